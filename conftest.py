@@ -1,4 +1,5 @@
-"""What all tests share; at the top of the repository, so that a checkout runs its tests without being installed."""
+"""What all tests share; at the top of the repository, so that a checkout runs its tests without
+being installed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ import typer.main
 from sfusion_tools.sandbox.fleet import process_fleet
 
 # An installed sfusion brings its pytest plugin along; in a bare checkout it is loaded from here.
-_plugins = () if entry_points(group="pytest11", name="sfusion") else ("sfusion.harness.pytest_plugin",)
+_plugins = (
+    () if entry_points(group="pytest11", name="sfusion") else ("sfusion.harness.pytest_plugin",)
+)
 pytest_plugins = ("tests.attacks.results", *_plugins)
 
 # Before anything imports Ray: no telemetry, logs as they come.
@@ -33,20 +36,25 @@ sys.dont_write_bytecode = False
 for _name in ("COLUMNS", "GITHUB_ACTIONS"):
     os.environ.pop(_name, None)
 
-# Every run draws the same examples, however busy the machine is; what a random one finds would look like a flaky test.
+# Every run draws the same examples, however busy the machine is; what a random one finds would look
+# like a flaky test.
 with suppress(ImportError):  # the environments with verl do not have it
     from hypothesis import HealthCheck, settings
 
     quiet = [HealthCheck.too_slow]
-    settings.register_profile("same", derandomize=True, deadline=None, max_examples=40, suppress_health_check=quiet)
+    settings.register_profile(
+        "same", derandomize=True, deadline=None, max_examples=40, suppress_health_check=quiet
+    )
     settings.load_profile("same")
 
-    # It also draws constants that it finds in the modules loaded so far, which depend on the tests that ran before.
+    # It also draws constants that it finds in the modules loaded so far, which depend on the tests
+    # that ran before.
     from hypothesis.internal.conjecture import providers
 
     providers._get_local_constants = lambda: providers._local_constants
 
-# Shells start background jobs with Ctrl-C ignored, and every process that a test starts would inherit that.
+# Shells start background jobs with Ctrl-C ignored, and every process that a test starts would
+# inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -59,8 +67,11 @@ typer.main.get_command = cache(typer.main.get_command)  # type: ignore[assignmen
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """One worker more than cores, because the one that has the tests of Ray mostly waits for Ray."""
-    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+    """One worker more than cores, because the one that has the tests of Ray mostly waits for
+    Ray."""
+    return (
+        None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -69,26 +80,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     if config.getvalue("dist") != "loadgroup":  # named on the command line
         return None
-    config.option.loadscopereorder = False  # by the number of tests, which says little about their time
+    config.option.loadscopereorder = (
+        False  # by the number of tests, which says little about their time
+    )
     return GroupsAndFiles(config, log)
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests are there until the end; the garbage collector need not look at them again and again."""
+    """Thousands of tests are there until the end; the garbage collector need not look at them
+    again and again."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_pytest() -> None:
-    """A pytest that a test starts loads no plugins that are slow to import and have no part in the test."""
+    """A pytest that a test starts loads no plugins that are slow to import and have no part in
+    the test."""
     unneeded = ("anyio", "cacheprovider", "faker", "hypothesispytest", "schemathesis")
     os.environ["PYTEST_ADDOPTS"] = " ".join(f"-p no:{name}" for name in unneeded)
 
 
 @pytest.fixture(autouse=True)
 def nothing_inherited() -> Iterator[None]:
-    """A sandbox that gets the port of an earlier one must not inherit its reputation, nor a test another one's path."""
+    """A sandbox that gets the port of an earlier one must not inherit its reputation, nor a test
+    another one's path."""
     path = list(sys.path)
     yield
     sys.path[:] = path

@@ -1,1 +1,2 @@
-"""Benchmarks: the tool, the fakes and the simulation, measured against baselines in one run, and how cost grows."""
+"""Benchmarks: the tool, the fakes and the simulation, measured against baselines in one run, and
+how cost grows."""

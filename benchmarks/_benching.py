@@ -64,12 +64,20 @@ def run_benchmarks(only: Sequence[str], *, rounds: int, quick: bool, json: Path 
 
 
 def run_growth(
-    only: Sequence[str], *, sizes: Sequence[str], repetitions: int, quick: bool, out: Path | None, json: Path | None
+    only: Sequence[str],
+    *,
+    sizes: Sequence[str],
+    repetitions: int,
+    quick: bool,
+    out: Path | None,
+    json: Path | None,
 ) -> list[GrowthCurve]:
     """Measure, print the table, and write plots and JSON."""
     own = dict(_read_sizes(text) for text in sizes)
     chosen = _chosen(GROWTHS, [*only, *(name for name in own if only and name not in only)])
-    points = {one.name: own.get(one.name) or (one.sizes[:2] if quick else one.sizes) for one in chosen}
+    points = {
+        one.name: own.get(one.name) or (one.sizes[:2] if quick else one.sizes) for one in chosen
+    }
     Reports(out=out).check()
     curves: list[GrowthCurve] = []
     done = 0
@@ -83,11 +91,17 @@ def run_growth(
             sizes_of = points[one.name]
 
             def point_ended(
-                name: str, point: GrowthPoint, unit: str, before: int = done, sizes: Sequence[int] = sizes_of
+                name: str,
+                point: GrowthPoint,
+                unit: str,
+                before: int = done,
+                sizes: Sequence[int] = sizes_of,
             ) -> None:
                 shown.point_ended(before + sizes.index(point.size) + 1, name, point, unit)
 
-            curves += measure_growth(one, ground, sizes_of, 1 if quick else repetitions, point_ended)
+            curves += measure_growth(
+                one, ground, sizes_of, 1 if quick else repetitions, point_ended
+            )
             done += len(sizes_of)
         shown.finish(curves, on)
     if out is not None:

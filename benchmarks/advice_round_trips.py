@@ -1,11 +1,14 @@
-"""Is the advice learned from a log the advice that its production needed? Not a test: it takes about ten minutes.
+"""Is the advice learned from a log the advice that its production needed? Not a test: it takes
+about ten minutes.
 
-    python -m benchmarks.advice_round_trips [--only 3,17] [--draw 1] [--seeds 2] [--keep FOLDER] [--json FILE]
+    python -m benchmarks.advice_round_trips [--only 3,17] [--draw 1] [--seeds 2] [--keep FOLDER]
+    [--json FILE]
 
-More than 60 productions, drawn from their numbers: what the server is (cores, a cost for each start, a quota, a rate, a
-queue, two sandboxes, one that degrades) and how wide the load is. Each is played in virtual time, learned from its
-journal alone, and both are swept over the same values of ``rate_limit``. The recommendation for the learned scenario
-must be that for the production or a neighbour of it on the grid, and must never point in the other direction.
+More than 60 productions, drawn from their numbers: what the server is (cores, a cost for each
+start, a quota, a rate, a queue, two sandboxes, one that degrades) and how wide the load is. Each is
+played in virtual time, learned from its journal alone, and both are swept over the same values of
+``rate_limit``. The recommendation for the learned scenario must be that for the production or a
+neighbour of it on the grid, and must never point in the other direction.
 """
 
 from __future__ import annotations
@@ -99,7 +102,8 @@ LOADS = ("narrow", "right", "wide", "pausing", "far too wide")
 
 
 def productions(draw: int = 0) -> list[Production]:
-    """All of them, each drawn from its number; other draws have other sizes, programs and timeouts."""
+    """All of them, each drawn from its number; other draws have other sizes, programs and
+    timeouts."""
     found = list(_productions(10_000 * draw))
     return [Production(f"{number:02} {one.name}", one.data) for number, one in enumerate(found)]
 
@@ -114,15 +118,24 @@ def _productions(first: int) -> Iterator[Production]:
             yield _production(draw, kind, load, sandbox, capacity)
     for place, pace in enumerate(PACES):
         draw = random.Random(first + 900 + place)
-        yield _production(draw, "pace", "wide", {}, 8, {"requests_per_second": pace, "requests_burst": 2})
+        yield _production(
+            draw, "pace", "wide", {}, 8, {"requests_per_second": pace, "requests_burst": 2}
+        )
     for place, (kind, limit) in enumerate((("idle", 4), ("cores", 3), ("queue", 2))):
         draw = random.Random(first + 950 + place)
         sandbox, capacity = SERVERS[kind][-1]
         yield _production(draw, kind, "limited", sandbox, capacity, {"rate_limit": limit})
-    measured: tuple[dict[str, Any], ...] = ({"cores": 2}, {"cores": 2, "spawn_cost": 0.3}, {"spawn_cost": 0.3})
+    measured: tuple[dict[str, Any], ...] = (
+        {"cores": 2},
+        {"cores": 2, "spawn_cost": 0.3},
+        {"spawn_cost": 0.3},
+    )
     for place, model in enumerate(measured):
         # As measured on a real server: 16 at a time, of programs with a median of 0.3 s.
-        draw, sandbox = random.Random(first + 970 + place), {"model": {"kind": "unbounded", **model}}
+        draw, sandbox = (
+            random.Random(first + 970 + place),
+            {"model": {"kind": "unbounded", **model}},
+        )
         tools, programs = {"default_timeout": 6}, {"lognormal": [0.3, 0.6]}
         yield _production(draw, "cores, spawn", "as measured", sandbox, 2, tools, programs)
 
@@ -187,7 +200,8 @@ class RoundTrip:
     """None: cannot tell."""
     verdict: str
     share: float
-    """Throughput of the production at the advised value, as a share of that at the recommended one."""
+    """Throughput of the production at the advised value, as a share of that at the recommended
+    one."""
     cause: str
 
 
@@ -201,7 +215,9 @@ def judge(values: list[Any], limit: int, truth: Any, advice: Any) -> str:
     return "WRONG DIRECTION" if (truth - limit) * (advice - limit) < 0 else "off"
 
 
-def round_trip(production: Production, seeds: int, keep: Path | None, grid: str = GRID) -> RoundTrip:
+def round_trip(
+    production: Production, seeds: int, keep: Path | None, grid: str = GRID
+) -> RoundTrip:
     result = run_one(Task(production.scenario, "sim"))
     calls = Story(result.journal).records
     learned = learn(calls)
@@ -225,11 +241,17 @@ def round_trip(production: Production, seeds: int, keep: Path | None, grid: str 
     )
 
 
-def sweep(scenario: Scenario, seeds: int, keep: Path | None = None, values: str = GRID) -> SweepResult:
+def sweep(
+    scenario: Scenario, seeds: int, keep: Path | None = None, values: str = GRID
+) -> SweepResult:
     grid = Grid((read_axis(values),), seeds)
     samples = [_played(task, keep) for task in grid.tasks(Task(scenario, "sim"))]
-    measured = [Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)]
-    return SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed)
+    measured = [
+        Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)
+    ]
+    return SweepResult(
+        scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed
+    )
 
 
 def _played(task: Task, keep: Path | None) -> Any:
@@ -251,11 +273,19 @@ def _task(given: tuple[Production, int, Path | None]) -> RoundTrip:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="numbers of productions, separated by commas; all by default")
-    parser.add_argument("--draw", type=int, default=0, help="draw other productions of the same kinds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", help="numbers of productions, separated by commas; all by default"
+    )
+    parser.add_argument(
+        "--draw", type=int, default=0, help="draw other productions of the same kinds"
+    )
     parser.add_argument("--seeds", type=int, default=2, help="seeds of each setting of a sweep")
-    parser.add_argument("--keep", type=Path, help="keep learned scenarios and what was played in this folder")
+    parser.add_argument(
+        "--keep", type=Path, help="keep learned scenarios and what was played in this folder"
+    )
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     chosen = productions(args.draw)
@@ -264,25 +294,43 @@ def main() -> int:
     if args.keep is not None:
         args.keep.mkdir(parents=True, exist_ok=True)
     found = []
-    print("| production | in flight | recommended | learned and swept | | throughput there | main cause learned |")
+    print(
+        "| production | in flight | recommended | learned and swept | | throughput there | "
+        "main cause learned |"
+    )
     print("|---|---|---|---|---|---|---|", flush=True)
     with open_workers(2) as workers:
-        for one in workers.map(_task, [(production, args.seeds, args.keep) for production in chosen]):
+        for one in workers.map(
+            _task, [(production, args.seeds, args.keep) for production in chosen]
+        ):
             found.append(one)
             advice = "-" if one.advice is None else one.advice
-            cells = (one.name, one.limit, one.truth, advice, one.verdict, f"{one.share:.0%}", one.cause)
+            cells = (
+                one.name,
+                one.limit,
+                one.truth,
+                advice,
+                one.verdict,
+                f"{one.share:.0%}",
+                one.cause,
+            )
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
     counts = Counter(one.verdict for one in found)
     told = len(found) - counts["cannot tell"]
     near = (counts["same"] + counts["neighbour"]) / max(told, 1)
     print(
-        f"\n{len(found)} productions: the same {counts['same']}, a neighbour {counts['neighbour']} ({near:.1%} of "
+        f"\n{len(found)} productions: the same {counts['same']}, a neighbour "
+        f"{counts['neighbour']} ({near:.1%} of "
         f"those told), cannot tell {counts['cannot tell']}, off {counts['off']}, wrong direction "
         f"{counts['WRONG DIRECTION']}"
     )
     if args.json is not None:
         args.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
-    ok = near >= NEAR and counts["cannot tell"] <= UNTOLD * len(found) and not counts["WRONG DIRECTION"]
+    ok = (
+        near >= NEAR
+        and counts["cannot tell"] <= UNTOLD * len(found)
+        and not counts["WRONG DIRECTION"]
+    )
     return 0 if ok else 1
 
 

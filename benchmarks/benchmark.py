@@ -36,7 +36,9 @@ class Benchmark:
     rounds: int | None = None
     """At most this many rounds, for a benchmark whose rounds take long."""
 
-    def run(self, ground: Ground, rounds: int, round_ended: Callable[[int], None] = lambda _: None) -> BenchResult:
+    def run(
+        self, ground: Ground, rounds: int, round_ended: Callable[[int], None] = lambda _: None
+    ) -> BenchResult:
         """Measure all contestants in every round."""
         samples: dict[str, list[float]] = {}
         with self.open(ground) as contest:
@@ -54,7 +56,8 @@ class Benchmark:
 
 
 def in_turn(contestants: Mapping[str, Round], missing: Mapping[str, str] | None = None) -> Contest:
-    """Measure one after the other; every second round in reverse order. A baseline that fails is missing from then."""
+    """Measure one after the other; every second round in reverse order. A baseline that fails is
+    missing from then."""
     lost = dict(missing or {})
 
     def measure(number: int) -> Mapping[str, float]:
@@ -97,4 +100,7 @@ def machine() -> str:
     import platform
 
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    return f"{os.cpu_count()} CPUs{load}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    return (
+        f"{os.cpu_count()} CPUs{load}, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}"
+    )

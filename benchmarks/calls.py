@@ -1,4 +1,5 @@
-"""One tool call, against plain aiohttp under a semaphore (the floor), verl's original design and verl itself."""
+"""One tool call, against plain aiohttp under a semaphore (the floor), verl's original design and
+verl itself."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Calls:
     callers: int = 256
     limit: int = 100
     calls: int = 8192
-    """Calls of one round, of the floor and of ours, which take seconds; the slow baselines make a few hundred."""
+    """Calls of one round, of the floor and of ours, which take seconds; the slow baselines make a
+    few hundred."""
     ray: bool = True
     """Use the limiter of a Ray cluster, as training does, and the baselines that need Ray."""
     alone: bool = False
@@ -78,7 +80,9 @@ class Calls:
             calls[FLOOR] = _floor(session, url, self.limit), full
             calls[PUBLIC] = (lambda: _ours(public)), full
             if self.ray and no_ray:
-                missing["limiter of a Ray cluster"] = f"{no_ray}; the limiter is that of this process"
+                missing["limiter of a Ray cluster"] = (
+                    f"{no_ray}; the limiter is that of this process"
+                )
             if self.ray and not self.alone:
                 for baseline, make in ((DESIGN, _original), (VERL, _verl)):
                     if no_ray:
@@ -138,7 +142,11 @@ def _verl(url: str, limit: int, callers: int) -> Call | str:
         from verl.tools.sandbox_fusion_tools import SandboxFusionTool as VerlTool
         from verl.tools.schemas import OpenAIFunctionToolSchema
     except ImportError as error:
-        return "verl 0.7.1 is not installed" if (error.name or "").split(".")[0] == "verl" else f"verl: {error}"
+        return (
+            "verl 0.7.1 is not installed"
+            if (error.name or "").split(".")[0] == "verl"
+            else f"verl: {error}"
+        )
     if not verl.__version__.startswith("0.7."):
         return f"verl {verl.__version__} is installed instead"
     properties = {"code": {"type": "string", "description": "the program"}}
@@ -148,10 +156,21 @@ def _verl(url: str, limit: int, callers: int) -> Call | str:
         "parameters": {"type": "object", "properties": properties, "required": ["code"]},
     }
     schema = OpenAIFunctionToolSchema.model_validate({"type": "function", "function": function})
-    config = {"sandbox_fusion_url": url, "num_workers": 128, "rate_limit": limit, "enable_global_rate_limit": True}
+    config = {
+        "sandbox_fusion_url": url,
+        "num_workers": 128,
+        "rate_limit": limit,
+        "enable_global_rate_limit": True,
+    }
     with redirect_stdout(sys.stderr):  # it prints its schema
         tool = VerlTool(
-            {**config, "default_timeout": 30, "default_language": "python", "memory_limit_mb": 1024}, schema
+            {
+                **config,
+                "default_timeout": 30,
+                "default_language": "python",
+                "memory_limit_mb": 1024,
+            },
+            schema,
         )
     instances: list[str] = []
 

@@ -44,14 +44,20 @@ BENCHMARKS = (
     ),
     Benchmark(
         "call-alone",
-        "time of a call of one caller alone, the sandbox answers at once; the limiter in this process",
+        (
+            "time of a call of one caller alone, the sandbox answers at once; the limiter in "
+            "this process"
+        ),
         SECONDS,
         (Goal(FLOOR, at_most=1.25),),
         Calls(callers=1, calls=512, ray=False, alone=True).open,
     ),
     Benchmark(
         "call-alone-ray",
-        "like call-alone, through the limiter of a Ray cluster: nearly all of it is one round trip to an actor",
+        (
+            "like call-alone, through the limiter of a Ray cluster: nearly all of it is one "
+            "round trip to an actor"
+        ),
         SECONDS,
         (),
         Calls(callers=1, calls=128, alone=True).open,
@@ -77,7 +83,13 @@ BENCHMARKS = (
         (Goal(DESIGN, at_least=1), Goal(ACTOR, at_least=0.67)),
         Permits(callers=1, pairs=256).open,
     ),
-    Benchmark("fake", "answers of the scripted fake sandbox", PER_SECOND, (Goal(BARE, at_least=0.95),), scripted_fake),
+    Benchmark(
+        "fake",
+        "answers of the scripted fake sandbox",
+        PER_SECOND,
+        (Goal(BARE, at_least=0.95),),
+        scripted_fake,
+    ),
     Benchmark(
         "fake-python",
         "programs that the fake sandbox really runs (executor: python)",
@@ -86,13 +98,33 @@ BENCHMARKS = (
         python_fake,
     ),
     Benchmark(
-        "proxy", "time of an answer through the fault proxy", SECONDS, (Goal(PASS_THROUGH, at_most=2),), proxy_latency
+        "proxy",
+        "time of an answer through the fault proxy",
+        SECONDS,
+        (Goal(PASS_THROUGH, at_most=2),),
+        proxy_latency,
     ),
-    Benchmark("proxy-throughput", "answers through the fault proxy, 32 connections", PER_SECOND, (), proxy_throughput),
     Benchmark(
-        "event-log", "CPU time of a call with the event log", SECONDS, (Goal(WITHOUT, at_most=1.02),), logged_calls
+        "proxy-throughput",
+        "answers through the fault proxy, 32 connections",
+        PER_SECOND,
+        (),
+        proxy_throughput,
     ),
     Benchmark(
-        "matrix", "sfusion run: all bundled scenarios", SECONDS, (Goal(at_most=4),), matrix, warm_up=False, rounds=3
+        "event-log",
+        "CPU time of a call with the event log",
+        SECONDS,
+        (Goal(WITHOUT, at_most=1.02),),
+        logged_calls,
+    ),
+    Benchmark(
+        "matrix",
+        "sfusion run: all bundled scenarios",
+        SECONDS,
+        (Goal(at_most=4),),
+        matrix,
+        warm_up=False,
+        rounds=3,
     ),
 )

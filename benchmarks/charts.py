@@ -14,7 +14,9 @@ def growth_charts(curves: Sequence[GrowthCurve]) -> dict[str, LineChart]:
     charts: dict[str, LineChart] = {}
     for (name, _), group in groupby(curves, key=lambda one: (one.curve, one.unit)):
         lines = list(group)
-        sizes = sorted({point.size for line in lines for point in line.points if point.cost is not None})
+        sizes = sorted(
+            {point.size for line in lines for point in line.points if point.cost is not None}
+        )
         if not sizes:
             continue
         file = name if name not in charts else f"{name}-{lines[0].line.replace(' ', '-')}"
@@ -48,6 +50,9 @@ def _point(line: GrowthCurve, size: int) -> ChartPoint:
     for point in line.points:
         if point.size == size and point.cost is not None:
             cost = point.cost
-            note = f"{size:,}: {cost.median:.3g} ({cost.low:.3g} to {cost.high:.3g}), {point.repetitions} times"
+            note = (
+                f"{size:,}: {cost.median:.3g} ({cost.low:.3g} to {cost.high:.3g}), "
+                f"{point.repetitions} times"
+            )
             return ChartPoint(cost.median, cost.low, cost.high, note)
     return ChartPoint(None)

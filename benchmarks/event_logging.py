@@ -26,10 +26,12 @@ _names = itertools.count(1)
 
 @contextmanager
 def logged_calls(ground: Ground) -> Iterator[Contest]:
-    """Short turns alternate; the log is written after every 50th, as many lines at once as half a second has.
+    """Short turns alternate; the log is written after every 50th, as many lines at once as half a
+    second has.
 
-    The speed of a machine changes from second to second: what a batch costs with the log is only compared with the same
-    batch without it, and the figure of a round is its batch of the median ratio.
+    The speed of a machine changes from second to second: what a batch costs with the log is only
+    compared with the same batch without it, and the figure of a round is its batch of the median
+    ratio.
     """
     base = {"sandbox_fusion_url": ground.url("bare"), "rate_limit": 64, "limiter": "local"}
     interval, event_log.INTERVAL = event_log.INTERVAL, 1e6  # the turns write
@@ -38,7 +40,9 @@ def logged_calls(ground: Ground) -> Iterator[Contest]:
             name = f"bench-log-{next(_names)}"
             tools = {
                 WITHOUT: SandboxFusionTool({**base, "limiter_name": name}),
-                OURS: SandboxFusionTool({**base, "limiter_name": name, "event_log": str(Path(folder) / "log.ndjson")}),
+                OURS: SandboxFusionTool(
+                    {**base, "limiter_name": name, "event_log": str(Path(folder) / "log.ndjson")}
+                ),
             }
 
             async def turn(tool: SandboxFusionTool) -> float:
@@ -56,11 +60,15 @@ def logged_calls(ground: Ground) -> Iterator[Contest]:
                 for place in range(_BATCH):
                     for name, tool in list(tools.items())[:: 1 if (place + number) % 2 else -1]:
                         found[name].append(await turn(tool))
-                return statistics.median(found[OURS]) + write(_BATCH * _CALLS), statistics.median(found[WITHOUT])
+                return statistics.median(found[OURS]) + write(_BATCH * _CALLS), statistics.median(
+                    found[WITHOUT]
+                )
 
             async def measure(number: int) -> Mapping[str, float]:
                 batches = [await batch(number) for _ in range(ground.size(8))]
-                ours, without = statistics.median_low((one / two, one, two) for one, two in batches)[1:]
+                ours, without = statistics.median_low(
+                    (one / two, one, two) for one, two in batches
+                )[1:]
                 return {OURS: ours, WITHOUT: without}
 
             yield Contest(lambda number: runner.run(measure(number)))

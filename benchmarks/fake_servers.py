@@ -1,4 +1,5 @@
-"""The fake sandbox against a bare handler that answers the same bytes, and the fault proxy against a pass-through."""
+"""The fake sandbox against a bare handler that answers the same bytes, and the fault proxy against
+a pass-through."""
 
 from __future__ import annotations
 
@@ -36,12 +37,15 @@ def scripted_fake(ground: Ground) -> Iterator[Contest]:
     if find_spec("pytest_httpserver") is None:
         missing[HTTPSERVER] = "pytest-httpserver is not installed"
     else:
-        turns[HTTPSERVER] = partial(rate_of_closing, ground.port("httpserver", body), 16, ground.size(400, 16))
+        turns[HTTPSERVER] = partial(
+            rate_of_closing, ground.port("httpserver", body), 16, ground.size(400, 16)
+        )
     yield in_turn(turns, missing)
 
 
 def _rate_of_new(ground: Ground, requests: int, kind: str, *arguments: str) -> float:
-    """Measure a server that is started for this: of two processes of one server, one may be a third faster for good."""
+    """Measure a server that is started for this: of two processes of one server, one may be a third
+    faster for good."""
     port = ground.restart(kind, *arguments)
     _rate(port, 16, max(16, requests // 4))
     return _rate(port, 16, requests)
@@ -57,7 +61,9 @@ def python_fake(ground: Ground) -> Iterator[Contest]:
         async def caller() -> None:
             for _ in range(max(1, count // 2)):
                 answer = await answer_of(port, body)
-                assert json.loads(answer.partition(b"\r\n\r\n")[2])["run_result"]["stdout"] == "ok\n"
+                assert (
+                    json.loads(answer.partition(b"\r\n\r\n")[2])["run_result"]["stdout"] == "ok\n"
+                )
 
         await asyncio.gather(caller(), caller())
 
@@ -88,12 +94,17 @@ def proxy_latency(ground: Ground) -> Iterator[Contest]:
 @contextmanager
 def proxy_throughput(ground: Ground) -> Iterator[Contest]:
     count = ground.size(1600, 32)
-    yield in_turn({name: partial(_rate, port, 32, count) for name, port in _proxies(ground).items()})
+    yield in_turn(
+        {name: partial(_rate, port, 32, count) for name, port in _proxies(ground).items()}
+    )
 
 
 def _proxies(ground: Ground) -> dict[str, int]:
     upstream = ground.url("fake")
-    return {OURS: ground.port("proxy", upstream), PASS_THROUGH: ground.port("pass-through", upstream)}
+    return {
+        OURS: ground.port("proxy", upstream),
+        PASS_THROUGH: ground.port("pass-through", upstream),
+    }
 
 
 def _rate(port: int, connections: int, requests: int) -> float:

@@ -34,7 +34,11 @@ class Goal:
     at_most: float | None = None
 
     def __str__(self) -> str:
-        return f"at least {self.at_least:g}" if self.at_least is not None else f"at most {self.at_most:g}"
+        return (
+            f"at least {self.at_least:g}"
+            if self.at_least is not None
+            else f"at most {self.at_most:g}"
+        )
 
     def missed_by(self, found: float) -> float:
         """How far the figure is from the goal; 0 if the goal is met."""
@@ -66,8 +70,18 @@ class Judged:
 
     def as_dict(self) -> dict[str, Any]:
         missed = None if self.goal is None else self.goal.missed_by(self.found.median)
-        goal = {} if self.goal is None else {"at_least": self.goal.at_least, "at_most": self.goal.at_most}
-        return {"baseline": self.baseline, **self.found.as_dict(), **goal, "met": self.met, "missed_by": missed}
+        goal = (
+            {}
+            if self.goal is None
+            else {"at_least": self.goal.at_least, "at_most": self.goal.at_most}
+        )
+        return {
+            "baseline": self.baseline,
+            **self.found.as_dict(),
+            **goal,
+            "met": self.met,
+            "missed_by": missed,
+        }
 
 
 OURS = "sfusion"
@@ -92,7 +106,8 @@ class BenchResult:
 
     @property
     def judged(self) -> list[Judged]:
-        """The ratio to each baseline, over pairs of one round, so that other load on the machine affects both."""
+        """The ratio to each baseline, over pairs of one round, so that other load on the machine
+        affects both."""
         goals = {goal.baseline: goal for goal in self.goals}
         ours = self.samples[OURS]
         found = [Judged("", Spread.of(ours), goals[""])] if "" in goals else []
@@ -113,7 +128,8 @@ class BenchResult:
             "unit": self.unit,
             "rounds": len(self.samples[OURS]),
             "figures": {
-                name: {**found.as_dict(), "rounds": list(self.samples[name])} for name, found in self.figures.items()
+                name: {**found.as_dict(), "rounds": list(self.samples[name])}
+                for name, found in self.figures.items()
             },
             "ratios": [one.as_dict() for one in self.judged],
             "not_measured": dict(self.missing),
@@ -122,7 +138,8 @@ class BenchResult:
 
 @dataclass(frozen=True, slots=True)
 class GrowthPoint:
-    """The cost of one unit at one size. ``cost`` is None if the point was not measured; ``note`` then says why."""
+    """The cost of one unit at one size. ``cost`` is None if the point was not measured; ``note``
+    then says why."""
 
     size: int
     cost: Spread | None = None
@@ -155,7 +172,8 @@ class GrowthCurve:
 
     @property
     def exponent(self) -> float | None:
-        """The e of total cost = size ** e, by least squares: 1 is linear, 2 is quadratic. None without two points."""
+        """The e of total cost = size ** e, by least squares: 1 is linear, 2 is quadratic. None
+        without two points."""
         found = [
             (math.log(one.size), math.log(one.cost.median))
             for one in self.points

@@ -1,4 +1,5 @@
-"""What benchmarks share while they run: their sizes, servers in processes of their own, and a Ray cluster."""
+"""What benchmarks share while they run: their sizes, servers in processes of their own, and a Ray
+cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ class Ground:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stack.close()
 
@@ -41,7 +45,8 @@ class Ground:
         return self._servers[kind, *arguments][1]
 
     def restart(self, kind: str, *arguments: str) -> int:
-        """Start this server in a new process, in place of the one that there may be; return its port."""
+        """Start this server in a new process, in place of the one that there may be; return its
+        port."""
         key = (kind, *arguments)
         if key in self._servers:
             _end(self._servers.pop(key)[0])
@@ -72,7 +77,13 @@ class Ground:
         except ImportError:
             return "Ray is not installed"
         if not ray.is_initialized():
-            ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR", num_cpus=2)
+            ray.init(
+                "local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+                num_cpus=2,
+            )
             self._stack.callback(ray.shutdown)
         return None
 

@@ -1,6 +1,8 @@
-"""How the cost of one unit grows: with callers, waiters, workers, nodes, calls, journal lines and the length of a text.
+"""How the cost of one unit grows: with callers, waiters, workers, nodes, calls, journal lines and
+the length of a text.
 
-Costs are CPU time of this process, so that a busy machine matters little; only real nodes are measured in real time.
+Costs are CPU time of this process, so that a busy machine matters little; only real nodes are
+measured in real time.
 """
 
 from __future__ import annotations
@@ -195,10 +197,14 @@ _NODE_MEMORY = 600 * 2**20
 
 
 def _real_nodes(ground: Ground, nodes: int) -> Costs:
-    """Seconds of real time, in microseconds for each call; the nodes are processes of this machine."""
+    """Seconds of real time, in microseconds for each call; the nodes are processes of this
+    machine."""
     free = _free_memory()
     if free is not None and free < nodes * _NODE_MEMORY:
-        raise TooSmall(f"{nodes} Ray nodes need about {nodes * _NODE_MEMORY >> 20:,} MB, {free >> 20:,} MB are free")
+        raise TooSmall(
+            f"{nodes} Ray nodes need about {nodes * _NODE_MEMORY >> 20:,} MB, "
+            f"{free >> 20:,} MB are free"
+        )
     try:
         from sfusion.harness.lab.worlds import ray
     except ImportError as error:
@@ -220,7 +226,9 @@ def _free_memory() -> int | None:
 def _calls(ground: Ground, calls: int) -> Costs:
     """A soak in a process of its own, whose journal goes to disk; the time includes judging."""
     command = [sys.executable, "-m", "benchmarks.soaking", str(calls)]
-    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    found = json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    )
     assert found["calls"] == calls
     return {"time": found["cpu"] / calls * 1e6, "memory": found["memory"] / 2**20}
 
@@ -267,15 +275,46 @@ def _powers(first: int, last: int, factor: int) -> list[int]:
 GROWTHS = (
     Growth("callers", "callers", MICROSECONDS.format("call"), _powers(1, 4096, 4), _callers),
     Growth("waiters", "waiters", MICROSECONDS.format("permit"), _powers(10, 100_000, 10), _waiters),
-    Growth("workers", "simulated workers", MICROSECONDS.format("call"), [1, 4, 16, 64, 256, 1000], _workers),
-    Growth("nodes", "simulated nodes", MICROSECONDS.format("call"), [1, 2, 4, 8], _simulated_nodes),
-    Growth("real-nodes", "Ray nodes of this machine", "µs per call", [1, 2, 4], _real_nodes, repetitions=1),
     Growth(
-        "calls", "simulated calls", MICROSECONDS.format("call"), [1000, 4000, 16_000], _calls, ["memory"], repetitions=1
+        "workers",
+        "simulated workers",
+        MICROSECONDS.format("call"),
+        [1, 4, 16, 64, 256, 1000],
+        _workers,
     ),
-    Growth("journal", "lines", MICROSECONDS.format("line"), _powers(1000, 64_000, 4), _journal_lines, repetitions=3),
+    Growth("nodes", "simulated nodes", MICROSECONDS.format("call"), [1, 2, 4, 8], _simulated_nodes),
     Growth(
-        "text", "characters", MICROSECONDS.format("character"), _powers(1024, 65_536, 4), _tool_call_text, repetitions=3
+        "real-nodes",
+        "Ray nodes of this machine",
+        "µs per call",
+        [1, 2, 4],
+        _real_nodes,
+        repetitions=1,
+    ),
+    Growth(
+        "calls",
+        "simulated calls",
+        MICROSECONDS.format("call"),
+        [1000, 4000, 16_000],
+        _calls,
+        ["memory"],
+        repetitions=1,
+    ),
+    Growth(
+        "journal",
+        "lines",
+        MICROSECONDS.format("line"),
+        _powers(1000, 64_000, 4),
+        _journal_lines,
+        repetitions=3,
+    ),
+    Growth(
+        "text",
+        "characters",
+        MICROSECONDS.format("character"),
+        _powers(1024, 65_536, 4),
+        _tool_call_text,
+        repetitions=3,
     ),
 )
 

@@ -1,4 +1,5 @@
-"""A load of raw HTTP: it sends the same request over and over and only counts bytes, so that the server is measured."""
+"""A load of raw HTTP: it sends the same request over and over and only counts bytes, so that the
+server is measured."""
 
 from __future__ import annotations
 
@@ -22,13 +23,15 @@ REQUEST_BODY = json.dumps(
 
 def request_bytes(body: bytes = REQUEST_BODY) -> bytes:
     return (
-        b"POST /run_code HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\nUser-Agent: bench\r\n"
+        b"POST /run_code HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: "
+        b"application/json\r\nUser-Agent: bench\r\n"
         b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     )
 
 
 class _Caller(asyncio.Protocol):
-    """Sends the request again as soon as an answer of the known length has arrived, until it has all its answers."""
+    """Sends the request again as soon as an answer of the known length has arrived, until it has
+    all its answers."""
 
     def __init__(self, length: int, wanted: int) -> None:
         self._length, self._wanted = length, wanted
@@ -81,7 +84,10 @@ async def _load(port: int, connections: int, each: int) -> tuple[float, list[_Ca
     length = len(await answer_of(port))
     loop = asyncio.get_running_loop()
     began = loop.time()
-    made = [await loop.create_connection(lambda: _Caller(length, each), "127.0.0.1", port) for _ in range(connections)]
+    made = [
+        await loop.create_connection(lambda: _Caller(length, each), "127.0.0.1", port)
+        for _ in range(connections)
+    ]
     callers = [caller for _, caller in made]
     await asyncio.gather(*(caller.done for caller in callers))
     took = loop.time() - began

@@ -1,9 +1,11 @@
-"""What many short-lived event loops leave behind: open files, loops, sessions, tasks and permits, before and after.
+"""What many short-lived event loops leave behind: open files, loops, sessions, tasks and permits,
+before and after.
 
     python -m benchmarks.leaks [--runs 1000] [--closed 200]
 
-Each run is an ``asyncio.run`` with one tool call. Each closed loop is a ``run_until_complete`` with one tool call and a
-``close``; every second one has another call under way when it is closed. Exits with 1 if anything is left.
+Each run is an ``asyncio.run`` with one tool call. Each closed loop is a ``run_until_complete`` with
+one tool call and a ``close``; every second one has another call under way when it is closed. Exits
+with 1 if anything is left.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ def census(tool: object) -> dict[str, int]:
 
     assert isinstance(tool, SandboxFusionTool)
     gc.collect()
-    kinds = {"loops": asyncio.AbstractEventLoop, "sessions": aiohttp.ClientSession, "tasks": asyncio.Task}
+    kinds = {
+        "loops": asyncio.AbstractEventLoop,
+        "sessions": aiohttp.ClientSession,
+        "tasks": asyncio.Task,
+    }
     objects = gc.get_objects()
     snapshot = shared_host(tool.settings.limiter_name, tool.settings.limits, apply=False).snapshot()
     return {
@@ -42,7 +48,9 @@ def census(tool: object) -> dict[str, int]:
 def main() -> None:
     from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--closed", type=int, default=200)
     args = parser.parse_args()
@@ -57,7 +65,12 @@ def main() -> None:
             if event == "attempt_started" and begun:
                 begun.pop().set()
 
-        config = {"sandbox_fusion_url": url, "limiter": "local", "rate_limit": 2, "permit_lease": 3600}
+        config = {
+            "sandbox_fusion_url": url,
+            "limiter": "local",
+            "rate_limit": 2,
+            "permit_lease": 3600,
+        }
         tool = SandboxFusionTool(config, on_event=observe)
 
         under_way: list[asyncio.Task[None]] = []

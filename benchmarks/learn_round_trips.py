@@ -2,10 +2,11 @@
 
     python -m benchmarks.learn_round_trips [--keep DIR] [--log tool|sandbox] [NAME...]
 
-Each file of benchmarks/productions is a production whose trouble is known. Its sandboxes are fakes in processes of
-their own; the real tool calls them over sockets and writes its event log. A scenario is learned from that log alone
-(or from the log of the sandboxes) and run in virtual time. The table shows the cause that was named, and how far the
-figures of the scenario are from those of the log: outcomes within 5 points, p95 within 25%.
+Each file of benchmarks/productions is a production whose trouble is known. Its sandboxes are fakes
+in processes of their own; the real tool calls them over sockets and writes its event log. A
+scenario is learned from that log alone (or from the log of the sandboxes) and run in virtual time.
+The table shows the cause that was named, and how far the figures of the scenario are from those of
+the log: outcomes within 5 points, p95 within 25%.
 """
 
 from __future__ import annotations
@@ -60,21 +61,41 @@ def served(scenario: Scenario, folder: Path) -> Iterator[list[str]]:
         servers = []
         for number in range(1, scenario.sandbox.instances + 1):
             part = scenario.sandbox.instance(number)
-            rules = [rule.as_data() for rule in part.faults] + [_event_rule(one) for one in scenario.events]
+            rules = [rule.as_data() for rule in part.faults] + [
+                _event_rule(one) for one in scenario.events
+            ]
             faults = folder / f"faults-{number}.yaml"
             faults.write_text(yaml.safe_dump(rules))
-            command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", "--executor", "scripted"]
+            command = [
+                sys.executable,
+                "-m",
+                "sfusion",
+                "serve",
+                "sandbox",
+                "--port",
+                "0",
+                "--executor",
+                "scripted",
+            ]
             command += ["--model", yaml.safe_dump(part.model.as_data()), "--faults", str(faults)]
             command += ["--journal", str(folder / "sandbox" / f"journal-{number}.ndjson")]
-            server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            server = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
             stack.callback(_stop, server)
             servers.append(server)
         yield [_address(server) for server in servers]
 
 
 def _event_rule(event: Any) -> dict[str, Any]:
-    """An event of the scenario as a rule of the fake: it strikes at the first request after its time."""
-    return {"name": event.kind, "between": [event.at, event.at + 2], "times": 1, "what": {event.kind: event.seconds}}
+    """An event of the scenario as a rule of the fake: it strikes at the first request after its
+    time."""
+    return {
+        "name": event.kind,
+        "between": [event.at, event.at + 2],
+        "times": 1,
+        "what": {event.kind: event.seconds},
+    }
 
 
 def _address(server: subprocess.Popen[str]) -> str:
@@ -97,7 +118,12 @@ async def call_all(scenario: Scenario, urls: list[str], log: Path) -> None:
     load = scenario.load
     assert load is not None
     assert isinstance(scenario.tools, dict)
-    own = {"sandbox_fusion_url": urls, "limiter": "local", "limiter_name": scenario.scenario, "event_log": str(log)}
+    own = {
+        "sandbox_fusion_url": urls,
+        "limiter": "local",
+        "limiter_name": scenario.scenario,
+        "event_log": str(log),
+    }
     tool = SandboxFusionTool({**scenario.tools, **own})
     workload = Workload(scenario, 1.0)
     numbers = iter(range(1, load.calls + 1))
@@ -112,7 +138,8 @@ async def call_all(scenario: Scenario, urls: list[str], log: Path) -> None:
 
 
 def play(scenario: Scenario, folder: Path) -> None:
-    """Play a production in real time; FOLDER/tool and FOLDER/sandbox then hold the logs of both sides."""
+    """Play a production in real time; FOLDER/tool and FOLDER/sandbox then hold the logs of both
+    sides."""
     folder.mkdir(parents=True, exist_ok=True)
     with served(scenario, folder) as urls:
         asyncio.run(call_all(scenario, urls, folder / "tool" / "events.ndjson"))
@@ -122,19 +149,30 @@ def learned_from(log: Path, name: str) -> tuple[Learned, Checked]:
     """Learn from a log, and check what was learned."""
     calls = joined(read_records([log]))
     learned = learn(calls)
-    text = scenario_text(learned, f"learned-{name}", f"{len(calls):,} calls of the production {name}")
+    text = scenario_text(
+        learned, f"learned-{name}", f"{len(calls):,} calls of the production {name}"
+    )
     (log / "learned.yaml").write_text(text)
     return learned, check(learned, text)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], *CAUSES], help="productions; all by default")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", choices=[[], *CAUSES], help="productions; all by default"
+    )
     parser.add_argument("--keep", type=Path, help="keep logs and learned scenarios in this folder")
-    parser.add_argument("--log", choices=["tool", "sandbox"], default="tool", help="whose log to learn from")
+    parser.add_argument(
+        "--log", choices=["tool", "sandbox"], default="tool", help="whose log to learn from"
+    )
     given = parser.parse_args()
     right = True
-    print("| production | main cause learned | outcomes, largest difference | p50 | p95 | calls per second | |")
+    print(
+        "| production | main cause learned | outcomes, largest difference | p50 | p95 | "
+        "calls per second | |"
+    )
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         for name in given.names or CAUSES:
@@ -142,10 +180,18 @@ def main() -> int:
             play(production(name), folder)
             learned, checked = learned_from(folder / given.log, name)
             rows = {row.name: row for row in checked.rows}
-            points = [float(row.difference.split()[0]) for row in checked.rows if row.name in learned.figures.outcomes]
+            points = [
+                float(row.difference.split()[0])
+                for row in checked.rows
+                if row.name in learned.figures.outcomes
+            ]
             ok = checked.agrees and learned.headline == CAUSES[name]
             right = right and ok
-            cells = [name, learned.causes[0].says if learned.causes else "none", f"{max(map(abs, points)):.1f} points"]
+            cells = [
+                name,
+                learned.causes[0].says if learned.causes else "none",
+                f"{max(map(abs, points)):.1f} points",
+            ]
             for key in ("p50 of a call", "p95 of a call", "calls per second"):
                 row = rows[key]
                 cells.append(f"{row.log} / {row.run} ({row.difference})")

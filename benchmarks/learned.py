@@ -1,9 +1,12 @@
-"""The figures of docs/learning.md. Not a test: `settings` takes about 15 minutes of CPU time, the rest one.
+"""The figures of docs/learning.md. Not a test: `settings` takes about 15 minutes of CPU time, the
+rest one.
 
-    python -m benchmarks.learned [settings shares divisors push closed-form] [--seeds 20] [--write docs/learning.md]
+    python -m benchmarks.learned [settings shares divisors push closed-form] [--seeds 20] [--write
+    docs/learning.md]
 
-`settings` plays trainings through the whole stack. The others need only its random draws, which give the same curves
-(tests/harness/learning/test_training.py). With ``--write``, the first table below the heading of each is replaced.
+`settings` plays trainings through the whole stack. The others need only its random draws, which
+give the same curves (tests/harness/learning/test_training.py). With ``--write``, the first table
+below the heading of each is replaced.
 """
 
 from __future__ import annotations
@@ -23,15 +26,26 @@ from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.learning.toy import TrainedStep, expected_p, simulate, uses_tool
-from sfusion.harness.learning.trained import Spread, Trained, TrainedRun, at, play_training, seeds_of
+from sfusion.harness.learning.trained import (
+    Spread,
+    Trained,
+    TrainedRun,
+    at,
+    play_training,
+    seeds_of,
+)
 
 Row = Sequence[str]
 TRAINING: dict[str, Any] = {"steps": 24, "prompts": 2, "group": 6, "learning_rate": 1.5}
 TOOLS: dict[str, Any] = {"max_attempts": 1, "rate_limit": 64}
 FAILURES: dict[str, dict[str, Any]] = {
-    "40 % of requests fail": {"faults": [{"name": "flaky", "probability": 0.4, "what": {"status": 500}}]},
+    "40 % of requests fail": {
+        "faults": [{"name": "flaky", "probability": 0.4, "what": {"status": 500}}]
+    },
     "quota of 4 in flight": {"model": {"kind": "quota", "in_flight": 4}},
-    "outage of 50 s": {"faults": [{"name": "outage", "between": ["60s", "110s"], "what": {"status": 503}}]},
+    "outage of 50 s": {
+        "faults": [{"name": "outage", "between": ["60s", "110s"], "what": {"status": 503}}]
+    },
 }
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
@@ -51,7 +65,8 @@ HANDLINGS: dict[str, tuple[str, int, bool]] = {
     "scored zero, six attempts": ("zero", 6, True),
     "excluded, but the sandbox lies": ("exclude", 1, False),
 }
-"""What the trainer does, attempts of a call that fail independently, and whether the trainer knows of a loss."""
+"""What the trainer does, attempts of a call that fail independently, and whether the trainer
+knows of a loss."""
 TWO = [{"name": "head", "right": 0.6}, {"name": "tool", "right": 0.95, "calls": 1}]
 
 
@@ -87,7 +102,9 @@ def told(runs: Sequence[TrainedRun], training: dict[str, Any]) -> str:
     return "as without faults" if same else str(found.last(at("tool")))
 
 
-def trained(part: TrainingPart, seed: int, share: float, attempts: int = 1, *, seen: bool = True) -> list[TrainedStep]:
+def trained(
+    part: TrainingPart, seed: int, share: float, attempts: int = 1, *, seen: bool = True
+) -> list[TrainedStep]:
     """Train without the stack; each attempt of a call fails with this chance."""
 
     def lost(call: str) -> bool:
@@ -99,30 +116,46 @@ def trained(part: TrainingPart, seed: int, share: float, attempts: int = 1, *, s
 def shares(seeds: int) -> Iterator[Row]:
     """P(tool) at the end by the share of calls that are lost, and P(several calls) at 10 %."""
     columns = (0.1, 0.3, 0.4, 0.6, 0.8)
-    yield ["handling", *(f"{share:.0%} lost".replace("%", " %") for share in columns), "two calls, 10 % lost"]
+    yield [
+        "handling",
+        *(f"{share:.0%} lost".replace("%", " %") for share in columns),
+        "two calls, 10 % lost",
+    ]
     for name, (handling, attempts, seen) in HANDLINGS.items():
         part = TrainingPart.model_validate({"lost": handling})
         ends = {
-            share: [trained(part, seed, share, attempts, seen=seen)[-1].p for seed in range(seeds)] for share in columns
+            share: [trained(part, seed, share, attempts, seen=seen)[-1].p for seed in range(seeds)]
+            for share in columns
         }
         found = [str(Spread.of([uses_tool(part, p) for p in ends[share]])) for share in columns]
         yield [name, *found, str(Spread.of([uses_tool(part, p, 2) for p in ends[0.1]]))]
 
 
 def divisors(seeds: int) -> Iterator[Row]:
-    """P(tool) with the loss divided by all samples or by those in it: at the end, and around an outage of two steps."""
+    """P(tool) with the loss divided by all samples or by those in it: at the end, and around an
+    outage of two steps."""
     yield ["handling", "loss divided by", "60 % lost", "80 % lost", "before an outage", "after it"]
     for name in ("loss mask only", "out of loss and baseline"):
         for by in ("all", "kept"):
             part = TrainingPart.model_validate({"lost": HANDLINGS[name][0], "divide_by": by})
-            outages = [simulate(part, seed, lambda call: call[:4] in ("s020", "s021")) for seed in range(seeds)]
-            found = [[trained(part, seed, share)[-1] for seed in range(seeds)] for share in (0.6, 0.8)]
+            outages = [
+                simulate(part, seed, lambda call: call[:4] in ("s020", "s021"))
+                for seed in range(seeds)
+            ]
+            found = [
+                [trained(part, seed, share)[-1] for seed in range(seeds)] for share in (0.6, 0.8)
+            ]
             found += [[steps[step - 1] for steps in outages] for step in (19, 21)]
-            yield [name, f"{by} samples", *(str(Spread.of([uses_tool(part, one.p) for one in ends])) for ends in found)]
+            yield [
+                name,
+                f"{by} samples",
+                *(str(Spread.of([uses_tool(part, one.p) for one in ends])) for ends in found),
+            ]
 
 
 def push(seeds: int) -> Iterator[Row]:
-    """What lost calls do to the advantages of one step of 32 groups of 8, as means over the seeds."""
+    """What lost calls do to the advantages of one step of 32 groups of 8, as means over the
+    seeds."""
     yield [
         "calls lost",
         "samples lost",
@@ -144,7 +177,8 @@ def push(seeds: int) -> Iterator[Row]:
 
 
 def closed_form(seeds: int) -> Iterator[Row]:
-    """Two behaviours, ten times as many seeds: P(tool) at the end, and what the expected update gives."""
+    """Two behaviours, ten times as many seeds: P(tool) at the end, and what the expected update
+    gives."""
     yield ["calls lost", "scored zero", "expected", "loss mask only", "expected"]
     for share in (0.2, 0.35, 0.4, 0.6, 0.7):
         row = [f"{share * 100:.0f} %"]
@@ -175,15 +209,21 @@ def table(rows: Iterator[Row]) -> str:
 
 def replaced(page: str, heading: str, made: str) -> str:
     """Return the page with another first table below a heading."""
-    found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#|\|).*\n)*((?:\|.*\n)+)", page, re.MULTILINE)
+    found = re.search(
+        rf"^#+ {re.escape(heading)}\n(?:(?!#|\|).*\n)*((?:\|.*\n)+)", page, re.MULTILINE
+    )
     if found is None:
         raise SystemExit(f"no table below the heading {heading!r}")
     return f"{page[: found.start(1)]}{made}{page[found.end(1) :]}"
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", choices=[[], *TABLES], default=[], help="which ones; default: all")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "tables", nargs="*", choices=[[], *TABLES], default=[], help="which ones; default: all"
+    )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--write", type=Path, help="the page whose tables are replaced")
     given = parser.parse_args(arguments)
@@ -192,7 +232,9 @@ def main(arguments: Sequence[str]) -> int:
         made = table(make(given.seeds))
         print(f"{heading}\n\n{made}", flush=True)
         if given.write is not None:
-            given.write.write_text(replaced(given.write.read_text(encoding="utf-8"), heading, made), encoding="utf-8")
+            given.write.write_text(
+                replaced(given.write.read_text(encoding="utf-8"), heading, made), encoding="utf-8"
+            )
     return 0
 
 

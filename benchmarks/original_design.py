@@ -1,4 +1,5 @@
-"""A literal implementation of verl's original design, as a baseline: limiter, pool, tool and a blocking client.
+"""A literal implementation of verl's original design, as a baseline: limiter, pool, tool and a
+blocking client.
 
 Written from the design document; nothing outside the benchmarks uses it:
 https://github.com/volcengine/verl/blob/6e3df6e7d117e3a22d11e94be64fff4a06983715/docs/sglang_multiturn/sandbox_fusion.rst
@@ -30,7 +31,9 @@ class _OriginalLimiter:
         self._semaphore.release()
 
 
-OriginalLimiter: Any = ray.remote(num_cpus=0, concurrency_groups={"acquire": 1, "release": 10})(_OriginalLimiter)
+OriginalLimiter: Any = ray.remote(num_cpus=0, concurrency_groups={"acquire": 1, "release": 10})(
+    _OriginalLimiter
+)
 
 
 class OriginalWorker:
@@ -53,7 +56,11 @@ class OriginalTool:
         self._url = url
         self._instances: dict[str, dict[str, Any]] = {}
         limiter = OriginalLimiter.remote(rate_limit)
-        self._pool = ray.remote(OriginalWorker).options(max_concurrency=num_workers, num_cpus=0).remote(limiter)
+        self._pool = (
+            ray.remote(OriginalWorker)
+            .options(max_concurrency=num_workers, num_cpus=0)
+            .remote(limiter)
+        )
 
     def create(self, instance_id: str) -> None:
         self._instances[instance_id] = {"response": "", "ground_truth": None, "reward": []}
@@ -65,7 +72,12 @@ class OriginalTool:
 
     def execute_code(self, instance_id: str, code: str, timeout: int = 30) -> str:
         """Send one blocking request on a new connection."""
-        body: Any = {"code": code, "language": "python", "run_timeout": timeout, "compile_timeout": timeout}
+        body: Any = {
+            "code": code,
+            "language": "python",
+            "run_timeout": timeout,
+            "compile_timeout": timeout,
+        }
         answer = requests.post(self._url, json=body, timeout=2 * timeout + 10)
         answer.raise_for_status()
         return str(answer.json()["run_result"]["stdout"])

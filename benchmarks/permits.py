@@ -60,7 +60,10 @@ class Permits:
 
         full = ground.size(self.pairs, 2)
         few = full if self.callers == 1 else max(2, full // 8)
-        contestants: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {OURS: (ours, full), DESIGN: (design, few)}
+        contestants: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {
+            OURS: (ours, full),
+            DESIGN: (design, few),
+        }
         if self.callers == 1:
             contestants[ACTOR] = actor, few
         with asyncio.Runner() as runner:

@@ -1,4 +1,5 @@
-"""The terminal report of the benchmarks: progress, ratios with their spread, goals, and how costs grow."""
+"""The terminal report of the benchmarks: progress, ratios with their spread, goals, and how costs
+grow."""
 
 from __future__ import annotations
 
@@ -19,13 +20,22 @@ class BenchReporter(ProgressReporter):
 
     def benchmark_ended(self, done: int, result: BenchResult) -> None:
         ratios = (
-            ", ".join(f"{_ratio(one.found.median)} of {one.baseline}" for one in result.judged if one.baseline)
+            ", ".join(
+                f"{_ratio(one.found.median)} of {one.baseline}"
+                for one in result.judged
+                if one.baseline
+            )
             or f"{figure(result.figures[OURS].median, result.unit)}"
         )
         self.progress(done, line=f"{result.name}: {ratios}")
 
     def finish(
-        self, results: Sequence[BenchResult], machine: str, left_out: Mapping[str, str], *, judged: bool
+        self,
+        results: Sequence[BenchResult],
+        machine: str,
+        left_out: Mapping[str, str],
+        *,
+        judged: bool,
     ) -> None:
         self.print()
         rows, styles = [], []
@@ -39,7 +49,9 @@ class BenchReporter(ProgressReporter):
         rounds = sorted({len(result.samples[OURS]) for result in results}, reverse=True)
         listed = " or ".join([*map(str, rounds[:-1]), counted(rounds[-1], "interleaved round")])
         self.print(f"medians of {listed}; {machine}", "dim")
-        notes = dict.fromkeys(f"{name}: {why}" for result in results for name, why in result.missing.items())
+        notes = dict.fromkeys(
+            f"{name}: {why}" for result in results for name, why in result.missing.items()
+        )
         for note in notes:
             self.print(f"not measured: {note}", "yellow")
         goals = [one for result in results for one in result.judged if one.goal is not None]
@@ -62,7 +74,15 @@ def _rows(result: BenchResult, judged: bool) -> list[tuple[tuple[str, ...], bool
             goal += f": {one.verdict}"
         if one.baseline:
             theirs = figure(figures[one.baseline].median, result.unit)
-            cells = (result.name, one.baseline, goal, ours, theirs, _ratio(one.found.median), _range(one.found))
+            cells = (
+                result.name,
+                one.baseline,
+                goal,
+                ours,
+                theirs,
+                _ratio(one.found.median),
+                _range(one.found),
+            )
         else:
             cells = (result.name, "–", goal, ours, "", "", _figures(one.found, result.unit))
         rows.append((cells, one.met if judged else None))
@@ -94,18 +114,25 @@ class GrowthReporter(ProgressReporter):
     """Shows each point as it is measured; ``finish`` prints a row for each line of a curve."""
 
     def point_ended(self, done: int, name: str, point: GrowthPoint, unit: str) -> None:
-        text = f"{name} {point.size:,}: " + (point.note if point.cost is None else f"{_cost(point.cost)} {unit}")
+        text = f"{name} {point.size:,}: " + (
+            point.note if point.cost is None else f"{_cost(point.cost)} {unit}"
+        )
         self.progress(done, text, line=text)
 
     def finish(self, curves: Sequence[GrowthCurve], machine: str) -> None:
         self.print()
         rows = [row for curve in curves for row in _curve_rows(curve)]
         self.table(rows, ("curve", "cost", "at", "is", "range", "exponent"), texts=2)
-        self.print(f"exponent: the e of total cost = size ** e; 1 is linear, 2 is quadratic. {machine}", "dim")
+        self.print(
+            f"exponent: the e of total cost = size ** e; 1 is linear, 2 is quadratic. {machine}",
+            "dim",
+        )
         for curve in curves:
             for point in curve.points:
                 if point.cost is None:
-                    self.print(f"not measured: {curve.name} at {point.size:,}: {point.note}", "yellow")
+                    self.print(
+                        f"not measured: {curve.name} at {point.size:,}: {point.note}", "yellow"
+                    )
 
 
 def _curve_rows(curve: GrowthCurve) -> list[tuple[str, ...]]:
@@ -116,7 +143,9 @@ def _curve_rows(curve: GrowthCurve) -> list[tuple[str, ...]]:
         assert point.cost is not None
         last = number == len(measured) and curve.per_unit and curve.exponent is not None
         exponent = f"{curve.exponent:.2f}" if last else ""
-        spread = f"{_number(point.cost.low)}–{_number(point.cost.high)}" if point.repetitions > 1 else ""
+        spread = (
+            f"{_number(point.cost.low)}–{_number(point.cost.high)}" if point.repetitions > 1 else ""
+        )
         head = (curve.name, curve.unit) if number == 1 else ("", "")
         rows.append((*head, f"{point.size:,}", _cost(point.cost), spread, exponent))
     return rows

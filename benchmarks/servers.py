@@ -17,7 +17,13 @@ ANSWER = {
     "status": "Success",
     "message": "",
     "compile_result": None,
-    "run_result": {"status": "Finished", "execution_time": 0.01, "return_code": 0, "stdout": "3\n", "stderr": ""},
+    "run_result": {
+        "status": "Finished",
+        "execution_time": 0.01,
+        "return_code": 0,
+        "stdout": "3\n",
+        "stderr": "",
+    },
     "executor_pod_name": None,
     "files": {},
 }
@@ -36,7 +42,8 @@ async def _listen(path: str, handler: Handler) -> None:
 
 
 async def _bare(body: str = "") -> None:
-    """A handler that answers after the seconds in the query, always with the same bytes; GET counts the requests."""
+    """A handler that answers after the seconds in the query, always with the same bytes; GET counts
+    the requests."""
     answer = bytes.fromhex(body) or json.dumps(ANSWER).encode()
     count = 0
 
@@ -60,9 +67,15 @@ async def _pass_through(upstream: str) -> None:
         async def handle(request: web.Request) -> web.StreamResponse:
             body = await request.read()
             async with session.request(
-                request.method, upstream + request.path_qs, headers=request.headers, data=body, allow_redirects=False
+                request.method,
+                upstream + request.path_qs,
+                headers=request.headers,
+                data=body,
+                allow_redirects=False,
             ) as answer:
-                return web.Response(status=answer.status, headers=answer.headers, body=await answer.read())
+                return web.Response(
+                    status=answer.status, headers=answer.headers, body=await answer.read()
+                )
 
         await _listen("/{path:.*}", handle)
 
@@ -89,7 +102,9 @@ async def _httpserver(body: str) -> None:
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it would write a line for every request
     with HTTPServer(host="127.0.0.1", port=0, threaded=True) as server:
-        server.expect_request("/run_code").respond_with_data(bytes.fromhex(body), content_type="application/json")
+        server.expect_request("/run_code").respond_with_data(
+            bytes.fromhex(body), content_type="application/json"
+        )
         print(server.port, flush=True)
         await asyncio.Event().wait()
 

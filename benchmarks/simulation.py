@@ -19,7 +19,11 @@ def matrix(ground: Ground) -> Iterator[Contest]:
 
     def run() -> float:
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "sfusion", "run", *keyword], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "sfusion", "run", *keyword],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
         return time.perf_counter() - began
 
     yield in_turn({OURS: run})

@@ -1,4 +1,5 @@
-"""A soak in virtual time: a day of training steps in one process, judged, written and dropped step by step."""
+"""A soak in virtual time: a day of training steps in one process, judged, written and dropped step
+by step."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ DAY = 24 * 3600.0
 
 
 def soak(calls: int, steps: int) -> Scenario:
-    """Return the scenario: about a minute per step; a sixth of the calls meet a fault, a few parts fail."""
+    """Return the scenario: about a minute per step; a sixth of the calls meet a fault, a few parts
+    fail."""
     hours = DAY / 3600 * steps / 1440
     return Scenario.from_data(
         {
@@ -80,12 +82,16 @@ class Milestone:
 
 
 class StepJournal(Journal):
-    """Keeps the events of the present step only, or of several if permits are out at the end of one.
+    """Keeps the events of the present step only, or of several if permits are out at the end of
+    one.
 
-    A worker that is killed in one step holds its permits until their leases end, which may be in the next.
+    A worker that is killed in one step holds its permits until their leases end, which may be in
+    the next.
     """
 
-    def prepare(self, scenario: Scenario, file: TextIO, every: int, show: Callable[[Milestone], None]) -> None:
+    def prepare(
+        self, scenario: Scenario, file: TextIO, every: int, show: Callable[[Milestone], None]
+    ) -> None:
         """Call ``show`` after each ``every`` calls, and at both ends."""
         self.scenario, self.file, self.every, self._show = scenario, file, every, show
         self.began: Event = {}
@@ -116,10 +122,14 @@ class StepJournal(Journal):
         made = sum(one["event"] == "called" for one in self.events)
         began = {**self.began, "calls": made}
         ended = {"at": last["at"], "source": "world", "event": "ended"}
-        step = Journal(self.header, [began, *(one for one in self.events if one is not self.began), ended])
+        step = Journal(
+            self.header, [began, *(one for one in self.events if one is not self.began), ended]
+        )
         for verdict in judge(step, self.scenario.promises):
             self.states[verdict.state] += 1
-            if verdict.failed and (verdict.how is None or verdict.how.kind != "never_reached"):  # by a single step
+            if verdict.failed and (
+                verdict.how is None or verdict.how.kind != "never_reached"
+            ):  # by a single step
                 self.failed.append(verdict)
         header, *lines = Journal(self.header, self.events).lines()
         for line in lines if self.written else [header, *lines]:
@@ -144,12 +154,16 @@ def memory() -> int:
         return 0
 
 
-def run_soak(calls: int, steps: int, journal: Path, every: int, show: Callable[[Milestone], None]) -> StepJournal:
+def run_soak(
+    calls: int, steps: int, journal: Path, every: int, show: Callable[[Milestone], None]
+) -> StepJournal:
     """Play the soak and write its journal."""
     return play_in_steps(soak(calls, steps), journal, every, show)
 
 
-def play_in_steps(scenario: Scenario, journal: Path, every: int, show: Callable[[Milestone], None]) -> StepJournal:
+def play_in_steps(
+    scenario: Scenario, journal: Path, every: int, show: Callable[[Milestone], None]
+) -> StepJournal:
     """Play a scenario in world sim and judge its steps one by one."""
     found = StepJournal.begin(scenario=scenario.scenario, cell="", seed=0, world="sim")
     with journal.open("w", encoding="ascii") as file:

@@ -13,7 +13,8 @@ _BASE = Path(reports.__file__).parent / "assets" / "base.css"
 
 def svg_file(chart: LineChart) -> str:
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" class="lc" viewBox="-24 -24 528 338" width="528" height="338">'
+        '<svg xmlns="http://www.w3.org/2000/svg" class="lc" viewBox="-24 -24 528 338" '
+        'width="528" height="338">'
         f"<style>{_palettes()}{chart_style()}</style>"
         f'<rect x="-24" y="-24" width="100%" height="100%" fill="var(--card)"/>'
         f'<svg width="480" height="290">{chart.svg()}</svg></svg>\n'

@@ -1,14 +1,17 @@
-"""Is the rate_limit that ``sfusion sweep`` recommends as good in real time? Not a test: it takes about 15 minutes.
+"""Is the rate_limit that ``sfusion sweep`` recommends as good in real time? Not a test: it takes
+about 15 minutes.
 
     python -m benchmarks.sweep_check [--rounds 2] [--calls 300] [--json FILE]
     python -m benchmarks.sweep_check --url http://127.0.0.1:8080 [--limit 16] [--calls 120]
 
-Five sandboxes under contention, made of the fake's server models. For each, a sweep in world sim recommends a
-rate_limit; then the same calls are made in real time, over sockets, through the tool and its limiter, with every
-value of the sweep. The recommended value must reach at least 90% of the best throughput that was measured.
+Five sandboxes under contention, made of the fake's server models. For each, a sweep in world sim
+recommends a rate_limit; then the same calls are made in real time, over sockets, through the tool
+and its limiter, with every value of the sweep. The recommended value must reach at least 90% of the
+best throughput that was measured.
 
-With ``--url`` the sandbox is a real one: programs that compute are run with one limit, the scenario is learned from the
-event log of these calls and swept, and then every value is measured. "cannot tell" is an answer too.
+With ``--url`` the sandbox is a real one: programs that compute are run with one limit, the scenario
+is learned from the event log of these calls and swept, and then every value is measured. "cannot
+tell" is an answer too.
 """
 
 from __future__ import annotations
@@ -72,7 +75,11 @@ def scenario_of(name: str, calls: int) -> Scenario:
             "about": name,
             "tools": {"default_timeout": 30},
             "sandbox": {"model": setting["model"]},
-            "load": {"calls": calls, "concurrency": 64, "program": {"seconds": setting["seconds"], "prints": "ok\n"}},
+            "load": {
+                "calls": calls,
+                "concurrency": 64,
+                "program": {"seconds": setting["seconds"], "prints": "ok\n"},
+            },
             "promises": ["every_call_ends_once"],
         }
     )
@@ -82,7 +89,9 @@ def sweep(scenario: Scenario, seeds: int) -> SweepResult:
     grid = Grid((read_axis(RANGE),), seeds)
     with open_workers(2) as workers:
         samples = list(workers.map(play_sample, grid.tasks(Task(scenario, "sim"))))
-    measured = [Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)]
+    measured = [
+        Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)
+    ]
     return SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured)
 
 
@@ -93,8 +102,14 @@ async def real_throughput(scenario: Scenario, limit: int) -> float:
     workload = Workload(scenario, 1.0)
     left = iter(range(1, scenario.load.calls + 1))
     ok = 0
-    async with FakeSandbox(executor="scripted", model=scenario.sandbox.model, seed=scenario.seed) as sandbox:
-        local = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": f"check-{next(_names)}"}
+    async with FakeSandbox(
+        executor="scripted", model=scenario.sandbox.model, seed=scenario.seed
+    ) as sandbox:
+        local = {
+            "sandbox_fusion_url": sandbox.url,
+            "limiter": "local",
+            "limiter_name": f"check-{next(_names)}",
+        }
         tool = SandboxFusionTool({**(scenario.own_config or {}), **local})
 
         async def caller() -> None:
@@ -142,8 +157,13 @@ def learned_from_real_calls(args: argparse.Namespace) -> bool:
     (scenario,) = parse_scenarios(scenario_text(learned, "learned", args.url))
     axis = read_axis("tools.rate_limit=2,4,8,16,32")
     with open_workers(2) as workers:
-        samples = list(workers.map(play_sample, Grid((axis,), args.seeds).tasks(Task(scenario, "sim"))))
-    measured = [Measured.of(samples[start : start + args.seeds]) for start in range(0, len(samples), args.seeds)]
+        samples = list(
+            workers.map(play_sample, Grid((axis,), args.seeds).tasks(Task(scenario, "sim")))
+        )
+    measured = [
+        Measured.of(samples[start : start + args.seeds])
+        for start in range(0, len(samples), args.seeds)
+    ]
     result = SweepResult("learned", "", 0, Grid((axis,), args.seeds), measured, scenario.observed)
     print(*result.sentences(), result.headline, sep="\n")
     print("| rate_limit | ok per second | calls that did not end ok |")
@@ -155,15 +175,26 @@ def learned_from_real_calls(args: argparse.Namespace) -> bool:
         print(f"| {value} | {real[value]:.2f} | {args.calls - ok} |", flush=True)
     advice = None if result.overall is None else result.overall[0]
     share = 0.0 if advice is None else real[advice] / max(real.values())
-    print(f"advised: {advice or 'cannot tell'}" + (f", {share:.0%} of the best measured" if advice else ""))
+    print(
+        f"advised: {advice or 'cannot tell'}"
+        + (f", {share:.0%} of the best measured" if advice else "")
+    )
     return advice is None or share >= GOAL
 
 
-async def computing_calls(args: argparse.Namespace, limit: int, log: str | None = None) -> tuple[int, float]:
-    """Run programs that compute for about 0.3 s; return how many ended ok, and the seconds that all took."""
+async def computing_calls(
+    args: argparse.Namespace, limit: int, log: str | None = None
+) -> tuple[int, float]:
+    """Run programs that compute for about 0.3 s; return how many ended ok, and the seconds that all
+    took."""
     draw = random.Random(limit)
     work = [draw.lognormvariate(math.log(0.3), 0.6) for _ in range(args.calls)]
-    config = {"sandbox_fusion_url": args.url, "rate_limit": limit, "default_timeout": 6, "limiter": "local"}
+    config = {
+        "sandbox_fusion_url": args.url,
+        "rate_limit": limit,
+        "default_timeout": 6,
+        "limiter": "local",
+    }
     tool = SandboxFusionTool({**config, "limiter_name": f"url-{next(_names)}", "event_log": log})
     left, ok = iter(work), 0
 
@@ -186,12 +217,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--url", help="a real sandbox, to learn from and to measure")
-    parser.add_argument("--limit", type=int, default=16, help="rate_limit of the calls that are learned from")
+    parser.add_argument(
+        "--limit", type=int, default=16, help="rate_limit of the calls that are learned from"
+    )
     args = parser.parse_args()
     if args.url:
         sys.exit(0 if learned_from_real_calls(args) else 1)
     found = []
-    print("| sandbox | recommended in sim | real throughput there | best in real time | share of the best |")
+    print(
+        "| sandbox | recommended in sim | real throughput there | best in real time | "
+        "share of the best |"
+    )
     print("|---|---|---|---|---|", flush=True)
     for name in SETTINGS:
         one = check(name, args)

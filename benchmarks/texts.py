@@ -21,9 +21,13 @@ def repeated(unit: Callable[[Format], str]) -> Shape:
 
 def argument(form: Format, value: str) -> str:
     """Write a call whose only argument is ``value`` as it stands, in place of the text VALUE."""
-    text = form.example.replace('string="true"', 'string="false"').replace('type="string"', 'type="array"')
+    text = form.example.replace('string="true"', 'string="false"').replace(
+        'type="string"', 'type="array"'
+    )
     quotes = ('"', "'", getattr(form.parser, "quote", ""), "")
-    return reduce(lambda written, quote: written.replace(f"{quote}VALUE{quote}", value), quotes, text)
+    return reduce(
+        lambda written, quote: written.replace(f"{quote}VALUE{quote}", value), quotes, text
+    )
 
 
 def unclosed(form: Format) -> str:
@@ -35,7 +39,9 @@ def crowd(form: Format, size: int) -> str:
     """As many different calls as fit, in one section."""
     return form.write_section(
         [
-            form.write_call("TOOL", form.write_arguments("TOOL", {"KEY": f"VALUE {place}"}, Toolbox()), place)
+            form.write_call(
+                "TOOL", form.write_arguments("TOOL", {"KEY": f"VALUE {place}"}, Toolbox()), place
+            )
             for place in range(size // 60 + 1)
         ]
     )
@@ -43,7 +49,9 @@ def crowd(form: Format, size: int) -> str:
 
 def crowded(size: int) -> str:
     """Different objects one after the other, where only one belongs."""
-    return "".join(f'{{"name": "TOOL", "arguments": {{"a": {number}}}}}\n' for number in range(size // 45))
+    return "".join(
+        f'{{"name": "TOOL", "arguments": {{"a": {number}}}}}\n' for number in range(size // 45)
+    )
 
 
 SHAPES: dict[str, Shape] = {
@@ -63,17 +71,25 @@ SHAPES: dict[str, Shape] = {
     "lookalikes": repeated(lambda form: '{"name": "x", "para'),
     "nested lookalikes": lambda form, size: form.parser.openers[-1] + '{"name": ' * (size // 9),
     "nested Python": lambda form, size: form.parser.openers[-1] + "{'name': f(1, " * (size // 14),
-    "deep nesting": lambda form, size: argument(form, '{"a":' * (size // 6) + "1" + "}" * (size // 6)),
+    "deep nesting": lambda form, size: argument(
+        form, '{"a":' * (size // 6) + "1" + "}" * (size // 6)
+    ),
     "deep and unclosed": lambda form, size: argument(form, "[" * size),
     "long string": lambda form, size: argument(form, '"' + "x = 1; " * (size // 7) + '"'),
     "escapes": lambda form, size: argument(form, '"' + '\\"\\n\\\\' * (size // 6) + '"'),
     "unclosed escapes": lambda form, size: argument(form, "'" + "\\'" * (size // 2)),
     "blanks in a call": lambda form, size: argument(form, " " * size + '"x"' + " " * size),
     "blanks after an opener": lambda form, size: form.parser.openers[-1] + "{" + " " * size,
-    "list of numbers": lambda form, size: form.parser.openers[-1] + "[[" + "1," * (size // 2) + "1]]" + form.closing,
-    "calls in one tag": lambda form, size: form.example.replace('{"name"', crowded(size) + '{"name"'),
+    "list of numbers": lambda form, size: (
+        form.parser.openers[-1] + "[[" + "1," * (size // 2) + "1]]" + form.closing
+    ),
+    "calls in one tag": lambda form, size: form.example.replace(
+        '{"name"', crowded(size) + '{"name"'
+    ),
     "sections without a call": repeated(lambda form: f"{form.parser.openers[0]} TOOL ({{"),
-    "other spellings": repeated(lambda form: '{"id": 1, "type": "function", [await functions.x\u200b<invoke name='),
+    "other spellings": repeated(
+        lambda form: '{"id": 1, "type": "function", [await functions.x\u200b<invoke name='
+    ),
     "strings side by side": lambda form, size: argument(form, "'a'" * (size // 3)),
     "long word": lambda form, size: argument(form, "x" * size),
 }

@@ -1,4 +1,5 @@
-"""Hooks of mkdocs: the files at the top of the repository become pages, and the reference is made from the code."""
+"""Hooks of mkdocs: the files at the top of the repository become pages, and the reference is made
+from the code."""
 
 from __future__ import annotations
 
@@ -36,9 +37,15 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages."""
     for source, page in COPIED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=_linked(text, "") if page.endswith(".md") else text))
+        files.append(
+            File.generated(
+                config, page, content=_linked(text, "") if page.endswith(".md") else text
+            )
+        )
     files.append(File.generated(config, "reference.md", content=reference()))
-    files.append(File.generated(config, "scenario.schema.json", content=json.dumps(json_schema(), indent=2)))
+    files.append(
+        File.generated(config, "scenario.schema.json", content=json.dumps(json_schema(), indent=2))
+    )
     return files
 
 
@@ -48,7 +55,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _linked(text: str, up: str) -> str:
-    """Rewrite links that leave the folder; one to a file that the site does not have becomes plain text."""
+    """Rewrite links that leave the folder; one to a file that the site does not have becomes plain
+    text."""
 
     def replaced(found: re.Match[str]) -> str:
         label, target = found[1], found[2]
@@ -71,7 +79,12 @@ def reference() -> str:
         "What `sfusion explain` prints. Editors can use the [JSON Schema](scenario.schema.json).",
         "",
     ]
-    lines += ["## Commands", "", "`sfusion COMMAND --help` has options, exit codes and an example.", ""]
+    lines += [
+        "## Commands",
+        "",
+        "`sfusion COMMAND --help` has options, exit codes and an example.",
+        "",
+    ]
     lines += ["| command | what it does |", "|---|---|"]
     lines += [f"| `sfusion {one.name}` | {one.about} |" for one in found_commands().values()] + [""]
     for group, title in _TITLES.items():
@@ -80,6 +93,9 @@ def reference() -> str:
             lines += [f"### {one.name}", "", one.about, ""]
             if one.fields:
                 lines += ["| field | meaning |", "|---|---|"]
-                lines += [f"| `{key}` | {about.replace('|', chr(92) + '|')} |" for key, about in one.fields.items()]
+                lines += [
+                    f"| `{key}` | {about.replace('|', chr(92) + '|')} |"
+                    for key, about in one.fields.items()
+                ]
                 lines.append("")
     return "\n".join(lines)

@@ -1,7 +1,8 @@
 """What a field of a model declares beside its type, bounds, default and description.
 
-A hunt draws a field as ``Drawn`` says, a shrinker reduces it as ``Reduced`` says; both walk over the models. What a
-declaration leaves open follows from the type. Plain data and pure functions: the random stream is an argument.
+A hunt draws a field as ``Drawn`` says, a shrinker reduces it as ``Reduced`` says; both walk over
+the models. What a declaration leaves open follows from the type. Plain data and pure functions: the
+random stream is an argument.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 
 
 class Drawn:
-    """How a hunt draws a field: one of ``values`` (or of a range), what ``how`` returns, or a value of its type.
+    """How a hunt draws a field: one of ``values`` (or of a range), what ``how`` returns, or a value
+    of its type.
 
-    ``how`` gets the case that is being drawn, and what it has beside the field. Only cases with one of the features
-    ``when`` have the field, and of those this ``share``. None leaves it out.
+    ``how`` gets the case that is being drawn, and what it has beside the field. Only cases with one
+    of the features ``when`` have the field, and of those this ``share``. None leaves it out.
     """
 
     def __init__(
@@ -42,7 +44,8 @@ class NotHunted:
 class Reduced:
     """What a shrinker tries beside leaving a field out, which gives it its default.
 
-    Without a declaration that follows from the type: fewer items, smaller numbers, simpler durations, shorter texts.
+    Without a declaration that follows from the type: fewer items, smaller numbers, simpler
+    durations, shorter texts.
     """
 
     how: Callable[[Any], Iterable[Any]] | None = None
@@ -60,7 +63,8 @@ class LearnedFrom:
     """What a scenario that is learned from a log has for a field."""
 
     of: str
-    """The dotted attribute of what was learned that holds the value; None, or the default, leaves the field out."""
+    """The dotted attribute of what was learned that holds the value; None, or the default, leaves
+    the field out."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Files that are complete or absent: written beside their name and then renamed; and folders for one at a time."""
+"""Files that are complete or absent: written beside their name and then renamed; and folders for
+one at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from sfusion.harness.errors import CannotWrite
+from .errors import CannotWrite
 
 _numbers = itertools.count()
 
@@ -48,7 +49,8 @@ def write_file(path: Path, text: str | Iterable[str]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise OSError unless ``write_file`` could replace or create this file; an existing one stays as it is."""
+    """Raise OSError unless ``write_file`` could replace or create this file; an existing one stays
+    as it is."""
     if _is_special(path):
         return
     probe = _beside(path.resolve())
@@ -66,10 +68,11 @@ def _beside(target: Path) -> Path:
 
 
 def lock_folder(folder: Path, name: str = ".lock", *, wait: bool = True) -> BinaryIO:
-    """Make the folder, and return a file of this name in it that keeps other processes out while it is open.
+    """Make the folder, and return a file of this name in it that keeps other processes out while it
+    is open.
 
-    Raises BlockingIOError if another one is there already and it shall not wait. Systems and file systems without such
-    locks keep nobody out.
+    Raises BlockingIOError if another one is there already and it shall not wait. Systems and file
+    systems without such locks keep nobody out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / name).open("ab")

@@ -1,4 +1,5 @@
-"""The command line ``sfusion``: commands are found by their files and imported only when they are used.
+"""The command line ``sfusion``: commands are found by their files and imported only when they are
+used.
 
 At its edge, every exception becomes a message and an exit code that is not 1.
 """
@@ -20,12 +21,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sfusion.fakes.errors import FakeError
-from sfusion.harness.commandline.declaring import declared
-from sfusion.harness.commandline.exits import fail, say
-from sfusion.harness.errors import HarnessError, exit_code_of
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import SfusionError, near
+
+from ..fakes.errors import FakeError
+from .commandline.declaring import declared
+from .commandline.exits import fail, say
+from .errors import HarnessError, exit_code_of
 
 
 class _PlainHelp:
@@ -62,7 +64,9 @@ class Edge(_PlainHelp, TyperGroup):
         except KeyboardInterrupt as error:  # also SIGTERM, while a container is open
             say(f"interrupted: {error}" if str(error) else "interrupted")
             raise typer.Exit(130) from None
-        except BrokenPipeError:  # whoever read the output is gone, such as `head`: what the shell calls SIGPIPE
+        except (
+            BrokenPipeError
+        ):  # whoever read the output is gone, such as `head`: what the shell calls SIGPIPE
             say("")
             raise typer.Exit(141) from None
         except Exception as error:
@@ -72,7 +76,9 @@ class Edge(_PlainHelp, TyperGroup):
             raise typer.Exit(exit_code_of(error)) from None
 
 
-_ClickError: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+_ClickError: Any = next(
+    one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException"
+)
 """Of the click that this version of Typer uses, which may be its own copy."""
 
 
@@ -89,13 +95,16 @@ def _sentence(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
     return (
-        f"a defect of sfusion: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno}); "
+        f"a defect of sfusion: {type(error).__name__}: {error} "
+        f"({Path(place.filename).name}:{place.lineno}); "
         "please report it, with the traceback that SFUSION_DEBUG=1 shows"
     )
 
 
 _HARNESS = Path(__file__).parent
-_FIRST_LINE = re.compile(r'"""``sfusion ([a-z ]+)``: (.+?)(?:""")?\n')
+_FIRST_PARAGRAPH = re.compile(r'"""``sfusion ([a-z ]+)``: (.+?)(?:"""|\n\n)', re.DOTALL)
+_LONGEST_PARAGRAPH = 1000
+"""Characters that are read of a module: far more than any first paragraph has."""
 _PANELS = {
     "lab": "Scenarios",
     "search": "Searching for failures",
@@ -111,7 +120,7 @@ _PANELS = {
 
 @dataclass(frozen=True)
 class FoundCommand:
-    """A command, as the first line of its module describes it."""
+    """A command, as the first paragraph of its module describes it."""
 
     name: str
     """As it is typed; two words for a command of a group."""
@@ -124,19 +133,23 @@ class FoundCommand:
 def found_commands() -> dict[str, FoundCommand]:
     """Return every command, in the order of the help.
 
-    Commands are the modules called ``command.py`` or in a folder ``commands`` whose first line is
-    ``sfusion NAME`` in double backticks, a colon and what it does. Nothing is imported to find them.
+    Commands are the modules called ``command.py`` or in a folder ``commands`` whose first paragraph
+    is ``sfusion NAME`` in double backticks, a colon and what it does. Nothing is imported to
+    find them.
     """
     found = []
     for file in (*_HARNESS.rglob("command.py"), *_HARNESS.rglob("commands/*.py")):
         with file.open(encoding="utf-8") as opened:
-            first = _FIRST_LINE.fullmatch(opened.readline())
+            first = _FIRST_PARAGRAPH.match(opened.read(_LONGEST_PARAGRAPH))
         if first is None:
             continue
         place = file.relative_to(_HARNESS).with_suffix("")
-        about = first[2][0].upper() + first[2][1:]
+        about = " ".join(first[2].split())
+        about = about[0].upper() + about[1:]
         panel = _PANELS.get(place.parts[0], "Others")
-        found.append(FoundCommand(first[1], about, ".".join(("sfusion.harness", *place.parts)), panel))
+        found.append(
+            FoundCommand(first[1], about, ".".join(("sfusion.harness", *place.parts)), panel)
+        )
     panels = [*_PANELS.values(), "Others"]
     found.sort(key=lambda one: (panels.index(one.panel), one.name))
     return {one.name: one for one in found}
@@ -153,7 +166,8 @@ _FORMER = {
 
 
 class Commands(Edge):
-    """The commands, of which only the one that runs is imported; the help lists them by the first lines of their files.
+    """The commands, of which only the one that runs is imported; the help lists them by the first
+    lines of their files.
 
     In a group, such as ``serve``, those whose names begin with the group's.
     """
@@ -173,15 +187,28 @@ class Commands(Edge):
                 }
                 self.commands.setdefault(name, Commands(name=name, prefix=f"{name} ", **about))
             else:
-                self.commands[name] = TyperCommand(name, help=found.about, rich_help_panel=found.panel)
+                self.commands[name] = TyperCommand(
+                    name, help=found.about, rich_help_panel=found.panel
+                )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is to run."""
-        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            known = f"`sfusion {self._prefix}{args[0]}` is not a command; {near(args[0], self.commands)}"
+        if (
+            args[0] not in self.commands
+            and not args[0].startswith("-")
+            and not ctx.resilient_parsing
+        ):
+            known = (
+                f"`sfusion {self._prefix}{args[0]}` is not a command; "
+                f"{near(args[0], self.commands)}"
+            )
             fail(known if self._prefix else _FORMER.get(args[0], known))
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if isinstance(command, Commands) else load(f"{self._prefix}{name}"), rest
+        return (
+            name,
+            command if isinstance(command, Commands) else load(f"{self._prefix}{name}"),
+            rest,
+        )
 
 
 def load(name: str) -> Any:
@@ -190,7 +217,9 @@ def load(name: str) -> Any:
     module = import_module(found.module)
     text = joined((module.__doc__ or "").partition(": ")[2])
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name.split()[-1], cls=PlainCommand, help=text[0].upper() + text[1:])(declared[found.module])
+    alone.command(name.split()[-1], cls=PlainCommand, help=text[0].upper() + text[1:])(
+        declared[found.module]
+    )
     return typer.main.get_command(alone)
 
 
@@ -213,19 +242,26 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Options of every command."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while the command was imported (sfusion/__main__.py)
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    ):  # while the command was imported (sfusion/__main__.py)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> None:
     """Run the command line."""
-    # What a command imports and reads lives to its end; looking for garbage in it only delays the start.
+    # What a command imports and reads lives to its end; looking for garbage in it only delays the
+    # start.
     gc.set_threshold(20_000)
-    # A closed stream (`>&-`) is like /dev/null; without it, the next file that is opened would get its number.
+    # A closed stream (`>&-`) is like /dev/null; without it, the next file that is opened would get
+    # its number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 # open to the end

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.runs import PromisesBroken, Task, run_one, write_run
-from sfusion.harness.lab.runs.tasks import find_modules_beside
-from sfusion.harness.lab.scenarios import ScenarioError, read_scenarios
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.reports import RunReport, write_page
+from .lab.runs import PromisesBroken, Task, run_one, write_run
+from .lab.runs.tasks import find_modules_beside
+from .lab.scenarios import ScenarioError, read_scenarios
+from .lab.scenarios.model import Scenario
+from .reports import RunReport, write_page
 
 
 class ScenarioFile(pytest.File):
@@ -39,11 +39,15 @@ class ScenarioItem(pytest.Item):
         """Run and judge the cell; with --sfusion-out also write the run to disk."""
         if "sim" not in self.scenario.worlds:
             pytest.skip(
-                f"runs only in world {', '.join(self.scenario.worlds)}: sfusion run --world ray {self.path.name}"
+                f"runs only in world {', '.join(self.scenario.worlds)}: sfusion run "
+                f"--world ray {self.path.name}"
             )
         find_modules_beside([self.path])
         result = run_one(Task(self.scenario, "sim", self.path, trusted=True))
-        self.user_properties += [("sfusion_seed", self.scenario.seed), ("sfusion_journal", result.digest)]
+        self.user_properties += [
+            ("sfusion_seed", self.scenario.seed),
+            ("sfusion_journal", result.digest),
+        ]
         out: str | None = self.config.getoption("--sfusion-out")
         if out is not None:
             folder = write_run(result, Path(out))

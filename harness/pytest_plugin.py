@@ -1,7 +1,8 @@
-"""The pytest plugin: scenario files as tests, fixtures for the fakes, virtual time, scenarios and trials of clients.
+"""The pytest plugin: scenario files as tests, fixtures for the fakes, virtual time, scenarios and
+trials of clients.
 
-It does nothing by itself: YAML files are collected only where the command line or the ini option ``sfusion_scenarios``
-names them, and heavy imports happen in the fixture that needs them.
+It does nothing by itself: YAML files are collected only where the command line or the ini option
+``sfusion_scenarios`` names them, and heavy imports happen in the fixture that needs them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import pytest
 if TYPE_CHECKING:
     import asyncio
 
-    from sfusion.fakes.proxy import FaultProxy
-    from sfusion.fakes.sandbox import FakeSandbox
-    from sfusion.fakes.sglang import FakeSGLangServer
-    from sfusion.harness.lab.runs import RunResult
-    from sfusion.harness.real.targets import RealSandbox
-    from sfusion.harness.trial.trial import TrialResult
+    from ..fakes.proxy import FaultProxy
+    from ..fakes.sandbox import FakeSandbox
+    from ..fakes.sglang import FakeSGLangServer
+    from .lab.runs import RunResult
+    from .real.targets import RealSandbox
+    from .trial.trial import TrialResult
 
 _SCENARIO = re.compile(rb"^scenario[ \t]*:", re.MULTILINE)
 _MORE_OF_IT = re.compile(rb"^(promises|extends)[ \t]*:", re.MULTILINE)
@@ -32,26 +33,40 @@ _SENT = "sfusion_named"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("sfusion_scenarios", "files or folders of scenarios to run without naming them", "paths", default=[])
+    parser.addini(
+        "sfusion_scenarios",
+        "files or folders of scenarios to run without naming them",
+        "paths",
+        default=[],
+    )
     group = parser.getgroup("sfusion", "sfusion scenarios")
-    group.addoption("--sfusion-out", metavar="DIR", help="write journal, verdicts and report of every scenario there")
+    group.addoption(
+        "--sfusion-out",
+        metavar="DIR",
+        help="write journal, verdicts and report of every scenario there",
+    )
     group.addoption(
         "--sfusion-sandbox",
         metavar="fake|URL|docker[:IMAGE]",
         help="sandbox behind the fixture `sandbox` (ini: sfusion_sandbox; default: fake)",
     )
-    parser.addini("sfusion_sandbox", "sandbox behind the fixture `sandbox`: fake, URL, docker or docker:IMAGE")
+    parser.addini(
+        "sfusion_sandbox", "sandbox behind the fixture `sandbox`: fake, URL, docker or docker:IMAGE"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "sandbox_faults(rules): faults of the test's fake_sandbox or sandbox")
+    config.addinivalue_line(
+        "markers", "sandbox_faults(rules): faults of the test's fake_sandbox or sandbox"
+    )
     sent: list[str] | None = getattr(config, "workerinput", {}).get(_SENT)
     config.stash[_NAMED] = _named(config) if sent is None else [Path(path) for path in sent]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Pass the named paths to xdist workers, which cannot tell arguments of the command line from others."""
+    """Pass the named paths to xdist workers, which cannot tell arguments of the command line from
+    others."""
     node.workerinput[_SENT] = [str(path) for path in node.config.stash[_NAMED]]
 
 
@@ -70,7 +85,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
         content = file.read(_LARGEST)
     if not (_SCENARIO.search(content) and _MORE_OF_IT.search(content)):
         return None
-    from sfusion.harness.pytest_items import ScenarioFile
+    from .pytest_items import ScenarioFile
 
     taken: ScenarioFile = ScenarioFile.from_parent(parent, path=file_path)
     return taken
@@ -89,7 +104,7 @@ def make_fake_sandbox() -> Iterator[Callable[..., FakeSandbox]]:
     """Start fake sandboxes with any options; they are stopped at the end of the session."""
     from contextlib import ExitStack
 
-    from sfusion.fakes.sandbox import FakeSandbox
+    from ..fakes.sandbox import FakeSandbox
 
     with ExitStack() as running:
         yield lambda **options: running.enter_context(FakeSandbox(**options))
@@ -97,13 +112,14 @@ def make_fake_sandbox() -> Iterator[Callable[..., FakeSandbox]]:
 
 @pytest.fixture
 def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
-    """A fake Sandbox Fusion for this test, listening at ``fake_sandbox.url``. It runs no code unless told to.
+    """A fake Sandbox Fusion for this test, listening at ``fake_sandbox.url``. It runs no code
+    unless told to.
 
-    Set options by indirect parametrisation:
-    ``@pytest.mark.parametrize("fake_sandbox", [{"model": {"kind": "quota", "in_flight": 8}}], indirect=True)``,
-    and faults with ``@pytest.mark.sandbox_faults([...])`` or, in the test, ``fake_sandbox.set_faults([...])``.
+    Set options by indirect parametrisation: ``@pytest.mark.parametrize("fake_sandbox", [{"model":
+    {"kind": "quota", "in_flight": 8}}], indirect=True)``, and faults with
+    ``@pytest.mark.sandbox_faults([...])`` or, in the test, ``fake_sandbox.set_faults([...])``.
     """
-    from sfusion.fakes.sandbox import FakeSandbox
+    from ..fakes.sandbox import FakeSandbox
 
     options: dict[str, Any] = dict(getattr(request, "param", {}))
     if request.node.get_closest_marker("sandbox_faults"):
@@ -119,12 +135,15 @@ def _faults(request: pytest.FixtureRequest) -> Any:
         return ()
     if len(marker.args) != 1 or marker.kwargs:
         example = 'sandbox_faults([{"first": 1, "what": {"status": 503}}])'
-        pytest.fail(f"sandbox_faults takes one argument, a list of fault rules: {example}", pytrace=False)
+        pytest.fail(
+            f"sandbox_faults takes one argument, a list of fault rules: {example}", pytrace=False
+        )
     return marker.args[0]
 
 
 def _forget_sandboxes() -> None:
-    # A sandbox of a later test may get the same port, and must not inherit the reputation of this one.
+    # A sandbox of a later test may get the same port, and must not inherit the reputation of this
+    # one.
     from sfusion_tools.sandbox.fleet import process_fleet
 
     process_fleet().forget()
@@ -132,11 +151,18 @@ def _forget_sandboxes() -> None:
 
 @pytest.fixture(scope="session")
 def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]:
-    """The real sandbox named by ``--sfusion-sandbox``, for the whole session; None if that is the fake."""
-    from sfusion.harness.real.targets import FakeTarget, TargetError, open_targets, read_target, silent
+    """The real sandbox named by ``--sfusion-sandbox``, for the whole session; None if that is the
+    fake."""
+    from .real.targets import FakeTarget, TargetError, open_targets, read_target, silent
 
-    terminal: Any = request.config.pluginmanager.getplugin("terminalreporter")  # a worker of xdist has none
-    named = request.config.getoption("--sfusion-sandbox") or request.config.getini("sfusion_sandbox") or "fake"
+    terminal: Any = request.config.pluginmanager.getplugin(
+        "terminalreporter"
+    )  # a worker of xdist has none
+    named = (
+        request.config.getoption("--sfusion-sandbox")
+        or request.config.getini("sfusion_sandbox")
+        or "fake"
+    )
     try:
         target = read_target(named)
         if isinstance(target, FakeTarget):
@@ -147,23 +173,28 @@ def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]
         return
     except TargetError as error:
         problem = str(error)
-    pytest.fail(f"--sfusion-sandbox: {problem}", pytrace=False)  # outside of except, or pytest shows all causes too
+    pytest.fail(
+        f"--sfusion-sandbox: {problem}", pytrace=False
+    )  # outside of except, or pytest shows all causes too
 
 
 @pytest.fixture
-def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) -> Iterator[FakeSandbox | FaultProxy]:
-    """A sandbox that really runs code, at ``sandbox.url``: a fake, or a fault proxy in front of a real one.
+def sandbox(
+    request: pytest.FixtureRequest, real_sandbox: RealSandbox | None
+) -> Iterator[FakeSandbox | FaultProxy]:
+    """A sandbox that really runs code, at ``sandbox.url``: a fake, or a fault proxy in front of a
+    real one.
 
-    ``--sfusion-sandbox`` chooses between them. Faults work as for ``fake_sandbox``; what only a server knows (was the
-    code executed?) is None in the ledger of a proxy.
+    ``--sfusion-sandbox`` chooses between them. Faults work as for ``fake_sandbox``; what only a
+    server knows (was the code executed?) is None in the ledger of a proxy.
     """
     faults = _faults(request)
     if real_sandbox is None:
-        from sfusion.fakes.sandbox import FakeSandbox
+        from ..fakes.sandbox import FakeSandbox
 
         opened: FakeSandbox | FaultProxy = FakeSandbox(executor="python", faults=faults)
     else:
-        from sfusion.harness.real.targets.proxying import proxy_in_front_of
+        from .real.targets.proxying import proxy_in_front_of
 
         opened = proxy_in_front_of(real_sandbox.url, faults=faults)
     with opened:
@@ -173,10 +204,11 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
 
 @pytest.fixture(scope="session")
 def make_fake_sglang() -> Iterator[Callable[..., FakeSGLangServer]]:
-    """Start fake sglang servers with any policy and options; they are stopped at the end of the session."""
+    """Start fake sglang servers with any policy and options; they are stopped at the end of the
+    session."""
     from contextlib import ExitStack
 
-    from sfusion.fakes.sglang import FakeSGLangServer
+    from ..fakes.sglang import FakeSGLangServer
 
     with ExitStack() as running:
         yield lambda *policy, **options: running.enter_context(FakeSGLangServer(*policy, **options))
@@ -184,12 +216,13 @@ def make_fake_sglang() -> Iterator[Callable[..., FakeSGLangServer]]:
 
 @pytest.fixture
 def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
-    """A fake sglang for this test, listening at ``fake_sglang.url``; by default it solves word problems.
+    """A fake sglang for this test, listening at ``fake_sglang.url``; by default it solves word
+    problems.
 
-    Set options by indirect parametrisation:
-    ``@pytest.mark.parametrize("fake_sglang", [{"policy": ScriptedPolicy(["Hi"])}], indirect=True)``.
+    Set options by indirect parametrisation: ``@pytest.mark.parametrize("fake_sglang", [{"policy":
+    ScriptedPolicy(["Hi"])}], indirect=True)``.
     """
-    from sfusion.fakes.sglang import FakeSGLangServer
+    from ..fakes.sglang import FakeSGLangServer
 
     options: dict[str, Any] = getattr(request, "param", {})
     with FakeSGLangServer(**options) as server:
@@ -201,7 +234,7 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """An event loop in virtual time: sleeping takes no real time, and timers are exact."""
     import asyncio
 
-    from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop
+    from .lab.worlds.virtual_time import VirtualTimeLoop
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         yield runner.get_loop()
@@ -209,19 +242,21 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture
 def run_scenario() -> Callable[..., list[RunResult]]:
-    """``sfusion.run_scenario``: run a scenario in virtual time; a promise that does not hold fails the test."""
-    from sfusion.harness.lab.runs import run_scenario
+    """``sfusion.run_scenario``: run a scenario in virtual time; a promise that does not hold fails
+    the test."""
+    from .lab.runs import run_scenario
 
     return run_scenario
 
 
 @pytest.fixture
 def sandbox_trial() -> Callable[..., TrialResult]:
-    """``sandbox_trial(my_client.run)``: the trial of ``sfusion judge``, with its options; the failure is its table."""
+    """``sandbox_trial(my_client.run)``: the trial of ``sfusion judge``, with its options; the
+    failure is its table."""
 
     def trial(target: Any = None, **options: Any) -> TrialResult:
-        from sfusion.harness.errors import ClientBroken
-        from sfusion.harness.trial.trial import judge
+        from .errors import ClientBroken
+        from .trial.trial import judge
 
         result = judge(target, **options)
         if not result.ok:

@@ -1,4 +1,5 @@
-"""Output of long-running commands: a progress bar and colours on a terminal, plain lines in a file or build log."""
+"""Output of long-running commands: a progress bar and colours on a terminal, plain lines in a file
+or build log."""
 
 from __future__ import annotations
 
@@ -17,17 +18,20 @@ from rich.text import Text
 
 _MB = 1_000_000
 _UNLIMITED = 1_000_000
-"""The width of a build log without ``COLUMNS``. Sentences there are never wrapped, tables only to fit ``COLUMNS``."""
+"""The width of a build log without ``COLUMNS``. Sentences there are never wrapped, tables only to
+fit ``COLUMNS``."""
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave the exit code to the command line; rich would exit with 1, which is a broken promise."""
+        """Leave the exit code to the command line; rich would exit with 1, which is a broken
+        promise."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class ProgressReporter:
-    """Base of the reporters. Subclasses supply the texts; colours and movement appear only on a terminal."""
+    """Base of the reporters. Subclasses supply the texts; colours and movement appear only on a
+    terminal."""
 
     def __init__(self, out: TextIO, total: int, label: str) -> None:
         self._out, self._total = out, total
@@ -60,7 +64,8 @@ class ProgressReporter:
             self._bar.stop()
 
     def progress(self, done: int, note: Text | str = "", *, line: str = "") -> None:
-        """Move the bar to ``done`` with ``note`` beside it; without a terminal, print ``line`` unless it is empty."""
+        """Move the bar to ``done`` with ``note`` beside it; without a terminal, print ``line``
+        unless it is empty."""
         if self._bar is not None:
             text = note if isinstance(note, Text) else Text(self._clean(note))
             self._bar.update(self._task, completed=done, note=text.markup)
@@ -72,19 +77,27 @@ class ProgressReporter:
         self._console.print(Text(self._clean(text), style), soft_wrap=True)
 
     def table(
-        self, rows: Iterable[Sequence[str]], head: Sequence[str] = (), styles: Sequence[str] = (), *, texts: int = 2
+        self,
+        rows: Iterable[Sequence[str]],
+        head: Sequence[str] = (),
+        styles: Sequence[str] = (),
+        *,
+        texts: int = 2,
     ) -> None:
         """Print rows in aligned columns, with ``styles`` for the first cell of each row.
 
-        The first ``texts`` columns are text, which wraps where a terminal is too narrow, except in the very first;
-        those after them are aligned to the right and never cut, though their headings may wrap.
+        The first ``texts`` columns are text, which wraps where a terminal is too narrow, except in
+        the very first; those after them are aligned to the right and never cut, though their
+        headings may wrap.
         """
         listed = [[self._clean(cell) for cell in row] for row in rows]
         lines = [*_aligned([list(map(self._clean, head)), *listed] if head else listed, texts)]
         columns = [*zip_longest(*listed, fillvalue="")]
         box = SIMPLE_HEAD if head and self._bar is not None else None
         lines_of_the_box = len(columns) + 1 if box is not None else 0
-        is_narrow = max(map(cell_len, lines), default=0) - 1 + lines_of_the_box > self._console.width
+        is_narrow = (
+            max(map(cell_len, lines), default=0) - 1 + lines_of_the_box > self._console.width
+        )
         if self._bar is None and not is_narrow:
             self._out.writelines(lines)
             return
@@ -130,7 +143,8 @@ class ReadingReporter(ProgressReporter):
 
 
 def _aligned(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
-    """Yield the lines of a table that is as wide as it needs to be. For many rows, rich takes 0.1 s longer."""
+    """Yield the lines of a table that is as wide as it needs to be. For many rows, rich takes 0.1 s
+    longer."""
     widths = [max(map(cell_len, column)) for column in zip_longest(*rows, fillvalue="")]
     for row in rows:
         gaps = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=False)]
@@ -142,5 +156,6 @@ def _aligned(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with control characters, line breaks and lone surrogates spelled out, except those in ``keep``."""
+    """The text with control characters, line breaks and lone surrogates spelled out, except those
+    in ``keep``."""
     return "".join(one if one.isprintable() or one in keep else repr(one)[1:-1] for one in text)

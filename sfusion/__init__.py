@@ -1,7 +1,8 @@
 """Test and emulation harness for reinforcement learning with a code sandbox (Sandbox Fusion).
 
-In a checkout, ``sfusion/harness``, ``sfusion/fakes`` and ``sfusion/scenarios`` are links to the folders of the same
-name at the top of the repository; in a wheel they are the folders themselves. Names are imported on first use.
+In a checkout, ``sfusion/harness``, ``sfusion/fakes`` and ``sfusion/scenarios`` are links to the
+folders of the same name at the top of the repository; in a wheel they are the folders themselves.
+Names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What training imports: runner, schemas, tools, registry, sandbox client, limiter, pool, rollout and reward.
+"""What training imports: runner, schemas, tools, registry, sandbox client, limiter, pool, rollout
+and reward.
 
 The names below are imported on first use; everything else is imported from its own module.
 """

@@ -17,7 +17,8 @@ T = TypeVar("T")
 def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     """Run blocking work in a thread that does not keep the process from exiting.
 
-    ``asyncio.to_thread`` uses threads that the interpreter joins at exit, for ever if they are stuck.
+    ``asyncio.to_thread`` uses threads that the interpreter joins at exit, for ever if they are
+    stuck.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -54,8 +55,8 @@ class LoopThread:
         self._thread.start()
 
     def _run(self) -> None:
-        # Its end also cancels what still runs. It runs the loop, which is possible here but not in the caller's thread
-        # if that has a running loop of its own.
+        # Its end also cancels what still runs. It runs the loop, which is possible here but not in
+        # the caller's thread if that has a running loop of its own.
         with self._runner:
             self._loop.run_forever()
 
@@ -67,10 +68,12 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and block until it is done; if waiting is interrupted, it is cancelled."""
+        """Run a coroutine in the loop and block until it is done; if waiting is interrupted, it is
+        cancelled."""
         done = self.start(work)
         try:
-            # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked for now and then.
+            # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked
+            # for now and then.
             while not wait([done], timeout=0.5).done:
                 pass
             return done.result()
@@ -87,7 +90,8 @@ class LoopThread:
 
 
 def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a loop that ends with it, and block until it is done; the caller's loop is not touched."""
+    """Run a coroutine in a loop that ends with it, and block until it is done; the caller's loop is
+    not touched."""
     thread = LoopThread("sfusion")
     try:
         return thread.run(work)
@@ -96,7 +100,8 @@ def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
-    """False if the loop keeps its own time, such as a simulated one, which means nothing to other loops."""
+    """False if the loop keeps its own time, such as a simulated one, which means nothing to other
+    loops."""
     if type(loop).__module__ == "uvloop":
         return True
     clock = loop.time
@@ -106,8 +111,9 @@ def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
 class DeferringLock:
     """A lock with work that waits for it without blocking.
 
-    The garbage collector closes abandoned coroutines in whatever thread it runs, also in one that holds the lock. What
-    the end of a coroutine may do must therefore never take the lock: it is deferred until the lock is next taken.
+    The garbage collector closes abandoned coroutines in whatever thread it runs, also in one that
+    holds the lock. What the end of a coroutine may do must therefore never take the lock: it is
+    deferred until the lock is next taken.
     """
 
     def __init__(self) -> None:

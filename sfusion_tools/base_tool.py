@@ -12,12 +12,15 @@ S = TypeVar("S")
 
 
 class BaseTool:
-    """A tool the model may call. One object serves many trajectories, identified by ``instance_id``.
+    """A tool the model may call. One object serves many trajectories, identified by
+    ``instance_id``.
 
     create -> execute (any number of times) -> calc_reward -> release.
     """
 
-    def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
+    def __init__(
+        self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None
+    ) -> None:
         schema = tool_schema or self.get_openai_tool_schema()
         if schema is None:
             raise ValueError(
@@ -32,14 +35,17 @@ class BaseTool:
         """Return the schema shown to the model; override this to give a tool a default schema."""
         return getattr(self, "tool_schema", None)
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
         """Begin a trajectory; return its id, a new one if none is given."""
         return instance_id or uuid4().hex, ToolResponse()
 
     async def execute(
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
-        """Run one call; return what the model reads, the reward of this step if there is one, and metrics."""
+        """Run one call; return what the model reads, the reward of this step if there is one, and
+        metrics."""
         return ToolResponse(text=f"{self.name} does nothing yet."), 0.0, {}
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | list[float] | None:
@@ -51,7 +57,8 @@ class BaseTool:
 
 
 class TrajectoryTool(BaseTool, Generic[S]):
-    """A tool with a default schema and state for each trajectory, which begins with its ground truth."""
+    """A tool with a default schema and state for each trajectory, which begins with its ground
+    truth."""
 
     default_schema: ClassVar[OpenAIFunctionToolSchema]
 
@@ -68,8 +75,11 @@ class TrajectoryTool(BaseTool, Generic[S]):
     def get_openai_tool_schema(self) -> OpenAIFunctionToolSchema:
         return super().get_openai_tool_schema() or self.default_schema
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
-        """Begin a trajectory, with ``ground_truth`` given directly or, as verl 0.7 does, in ``create_kwargs``."""
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
+        """Begin a trajectory, with ``ground_truth`` given directly or, as verl 0.7 does, in
+        ``create_kwargs``."""
         instance_id = instance_id or uuid4().hex
         nested = kwargs.get("create_kwargs")
         truth = nested.get("ground_truth") if isinstance(nested, dict) else None

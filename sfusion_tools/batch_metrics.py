@@ -17,14 +17,18 @@ _RAISED = "raised"
 
 
 def outcome_metrics(batch: Iterable[object], prefix: str = "tools/") -> dict[str, float]:
-    """Summarize the calls of a batch; the keys are always the same, and without calls every value is 0.
+    """Summarize the calls of a batch; the keys are always the same, and without calls every value
+    is 0.
 
-    The items are metrics of calls as ``execute`` returns them, ``CallResult``s, rollout requests, or the ``extras`` of
-    verl's batches. None, NaN, and calls of tools that report no outcome, do not count.
+    The items are metrics of calls as ``execute`` returns them, ``CallResult``s, rollout requests,
+    or the ``extras`` of verl's batches. None, NaN, and calls of tools that report no outcome, do
+    not count.
     """
     calls = [call for item in batch for call in _calls(item)]
     ran = [call for call in calls if call["outcome"] not in (_RAISED, Outcome.BAD_ARGUMENTS)]
-    lost = sum(call["outcome"] == _RAISED or OUTCOMES[call["outcome"]].is_infrastructure for call in calls)
+    lost = sum(
+        call["outcome"] == _RAISED or OUTCOMES[call["outcome"]].is_infrastructure for call in calls
+    )
     found = {"calls": float(len(calls)), "infra_rate": _share(lost, len(calls))}
     for word in (*OUTCOMES, _RAISED):
         found[f"{word}_rate"] = _share(sum(call["outcome"] == word for call in calls), len(calls))
@@ -51,7 +55,9 @@ def _calls(item: object) -> Iterator[Mapping[str, Any]]:
             yield from _calls(metrics)
         return
     if not isinstance(item, Mapping):
-        raise TypeError(f"expected metrics of calls, rollout requests or verl's extras, found {item!r:.100}")
+        raise TypeError(
+            f"expected metrics of calls, rollout requests or verl's extras, found {item!r:.100}"
+        )
     for key in (EXTRAS, KEY):
         if key in item:
             # Another tool may have put something else there.
@@ -60,7 +66,9 @@ def _calls(item: object) -> Iterator[Mapping[str, Any]]:
     if "outcomes" in item:
         columns = {name: _column(item.get(name)) for name in MEASURED}
         for place, outcome in enumerate(_column(item["outcomes"])):
-            measured = {name: column[place] for name, column in columns.items() if place < len(column)}
+            measured = {
+                name: column[place] for name, column in columns.items() if place < len(column)
+            }
             yield from _calls({"outcome": outcome, **measured})
     elif isinstance(item.get("outcome"), str) and item["outcome"] in OUTCOMES:
         yield item

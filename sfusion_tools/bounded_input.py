@@ -1,4 +1,5 @@
-"""Files and texts that a stranger may have written: what is read from them is bounded in size and depth."""
+"""Files and texts that a stranger may have written: what is read from them is bounded in size
+and depth."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from sfusion_tools.errors import InputError
 MAX_LINE = 50_000_000
 MAX_TOTAL = 1_000_000_000
 MAX_DEPTH = 100
-"""Of JSON. Python's own limit depends on the stack of whoever reads, and the writer may have less."""
+"""Of JSON. Python's own limit depends on the stack of whoever reads, and the writer may have
+less."""
 _PIECE = 2**16
 _OPENING = re.compile(r"[\[{]")
 
@@ -24,7 +26,9 @@ def read_bounded(path: Path, most: int) -> bytes:
         with path.open("rb") as file:
             content = file.read(most + 1)
     except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
-        raise InputError(f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(
+            f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if len(content) > most:
         raise InputError(f"{path}:1: larger than {most:,} bytes, the most that is read")
     return content
@@ -39,15 +43,20 @@ def decoded(content: bytes, path: Path) -> str:
         raise InputError(f"{path}:{line}: not UTF-8 text; save the file as UTF-8") from None
 
 
-def read_lines(path: Path, *, line: int = MAX_LINE, total: int = MAX_TOTAL) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers; raise InputError beyond the bounds, both in bytes."""
+def read_lines(
+    path: Path, *, line: int = MAX_LINE, total: int = MAX_TOTAL
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers; raise InputError beyond the bounds, both in
+    bytes."""
     try:
         with path.open("rb") as file:
             yield from bounded_lines(file, str(path), line=line, total=total)
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(
+            f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def bounded_lines(
@@ -60,15 +69,17 @@ def bounded_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of an open file with their numbers; raise InputError beyond the bounds.
 
-    Lines that are too long are passed over if ``on_long`` is there to be called for them. Only line feeds end a line:
-    JSON may contain U+2028 and similar characters unescaped.
+    Lines that are too long are passed over if ``on_long`` is there to be called for them. Only line
+    feeds end a line: JSON may contain U+2028 and similar characters unescaped.
     """
     number = read = 0
     while content := file.readline(line + 1):
         number += 1
         read += len(content)
         if len(content) > line:
-            error = InputError(f"{name}:{number}: a line of more than {line:,} bytes, the most that is read")
+            error = InputError(
+                f"{name}:{number}: a line of more than {line:,} bytes, the most that is read"
+            )
             if on_long is None:
                 raise error
             while content and not content.endswith(b"\n"):
@@ -81,7 +92,8 @@ def bounded_lines(
 
 
 def parse_json(text: str | bytes, where: str, *, constants: bool = False) -> Any:
-    """Read JSON; raise InputError, which begins with ``where``, if it is not JSON or nested too deep.
+    """Read JSON; raise InputError, which begins with ``where``, if it is not JSON or nested too
+    deep.
 
     NaN and Infinity, which only Python calls JSON, are refused unless ``constants``.
     """
@@ -105,7 +117,11 @@ def levels(value: Any) -> int:
     layer = [value]
     while containers := [item for item in layer if isinstance(item, dict | list)]:
         depth += 1
-        layer = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
+        layer = [
+            inner
+            for item in containers
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
     return depth
 
 

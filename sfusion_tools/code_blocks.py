@@ -1,4 +1,5 @@
-"""Finds the program in a generation: the fenced blocks of Markdown as models write them, closed or not."""
+"""Finds the program in a generation: the fenced blocks of Markdown as models write them, closed
+or not."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _STRING = re.compile(r"(?P<triple>\"{3}|'{3})|\"(?:[^\"\\]|\\.)*(?:\"|$)|'(?:[^'
 _BYTE_ORDER_MARK = "\ufeff"
 _PARSES = 6
 _LONGEST_PARSED = 40_000
-"""Bounds on the work for a block that is never closed: how often, and how many characters of it, are parsed."""
+"""Bounds on the work for a block that is never closed: how often, and how many characters of it,
+are parsed."""
 _parsing = threading.Lock()
 """``catch_warnings`` changes the state of the process."""
 
@@ -60,7 +62,9 @@ class _Block:
 
     def is_blank(self, lines: list[str]) -> bool:
         stops = [stop for stop in (self.end, self.nested, len(lines)) if stop is not None]
-        return not self.last.strip() and not any(lines[at].strip() for at in range(self.first, min(stops)))
+        return not self.last.strip() and not any(
+            lines[at].strip() for at in range(self.first, min(stops))
+        )
 
     def body(self, lines: list[str], language: str) -> str:
         if self.end is not None:
@@ -78,14 +82,18 @@ class _Block:
 
 
 def extract_code(text: str, language: str = "python") -> str:
-    """Return the last fenced block of that language, else the last of any language, else the whole text.
+    """Return the last fenced block of that language, else the last of any language, else the whole
+    text.
 
-    A block that is never closed ends with the text, or, in Python, where the text stops being Python.
+    A block that is never closed ends with the text, or, in Python, where the text stops being
+    Python.
     """
     lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
     tags = _TAGS.get(language, (language.lower(),))
     found = _blocks(lines, _ALL_TAGS.union(tags), strings=language == "python")
-    if any(block.string and block.end is None for block in found):  # quotes that are never closed are no string
+    if any(
+        block.string and block.end is None for block in found
+    ):  # quotes that are never closed are no string
         found = _blocks(lines, _ALL_TAGS.union(tags), strings=False)
     blocks = [block for block in found if not block.is_blank(lines)]
     named = [block for block in blocks if block.tag in tags]
@@ -94,7 +102,8 @@ def extract_code(text: str, language: str = "python") -> str:
 
 
 def _blocks(lines: list[str], tags: set[str], *, strings: bool) -> list[_Block]:
-    """Find the blocks; with ``strings``, a fence inside a string of Python belongs to the string."""
+    """Find the blocks; with ``strings``, a fence inside a string of Python belongs to the
+    string."""
     blocks: list[_Block] = []
     opened: list[_Block] = []
     for number, line in enumerate(lines):
@@ -117,7 +126,8 @@ def _blocks(lines: list[str], tags: set[str], *, strings: bool) -> list[_Block]:
                 top.end = number
                 opened.pop()
         else:
-            # Inside a block a fence with a tag opens another one: nested, or the first was never closed.
+            # Inside a block a fence with a tag opens another one: nested, or the first was never
+            # closed.
             if top is not None and top.nested is None:
                 top.nested = number
             opened.append(_Block(found["fence"], len(found["indent"]), found["info"], number + 1))
@@ -146,7 +156,8 @@ def _closing(quotes: str) -> re.Pattern[str]:
 
 
 def _opened_in(line: str, number: int, tags: set[str]) -> _Block | None:
-    """Return the block that a fence with a known tag opens after other text, as in ``Answer: ```python``."""
+    """Return the block that a fence with a known tag opens after other text, as in ``Answer:
+    ```python``."""
     found = _FENCE_IN_LINE.fullmatch(line) if len(re.findall(r"`{3,}", line)) == 1 else None
     if found is None or found["info"].lower() not in tags:
         return None
@@ -157,14 +168,16 @@ def _opened_in(line: str, number: int, tags: set[str]) -> _Block | None:
 
 
 def _closed_in(line: str, block: _Block) -> str | None:
-    """Return what comes before a closing fence at the end of a line of code, None if there is none."""
+    """Return what comes before a closing fence at the end of a line of code, None if there is
+    none."""
     runs = re.findall(r"`{3,}", line)
     code = line.rstrip().removesuffix(block.fence)
     return code if len(runs) % 2 and runs[-1] == block.fence and code != line.rstrip() else None
 
 
 def _python_part(text: str) -> str:
-    """Return the longest beginning that parses, without statements at its end that do nothing; all if nothing does."""
+    """Return the longest beginning that parses, without statements at its end that do nothing;
+    all if nothing does."""
     lines = text[: _LONGEST_PARSED + 1].split("\n")
     is_whole = len(text) <= _LONGEST_PARSED
     if not is_whole:
@@ -187,8 +200,11 @@ def _python_part(text: str) -> str:
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
-    """True for a word or two of prose that happen to be Python, such as ``Done`` or ``Note: this is fine``."""
+    """True for a word or two of prose that happen to be Python, such as ``Done`` or ``Note: this
+    is fine``."""
     if isinstance(statement, ast.AnnAssign):
         return statement.value is None
     effects = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
-    return isinstance(statement, ast.Expr) and not any(isinstance(node, effects) for node in ast.walk(statement))
+    return isinstance(statement, ast.Expr) and not any(
+        isinstance(node, effects) for node in ast.walk(statement)
+    )

@@ -1,34 +1,33 @@
 """The errors of sfusion_tools.
 
-    SfusionError
-    ├── ConfigError                a tool config, a limiter setting or a URL is wrong (also a ValueError)
-    ├── YamlError                  a YAML text cannot be read; every problem names its line (also a ValueError)
-    ├── InputError                 a file or text is too large, too deep, damaged or unreadable (also a ValueError)
-    ├── MissingExtra               an optional dependency is not installed (also an ImportError); exit code 3
-    ├── JudgeError                 the test cases of a reward are invalid (also a ValueError)
-    ├── LimiterError               the limiter could not do what was asked
-    │   ├── PermitTimeout          no permit within the given time (also a TimeoutError)
-    │   ├── LimiterUnreachable     the limiter does not answer: no Ray, or its actor is gone; exit code 3
-    │   │   └── SessionChanged     this process has connected to a Ray cluster again, perhaps to another one
-    │   ├── ProtocolMismatch       the cluster's limiter was created by another version of sfusion
-    │   └── LimiterClosed          the client was closed, perhaps while a caller waited for a permit
-    ├── FormatError                a tool-call format cannot be used (also a ValueError)
-    │   ├── UnknownFormatError     there is no format with this name
-    │   └── RenderError            the format cannot express this call or content
-    ├── RolloutError               a rollout cannot go on
-    │   ├── IllegalTransition      the request's state does not allow this step
-    │   ├── EngineAnswerError      the engine's answer is not a generation
-    │   ├── StepTimeout            a step of a tool or an interaction did not end in time (also a TimeoutError)
-    │   ├── TemplateError          the chat template raised, or cannot be continued turn by turn
-    │   └── BadLimits              a limit is out of range, or two contradict each other (also a ValueError)
-    └── TokenizerError             a tokenizer cannot be used
+    SfusionError ├── ConfigError                a tool config, a limiter setting or a URL is wrong
+    (also a ValueError) ├── YamlError                  a YAML text cannot be read; every problem
+    names its line (also a ValueError) ├── InputError                 a file or text is too large,
+    too deep, damaged or unreadable (also a ValueError) ├── MissingExtra               an optional
+    dependency is not installed (also an ImportError); exit code 3 ├── JudgeError
+    the test cases of a reward are invalid (also a ValueError) ├── LimiterError               the
+    limiter could not do what was asked │   ├── PermitTimeout          no permit within the given
+    time (also a TimeoutError) │   ├── LimiterUnreachable     the limiter does not answer: no Ray,
+    or its actor is gone; exit code 3 │   │   └── SessionChanged     this process has connected to a
+    Ray cluster again, perhaps to another one │   ├── ProtocolMismatch       the cluster's limiter
+    was created by another version of sfusion │   └── LimiterClosed          the client was closed,
+    perhaps while a caller waited for a permit ├── FormatError                a tool-call format
+    cannot be used (also a ValueError) │   ├── UnknownFormatError     there is no format with this
+    name │   └── RenderError            the format cannot express this call or content ├──
+    RolloutError               a rollout cannot go on │   ├── IllegalTransition      the request's
+    state does not allow this step │   ├── EngineAnswerError      the engine's answer is not a
+    generation │   ├── StepTimeout            a step of a tool or an interaction did not end in time
+    (also a TimeoutError) │   ├── TemplateError          the chat template raised, or cannot be
+    continued turn by turn │   └── BadLimits              a limit is out of range, or two contradict
+    each other (also a ValueError) └── TokenizerError             a tokenizer cannot be used
         ├── TokenizerNotFound      there is no usable tokenizer at the path
         └── UnknownToken           an id to decode is outside the vocabulary (also a ValueError)
 
     GuardTripped                   the guard stops the job; a BaseException and no SfusionError
 
-What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Neither is a malformed tool call: see
-``sfusion_tools.formats.model.Problem``. Commands exit with an error's ``exit_code``, 2 unless noted above.
+What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Neither is a malformed
+tool call: see ``sfusion_tools.formats.model.Problem``. Commands exit with an error's ``exit_code``,
+2 unless noted above.
 """
 
 from __future__ import annotations
@@ -46,7 +45,8 @@ class SfusionError(Exception):
 
 
 class ConfigError(SfusionError, ValueError):
-    """Raised for a wrong configuration; the message names the place, what was found and what was expected."""
+    """Raised for a wrong configuration; the message names the place, what was found and what was
+    expected."""
 
 
 class YamlError(SfusionError, ValueError):
@@ -58,7 +58,8 @@ class YamlError(SfusionError, ValueError):
 
 
 class InputError(SfusionError, ValueError):
-    """Raised for a file or text that cannot be read within its bounds; the message begins with its place."""
+    """Raised for a file or text that cannot be read within its bounds; the message begins with
+    its place."""
 
 
 class MissingExtra(SfusionError, ImportError):
@@ -68,7 +69,9 @@ class MissingExtra(SfusionError, ImportError):
 
     def __init__(self, what: str, extra: str, cause: ImportError | None = None) -> None:
         reason = f" ({cause})" if cause is not None else ""
-        super().__init__(f"{what} needs an extra that is not installed{reason}: pip install 'sfusion[{extra}]'")
+        super().__init__(
+            f"{what} needs an extra that is not installed{reason}: pip install 'sfusion[{extra}]'"
+        )
 
 
 class JudgeError(SfusionError, ValueError):
@@ -84,7 +87,8 @@ class PermitTimeout(LimiterError, TimeoutError):
 
 
 class LimiterUnreachable(LimiterError):
-    """Raised by a transport when the limiter behind it does not answer; clients then attach again."""
+    """Raised by a transport when the limiter behind it does not answer; clients then attach
+    again."""
 
     exit_code = 3
 
@@ -94,7 +98,8 @@ class SessionChanged(LimiterUnreachable):
 
 
 class ProtocolMismatch(LimiterError):
-    """Raised when the cluster's limiter, which outlives upgrades, speaks another protocol than this sfusion."""
+    """Raised when the cluster's limiter, which outlives upgrades, speaks another protocol than
+    this sfusion."""
 
 
 class LimiterClosed(LimiterError):
@@ -130,7 +135,8 @@ class StepTimeout(RolloutError, TimeoutError):
 
 
 class TemplateError(RolloutError):
-    """Raised when a chat template raises, or when the tokens of new messages cannot be separated from those before."""
+    """Raised when a chat template raises, or when the tokens of new messages cannot be separated
+    from those before."""
 
 
 class BadLimits(RolloutError, ValueError):
@@ -150,16 +156,19 @@ class UnknownToken(TokenizerError, ValueError):
 
 
 class GuardTripped(BaseException):
-    """Raised by a tool with ``guard: {then: fail}`` when too many calls fail for reasons that are not the program's.
+    """Raised by a tool with ``guard: {then: fail}`` when too many calls fail for reasons that are
+    not the program's.
 
-    It is not an Exception on purpose: verl's agent loop shows every Exception of a tool to the model and goes on. Tasks
-    of asyncio carry it like any other error, and Ray turns it into a RayTaskError, which fails the job. SystemExit and
-    KeyboardInterrupt would not do: they end the event loop of a Ray actor, and its caller waits for ever.
+    It is not an Exception on purpose: verl's agent loop shows every Exception of a tool to the
+    model and goes on. Tasks of asyncio carry it like any other error, and Ray turns it into a
+    RayTaskError, which fails the job. SystemExit and KeyboardInterrupt would not do: they end the
+    event loop of a Ray actor, and its caller waits for ever.
     """
 
 
 def import_extra(module: str, *, extra: str, needed_by: str) -> Any:
-    """Import a module that only ``sfusion[extra]`` installs; MissingExtra tells the reader how to get it."""
+    """Import a module that only ``sfusion[extra]`` installs; MissingExtra tells the reader how
+    to get it."""
     try:
         return importlib.import_module(module)
     except ImportError as missing:
@@ -167,7 +176,8 @@ def import_extra(module: str, *, extra: str, needed_by: str) -> Any:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Return a clause that suggests the nearest known word, or lists all of them if none is close."""
+    """Return a clause that suggests the nearest known word, or lists all of them if none is
+    close."""
     words = sorted(known)
     close = get_close_matches(word, words, n=1, cutoff=0.6)
     if close:
@@ -176,7 +186,8 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def refusal(problem: Any, fields: Mapping[str, Any] | None = None) -> str:
-    """Return what is wrong with a value, of the problems that pydantic lists; ``fields`` are those that there are."""
+    """Return what is wrong with a value, of the problems that pydantic lists; ``fields`` are
+    those that there are."""
     loc, kind, found = problem["loc"], problem["type"], problem["input"]
     key = ".".join(map(str, loc))
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):

@@ -1,7 +1,8 @@
 """The lines of an event log: what is written about one call, by clients, fakes and proxies alike.
 
-A line must cost a few microseconds. ``%`` of bytes is the fastest way to format numbers, what many lines have in common
-is formatted once, and a usual line is a single ``%``. The order of the keys follows from that.
+A line must cost a few microseconds. ``%`` of bytes is the fastest way to format numbers, what many
+lines have in common is formatted once, and a usual line is a single ``%``. The order of the keys
+follows from that.
 """
 
 from __future__ import annotations
@@ -41,9 +42,12 @@ def call_line(
     trajectory: str | None = None,
     group: str | None = None,
 ) -> bytes:
-    """Return the line of a call that began at this unix time; ``more`` is further JSON that begins with a comma."""
+    """Return the line of a call that began at this unix time; ``more`` is further JSON that begins
+    with a comma."""
     name = _id(call)
-    if trajectory is not None:  # the keys stand within the place of the id, so that a usual line stays a single %
+    if (
+        trajectory is not None
+    ):  # the keys stand within the place of the id, so that a usual line stays a single %
         name += b'","trajectory":"' + _id(trajectory)
     if group is not None:
         name += b'","group":"' + _id(group)
@@ -70,12 +74,22 @@ def call_line(
     texts = []
     for one in attempts:  # the closure of a comprehension would slow down usual lines too
         texts.append(_attempt(one))
-    return _ANY_CALL % (start, micros, name, seconds, _OUTCOMES[outcome], more.encode(), b",".join(texts))
+    return _ANY_CALL % (
+        start,
+        micros,
+        name,
+        seconds,
+        _OUTCOMES[outcome],
+        more.encode(),
+        b",".join(texts),
+    )
 
 
 def _id(text: str) -> bytes:
     name = text.encode("ascii", "replace")
-    return name if name.isalnum() else quoted(text)[1:-1].encode()  # few ids need to be quoted, which is slower
+    return (
+        name if name.isalnum() else quoted(text)[1:-1].encode()
+    )  # few ids need to be quoted, which is slower
 
 
 def _attempt(one: Attempt) -> bytes:

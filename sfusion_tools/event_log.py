@@ -1,9 +1,11 @@
-"""The event log: one JSON line for each call that ended, in files of this process, written beside the calls.
+"""The event log: one JSON line for each call that ended, in files of this process, written beside
+the calls.
 
-A call only queues what is to be written. A thread writes the queue every half second, the end of a loop and of the
-process write what is left: formatting many lines at once costs a third of what it costs between the steps of a call.
-Each process has its own files, so that no lock is needed between processes; what is kept of all of them together is
-bounded. ``event_lines`` has the form of the lines.
+A call only queues what is to be written. A thread writes the queue every half second, the end of a
+loop and of the process write what is left: formatting many lines at once costs a third of what it
+costs between the steps of a call. Each process has its own files, so that no lock is needed between
+processes; what is kept of all of them together is bounded. ``event_lines`` has the form of the
+lines.
 """
 
 from __future__ import annotations
@@ -53,11 +55,17 @@ class EventLogSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Annotated[str, Field(min_length=1)] = Field(
-        description="`logs/events.ndjson` becomes `logs/events.HOST-PID-001.ndjson` and so on; a folder is possible too"
+        description=(
+            "`logs/events.ndjson` becomes `logs/events.HOST-PID-001.ndjson` and so "
+            "on; a folder is possible too"
+        )
     )
     max_file_mb: Size = Field(64.0, description="size at which a process begins a new file, in MB")
     max_total_mb: Size = Field(
-        1024.0, description="size of all files of this path together, in MB; the oldest are deleted above it"
+        1024.0,
+        description=(
+            "size of all files of this path together, in MB; the oldest are deleted above it"
+        ),
     )
     include: tuple[Literal["code", "output"], ...] = Field(
         (), description="`code`, `output`: also write the programs, and what they printed"
@@ -76,7 +84,8 @@ def this_worker() -> str:
 
 
 class EventLog:
-    """The files that this process writes for one path. A failure to write is logged once and affects no call."""
+    """The files that this process writes for one path. A failure to write is logged once and
+    affects no call."""
 
     def __init__(self, path: Path, settings: EventLogSettings) -> None:
         self.settings = settings
@@ -87,7 +96,8 @@ class EventLog:
         self.begin()
 
     def begin(self) -> None:
-        """Own nothing yet: at first, and again in a forked child, whose parent writes what is in the queue."""
+        """Own nothing yet: at first, and again in a forked child, whose parent writes what is in
+        the queue."""
         self.queue.clear()
         self.room = MOST_QUEUED
         """How many characters more may be queued."""
@@ -102,18 +112,22 @@ class EventLog:
         """How many lines were lost."""
 
     def of(self, scope: LoopScope) -> EventLog | None:
-        """Return this log for calls in a loop; None where the loop's time is not that of the wall clock."""
+        """Return this log for calls in a loop; None where the loop's time is not that of the wall
+        clock."""
         return scope.get(self, self._attach).log
 
     def start(self) -> None:
         """Write regularly from now on."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._write_regularly, name="sfusion-event-log", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._write_regularly, name="sfusion-event-log", daemon=True
+                )
                 self._thread.start()
 
     def add(self, facts: Facts, size: int = LINE) -> None:
-        """Queue a line of about this size, which ``facts[0](worker, facts)`` returns when it is written.
+        """Queue a line of about this size, which ``facts[0](worker, facts)`` returns when it is
+        written.
 
         Takes no lock: the garbage collector may end a call anywhere.
         """
@@ -147,7 +161,8 @@ class EventLog:
         try:
             file = self._opened()
             data = b"".join(lines)
-            # After a line that was cut short by a full disk, the next one begins on a line of its own.
+            # After a line that was cut short by a full disk, the next one begins on a line of its
+            # own.
             rest = memoryview(b"\n" + data if self._torn else data)
             while rest:
                 done = os.write(file, rest)
@@ -171,7 +186,9 @@ class EventLog:
             self._number += 1
             path = self._folder / f"{self._stem}.{self.worker}-{self._number:03}{self._suffix}"
             with suppress(FileExistsError):  # a symbolic link that somebody else made counts as one
-                self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+                self._file = os.open(
+                    path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644
+                )
         self._written, self._torn = 0, False
         return self._file
 
@@ -248,8 +265,11 @@ def flush_event_logs() -> None:
 
 
 def event_log_files(path: Path) -> list[Path]:
-    """Return the files that processes of any host write for this path, by their names, which are sorted."""
-    name = re.compile(rf"{re.escape(path.stem)}\.[A-Za-z0-9-]+-\d+-\d{{3,}}{re.escape(path.suffix or _SUFFIX)}")
+    """Return the files that processes of any host write for this path, by their names, which are
+    sorted."""
+    name = re.compile(
+        rf"{re.escape(path.stem)}\.[A-Za-z0-9-]+-\d+-\d{{3,}}{re.escape(path.suffix or _SUFFIX)}"
+    )
     return sorted(one for one in path.parent.iterdir() if name.fullmatch(one.name))
 
 

@@ -26,7 +26,9 @@ def single(name: str, kind: Kind, help: str, value: float) -> MetricFamily:
     return MetricFamily(name, kind, help, [({}, value)])
 
 
-def by_label(name: str, kind: Kind, help: str, label: str, values: Mapping[str, float]) -> MetricFamily:
+def by_label(
+    name: str, kind: Kind, help: str, label: str, values: Mapping[str, float]
+) -> MetricFamily:
     """Return a metric with one label."""
     return MetricFamily(name, kind, help, [({label: key}, value) for key, value in values.items()])
 
@@ -39,7 +41,8 @@ def render(families: Iterable[MetricFamily], labels: Mapping[str, str] | None = 
         lines.append(f"# TYPE {family.name} {family.kind}")
         for own, value in family.samples:
             pairs = ",".join(
-                f'{name}="{_escaped(text, quoted=True)}"' for name, text in {**(labels or {}), **own}.items()
+                f'{name}="{_escaped(text, quoted=True)}"'
+                for name, text in {**(labels or {}), **own}.items()
             )
             lines.append(f"{family.name}{f'{{{pairs}}}' if pairs else ''} {_number(value)}")
     return "".join(f"{line}\n" for line in lines)

@@ -17,7 +17,8 @@ METHODS: tuple[Method, ...] = ("strict", "flexible")
 _STATED = re.compile(r"#### *([-−]?[$]?[0-9.,]*[0-9](?:e[-+]?[0-9]+|/[0-9]+)?)", re.IGNORECASE)
 _NUMBER = re.compile(
     r"(?:(?<![\w.)])[-−])?[$]?"  # a minus after a digit, a word or a bracket is not a sign
-    r"(?:[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:,[0-9]{2})+,[0-9]{3})(?![0-9]|,[0-9])(?:\.[0-9]+)?"  # 1,234,567 or 12,34,567
+    # 1,234,567 or 12,34,567
+    r"(?:[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:,[0-9]{2})+,[0-9]{3})(?![0-9]|,[0-9])(?:\.[0-9]+)?"
     r"|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[-+]?[0-9]+(?![\w.])|/[0-9]+(?![0-9/]))?",
     re.IGNORECASE,
 )
@@ -35,7 +36,8 @@ CALC_GSM8K_REWARD = text_tool(
 
 
 def extract_answer(text: str, method: Method = "strict") -> str | None:
-    """Return the last answer in a text: strict requires ``####`` before it, flexible falls back to the last number."""
+    """Return the last answer in a text: strict requires ``####`` before it, flexible falls back to
+    the last number."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, found {method!r}")
     found = _STATED.findall(text) or (_NUMBER.findall(text) if method == "flexible" else [])
@@ -43,17 +45,23 @@ def extract_answer(text: str, method: Method = "strict") -> str | None:
 
 
 def _plain(number: str) -> str:
-    """Return a number without currency and separators of thousands; a list such as ``1,2,3`` keeps its commas."""
+    """Return a number without currency and separators of thousands; a list such as ``1,2,3`` keeps
+    its commas."""
     number = number.replace("$", "").replace("−", "-")
     return number.replace(",", "") if _GROUPED.sub("", number).count(",") == 0 else number
 
 
 def compute_score(
-    solution: str, ground_truth: str, method: Method = "strict", format_score: float = 0.0, score: float = 1.0
+    solution: str,
+    ground_truth: str,
+    method: Method = "strict",
+    format_score: float = 0.0,
+    score: float = 1.0,
 ) -> float:
     """Return ``score`` for the right answer, ``format_score`` for a wrong one, 0 for none.
 
-    Strict compares the text of the numbers, so 220000.0 is not 220000; flexible compares their values.
+    Strict compares the text of the numbers, so 220000.0 is not 220000; flexible compares their
+    values.
     """
     answer = extract_answer(solution, method)
     if answer is None:
@@ -90,14 +98,20 @@ class Gsm8kTool(TrajectoryTool[_LastAnswer]):
 
     default_schema = CALC_GSM8K_REWARD
 
-    def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
+    def __init__(
+        self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None
+    ) -> None:
         super().__init__(config, tool_schema, _LastAnswer)
         for key in config:
             if key not in ("type", "method"):
-                raise ConfigError(f"Gsm8kTool {self.name!r}: unknown key {key!r}; {near(key, ('type', 'method'))}")
+                raise ConfigError(
+                    f"Gsm8kTool {self.name!r}: unknown key {key!r}; {near(key, ('type', 'method'))}"
+                )
         method = config.get("method", "flexible")
         if method not in METHODS:
-            raise ConfigError(f"Gsm8kTool {self.name!r}: method is {method!r}; {near(str(method), METHODS)}")
+            raise ConfigError(
+                f"Gsm8kTool {self.name!r}: method is {method!r}; {near(str(method), METHODS)}"
+            )
         self._method: Method = method
 
     async def execute(
@@ -106,9 +120,16 @@ class Gsm8kTool(TrajectoryTool[_LastAnswer]):
         """Score one answer; a step that does not improve on the previous one costs a little."""
         last = self._instance_dict.get(instance_id)
         if last is None or last.ground_truth is None:
-            return ToolResponse(text=f"[{self.name}] There is no ground truth to compare with."), None, {}
+            return (
+                ToolResponse(text=f"[{self.name}] There is no ground truth to compare with."),
+                None,
+                {},
+            )
         if not isinstance(parameters, dict) or parameters.get("answer") is None:
-            text = f'[{self.name}] `answer` is missing; call it with an object such as {{"answer": "42"}}'
+            text = (
+                f"[{self.name}] `answer` is missing; call it with an object such as "
+                f'{{"answer": "42"}}'
+            )
             return ToolResponse(text=text), NO_IMPROVEMENT, {"outcome": "bad_arguments"}
         try:
             answer = str(parameters["answer"])
@@ -119,7 +140,11 @@ class Gsm8kTool(TrajectoryTool[_LastAnswer]):
         reward = self._score(last)
         improved = reward > last.reward
         last.reward = reward
-        return ToolResponse(text=f"Current parsed {answer=} {reward=}"), 0.0 if improved else NO_IMPROVEMENT, {}
+        return (
+            ToolResponse(text=f"Current parsed {answer=} {reward=}"),
+            0.0 if improved else NO_IMPROVEMENT,
+            {},
+        )
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         """Return the score of the last answer, None if there is no ground truth."""

@@ -17,7 +17,8 @@ def is_loopback(host: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """True when a request to ``host`` stays on this machine: 0.0.0.0 does as a destination, but not for listening."""
+    """True when a request to ``host`` stays on this machine: 0.0.0.0 does as a destination, but not
+    for listening."""
     address = address_of(host.strip("[]").rstrip("."))
     return is_loopback(host) or (address is not None and address.is_unspecified)
 
@@ -32,19 +33,24 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def start_of(pid: int) -> str | None:
-    """Return the start time of a living process, in the format of the system; None if it is gone or a zombie."""
+    """Return the start time of a living process, in the format of the system; None if it is gone or
+    a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() else _start_by_ps(pid)
     except ProcessLookupError:
         return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before it may contain anything, even spaces
+    state, *fields = stat.rpartition(")")[
+        2
+    ].split()  # the name before it may contain anything, even spaces
     return None if state in ("Z", "X") else fields[18]
 
 
 def _start_by_ps(pid: int) -> str | None:
     """For systems without /proc."""
-    ps = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    ps = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     state, _, when = ps.stdout.strip().partition(" ")
     return when.strip() if when and not state.startswith("Z") else None

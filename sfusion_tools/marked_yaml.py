@@ -1,6 +1,7 @@
 """YAML with the file and line of every value, so that an error can say where it is.
 
-The texts may be hostile: their size, their depth and what their aliases expand to are bounded (``YamlLimits``).
+The texts may be hostile: their size, their depth and what their aliases expand to are bounded
+(``YamlLimits``).
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class _TooMuch(yaml.MarkedYAMLError):
 
 
 class _Limited(Composer, SafeConstructor, Resolver):
-    """Stops at the first node beyond the limits, before anything walks what the aliases expand to."""
+    """Stops at the first node beyond the limits, before anything walks what the aliases expand
+    to."""
 
     parser: ClassVar[Any]
     peek_event: Callable[[], Any]
@@ -118,7 +120,8 @@ class _Limited(Composer, SafeConstructor, Resolver):
         self._depth = 0
         self._composed = 0
         self._extents: dict[int, tuple[int, int]] = {}
-        """How many nodes and levels each complete node expands to, by its id; the composed tree keeps them alive."""
+        """How many nodes and levels each complete node expands to, by its id; the composed tree
+        keeps them alive."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
@@ -130,13 +133,21 @@ class _Limited(Composer, SafeConstructor, Resolver):
         self._depth -= 1
         if id(node) not in self._extents:
             if isinstance(event, yaml.AliasEvent):
-                raise _TooMuch(problem=f"*{event.anchor} stands inside its own anchor", problem_mark=mark)
+                raise _TooMuch(
+                    problem=f"*{event.anchor} stands inside its own anchor", problem_mark=mark
+                )
             within = [(0, 0), *(self._extents[id(child)] for child in _children(node))]
-            self._extents[id(node)] = 1 + sum(size for size, _ in within), 1 + max(height for _, height in within)
+            self._extents[id(node)] = (
+                1 + sum(size for size, _ in within),
+                1 + max(height for _, height in within),
+            )
         size, height = self._extents[id(node)]
         self._composed += 1
         if max(size, self._composed) > self._limits.nodes:
-            what = f"more than {self._limits.nodes:,} keys and values (aliases are counted as what they stand for)"
+            what = (
+                f"more than {self._limits.nodes:,} keys and values (aliases are counted "
+                "as what they stand for)"
+            )
             raise _TooMuch(problem=what, problem_mark=mark)
         if self._depth + height > self._limits.depth + 1:
             raise self._too_deep(mark)
@@ -144,12 +155,16 @@ class _Limited(Composer, SafeConstructor, Resolver):
 
     def _too_deep(self, mark: Any) -> _TooMuch:
         return _TooMuch(
-            problem=f"nested more than {self._limits.depth} levels deep; this is not supported", problem_mark=mark
+            problem=f"nested more than {self._limits.depth} levels deep; this is not supported",
+            problem_mark=mark,
         )
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
-            what = f"a number of more than {_LONGEST_NUMBER} characters; put it in quotes if it is a text"
+            what = (
+                f"a number of more than {_LONGEST_NUMBER} characters; put it in quotes "
+                "if it is a text"
+            )
             raise _TooMuch(problem=what, problem_mark=node.start_mark)
         try:
             return super().construct_object(node, deep)
@@ -165,7 +180,9 @@ class _Loader(_Limited, yaml.SafeLoader):
     parser = yaml.SafeLoader
 
 
-_Parser: Any = __import__("yaml._yaml", fromlist=["CParser"]).CParser if yaml.__with_libyaml__ else None
+_Parser: Any = (
+    __import__("yaml._yaml", fromlist=["CParser"]).CParser if yaml.__with_libyaml__ else None
+)
 """The parser of libyaml, where PyYAML was built with it."""
 
 
@@ -201,7 +218,10 @@ def _walk(node: Any, path: Path_, places: dict[Path_, YamlPlace], file: str) -> 
                 yield f"{file}:{here}: a key of more than {_LONGEST_KEY:,} characters"
                 continue
             if name in seen and name != "<<":
-                yield f"{file}:{here}: duplicate key {name!r}, first given in line {seen[name]}; remove one"
+                yield (
+                    f"{file}:{here}: duplicate key {name!r}, first given in line "
+                    f"{seen[name]}; remove one"
+                )
             seen[name] = here
             places[(*path, name)] = YamlPlace(file, here)
             yield from _walk(value, (*path, name), places, file)
@@ -217,7 +237,10 @@ def _yaml_problem(error: yaml.YAMLError, file: str) -> str:
     if isinstance(error, _TooMuch):
         return f"{file}:{line}: {problem}"
     if problem == "but found another document":
-        return f"{file}:{line}: a second YAML document begins here; put each document into its own file"
+        return (
+            f"{file}:{line}: a second YAML document begins here; put each document into "
+            "its own file"
+        )
     if "'\\t'" in problem:
         return f"{file}:{line}: a tab where YAML expects spaces; indent with spaces"
     if "could not determine a constructor" in problem:

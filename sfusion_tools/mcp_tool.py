@@ -38,13 +38,23 @@ class McpToolConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["mcp"] = "mcp"
-    server: str | McpCommand = Field(description="address of a server (Streamable HTTP), or `{command: …, args: […]}`")
+    server: str | McpCommand = Field(
+        description="address of a server (Streamable HTTP), or `{command: …, args: […]}`"
+    )
     tools: list[str] | None = Field(None, description="which of its tools; null: all")
-    timeout: Annotated[float, Field(gt=0)] = Field(60.0, description="seconds for a call, its permit not included")
-    rate_limit: Annotated[int, Field(ge=1)] | None = Field(None, description="calls in flight at once; null: no limit")
-    limiter: Literal["auto", "ray", "host", "local"] = Field("auto", description="where the limit is kept")
+    timeout: Annotated[float, Field(gt=0)] = Field(
+        60.0, description="seconds for a call, its permit not included"
+    )
+    rate_limit: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="calls in flight at once; null: no limit"
+    )
+    limiter: Literal["auto", "ray", "host", "local"] = Field(
+        "auto", description="where the limit is kept"
+    )
     limiter_name: str = Field("mcp", description="tools with the same name share one limiter")
-    max_output_chars: Annotated[int, Field(ge=1)] = Field(20_000, description="longest text shown to the model")
+    max_output_chars: Annotated[int, Field(ge=1)] = Field(
+        20_000, description="longest text shown to the model"
+    )
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> McpToolConfig:
@@ -56,9 +66,12 @@ class McpToolConfig(BaseModel):
 
 
 class McpTool(BaseTool):
-    """One tool of a server. A failure of the server or of the way to it never looks like an answer of the tool."""
+    """One tool of a server. A failure of the server or of the way to it never looks like an answer
+    of the tool."""
 
-    def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
+    def __init__(
+        self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None
+    ) -> None:
         super().__init__(config, tool_schema)
         self.settings = settings = McpToolConfig.read(config)
         self._limiter: Callable[[], Any] = lambda: None
@@ -75,7 +88,10 @@ class McpTool(BaseTool):
         """Call the tool once: a server may change something outside, so nothing is repeated."""
         started = asyncio.get_running_loop().time()
         if not isinstance(parameters, dict):
-            outcome, text = Outcome.BAD_ARGUMENTS, f"[{self.name}] {REFUSED}the arguments must be a JSON object"
+            outcome, text = (
+                Outcome.BAD_ARGUMENTS,
+                f"[{self.name}] {REFUSED}the arguments must be a JSON object",
+            )
         else:
             outcome, text = await self._call(parameters)
         metrics = {
@@ -121,7 +137,9 @@ class McpTool(BaseTool):
         return outcome, cut_middle(plain(text), self.settings.max_output_chars)
 
     async def _ask(self, parameters: dict[str, Any]) -> Any:
-        session = runtime.scope().get((_Session, self.settings.server), lambda: _Session(self.settings.server))
+        session = runtime.scope().get(
+            (_Session, self.settings.server), lambda: _Session(self.settings.server)
+        )
         async with asyncio.timeout(self.settings.timeout):
             client = await session.client()
             try:
@@ -132,11 +150,15 @@ class McpTool(BaseTool):
                 raise
 
     def _failure(self, outcome: Outcome, why: str) -> tuple[Outcome, str]:
-        return outcome, f"[{self.name}] {FAILED}{outcome.value}: {why}). The call may have had an effect."
+        return (
+            outcome,
+            f"[{self.name}] {FAILED}{outcome.value}: {why}). The call may have had an effect.",
+        )
 
 
 class _Session(LoopResource):
-    """The connection of one loop to a server, held open by a task: the SDK opens and closes in one task only."""
+    """The connection of one loop to a server, held open by a task: the SDK opens and closes in one
+    task only."""
 
     def __init__(self, server: str | McpCommand) -> None:
         self._server = server
@@ -187,7 +209,9 @@ def tools_of(config: dict[str, Any]) -> list[McpTool]:
         reason: BaseException = error
         while isinstance(reason, BaseExceptionGroup):  # the SDK wraps what it meets
             reason = reason.exceptions[0]
-        raise ConfigError(f"the MCP server {where} cannot be asked for its tools: {reason}") from error
+        raise ConfigError(
+            f"the MCP server {where} cannot be asked for its tools: {reason}"
+        ) from error
     for name in settings.tools or ():
         if name not in found:
             raise ConfigError(f"the MCP server has no tool {name!r}; {near(name, found)}")
@@ -208,4 +232,6 @@ def _client(server: str | McpCommand) -> Any:
     mcp = _sdk()
     if isinstance(server, str):
         return mcp.Client(server)
-    return mcp.Client(mcp.StdioServerParameters(command=server.command, args=list(server.args), env=server.env))
+    return mcp.Client(
+        mcp.StdioServerParameters(command=server.command, args=list(server.args), env=server.env)
+    )

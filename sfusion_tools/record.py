@@ -1,7 +1,9 @@
-"""What is known about a call and its attempts, whoever told it: a client, a server, a log or a journal. Pure.
+"""What is known about a call and its attempts, whoever told it: a client, a server, a log or a
+journal. Pure.
 
-Readers of logs make a ``Call`` of each line; ``CallFold`` makes calls out of the events of a journal, and ``fold_call``
-one call out of its own events. Event log, promises, look, learn, compare, figures and pages read these.
+Readers of logs make a ``Call`` of each line; ``CallFold`` makes calls out of the events of a
+journal, and ``fold_call`` one call out of its own events. Event log, promises, look, learn,
+compare, figures and pages read these.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ ENDINGS = ("returned", "cancelled", "lost")
 
 
 class Event(TypedDict, total=False):
-    """An event of a journal, as far as it is about a call; docs/journal.md lists which event has which keys."""
+    """An event of a journal, as far as it is about a call; docs/journal.md lists which event has
+    which keys."""
 
     at: Required[float]
     source: Required[str]
@@ -75,7 +78,8 @@ class Attempt:
     fault: str | None = None
     """The rule that struck first, where a fake or a proxy tells."""
     worked: tuple[float, float | None] | None = None
-    """From when to when the server worked on it, after the beginning of the call, where a journal tells."""
+    """From when to when the server worked on it, after the beginning of the call, where a journal
+    tells."""
 
     @property
     def kind(self) -> str:
@@ -89,7 +93,8 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One tool call; where a log knows requests only, one request. Times are unix seconds, or seconds of a run."""
+    """One tool call; where a log knows requests only, one request. Times are unix seconds, or
+    seconds of a run."""
 
     call: str
     began: float
@@ -123,7 +128,9 @@ class Call:
             return self.outcome._value_
         if self.attempts and self.attempts[-1].status == 200:
             return ANSWERED
-        return UNFINISHED if self.seconds is None and self.source in ("client", "server") else UNKNOWN
+        return (
+            UNFINISHED if self.seconds is None and self.source in ("client", "server") else UNKNOWN
+        )
 
     @property
     def ended(self) -> float:
@@ -133,13 +140,17 @@ class Call:
         return max(self.began, self.began if self.stopped is None else self.stopped)
 
     def span(self, attempt: Attempt) -> tuple[float, float | None]:
-        """Return when one of its attempts began and ended; rounded, so that equal times in a journal stay equal."""
+        """Return when one of its attempts began and ended; rounded, so that equal times in a
+        journal stay equal."""
         began = self.began + attempt.after
-        return round(began, 6), None if attempt.seconds is None else round(began + attempt.seconds, 6)
+        return round(began, 6), None if attempt.seconds is None else round(
+            began + attempt.seconds, 6
+        )
 
 
 class Span(NamedTuple):
-    """Part of a call: ``waiting`` for a permit, an ``attempt``, ``running`` at the server or a ``pause``."""
+    """Part of a call: ``waiting`` for a permit, an ``attempt``, ``running`` at the server or a
+    ``pause``."""
 
     kind: str
     start: float
@@ -165,7 +176,12 @@ def spans_of(call: Call) -> list[Span]:
         if one.worked is not None:
             start, stop = round(call.began + one.worked[0], 6), one.worked[1]
             spans.append(
-                Span("running", start, max(start, end) if stop is None else round(call.began + stop, 6), number)
+                Span(
+                    "running",
+                    start,
+                    max(start, end) if stop is None else round(call.began + stop, 6),
+                    number,
+                )
             )
         free = ended
     if call.waited > 0:
@@ -179,7 +195,17 @@ def spans_of(call: Call) -> list[Span]:
 class _Followed:
     """A call as far as the events until now tell."""
 
-    __slots__ = ("_by_world", "_granted", "_idle", "_open", "_requests", "_served", "_unmet", "_waited", "call")
+    __slots__ = (
+        "_by_world",
+        "_granted",
+        "_idle",
+        "_open",
+        "_requests",
+        "_served",
+        "_unmet",
+        "_waited",
+        "call",
+    )
 
     def __init__(self, name: str, event: Event, source: str = "client") -> None:
         self.call = Call(name, event["at"], source=source)
@@ -193,7 +219,8 @@ class _Followed:
         self._unmet: Attempt | None = None
         """The client's last attempt, if its request has not arrived at a server."""
         self._requests: dict[tuple[Any, Any], Attempt] = {}
-        """By sandbox and its number there: the client's attempts, or those that only the server tells of."""
+        """By sandbox and its number there: the client's attempts, or those that only the server
+        tells of."""
         self._served: dict[tuple[Any, Any], Attempt] = {}
 
     def note(self, event: Event) -> bool:
@@ -227,7 +254,9 @@ class _Followed:
                 self._waited, self._granted, self._idle = event.get("waited") or 0.0, True, None
             case "attempt_started":
                 number = event.get("attempt") or 0
-                begun = Attempt(number, event.get("endpoint") or "", waited=self._waited, after=after)
+                begun = Attempt(
+                    number, event.get("endpoint") or "", waited=self._waited, after=after
+                )
                 call.attempts.append(begun)
                 self._open[number] = self._unmet = begun
                 self._waited, self._idle = 0.0, None
@@ -255,7 +284,9 @@ class _Followed:
                 return False
             self._requests[key] = request
         match kind:
-            case "started" | "forwarded":  # only the real server knows how much of that time the code ran
+            case (
+                "started" | "forwarded"
+            ):  # only the real server knows how much of that time the code ran
                 request.may_have_run, request.worked = kind == "started", (after, None)
             case "finished" | "broken_off" | "replied" | "upstream_failed":
                 start = after if request.worked is None else request.worked[0]
@@ -267,18 +298,25 @@ class _Followed:
             case "answered" | "unanswered":
                 request.retry_after = _asked(event.get("retry_after"))
                 if key in self._served:
-                    request.seconds, request.status = max(0.0, after - request.after), event.get("status") or None
-                    request.outcome = Outcome.of_status(request.status, client_gone=bool(event.get("client_gone")))
+                    request.seconds, request.status = (
+                        max(0.0, after - request.after),
+                        event.get("status") or None,
+                    )
+                    request.outcome = Outcome.of_status(
+                        request.status, client_gone=bool(event.get("client_gone"))
+                    )
                 return True
         return False
 
     def end(self, last: float | None = None, deaths: Mapping[str, float] | None = None) -> Call:
-        """Return the call after its last event, or at the death of its worker, or the ``last`` event of the journal."""
+        """Return the call after its last event, or at the death of its worker, or the ``last``
+        event of the journal."""
         call = self.call
         if call.seconds is None:
             call.stopped = (deaths or {}).get(call.worker, last)
         if not call.attempts:
-            # Tools of other people do not record their attempts; then the server's events have to do.
+            # Tools of other people do not record their attempts; then the server's events have to
+            # do.
             call.attempts = list(self._served.values())
             if call.source == "server" and call.attempts:
                 call.seconds, call.outcome = call.attempts[-1].seconds, call.attempts[-1].outcome
@@ -289,7 +327,9 @@ class _Followed:
         return call
 
 
-def fold_call(name: str, events: Sequence[Mapping[str, Any]], last: float, deaths: Mapping[str, float]) -> Call:
+def fold_call(
+    name: str, events: Sequence[Mapping[str, Any]], last: float, deaths: Mapping[str, float]
+) -> Call:
     """Return a call out of its events, of which there is one at least, see ``_Followed.end``."""
     told = cast("Sequence[Event]", events)
     followed = _Followed(name, told[0])
@@ -306,7 +346,8 @@ class CallFold:
 
     def __init__(self, *, of_run: bool = False) -> None:
         self.of_run = of_run
-        """The journal is that of a run: servers' events belong to calls. Otherwise the first other event tells."""
+        """The journal is that of a run: servers' events belong to calls. Otherwise the first other
+        event tells."""
         self._open: OrderedDict[Any, _Followed] = OrderedDict()
 
     def add(self, told: Mapping[str, Any]) -> Iterator[Call]:
@@ -324,7 +365,9 @@ class CallFold:
                 self.of_run or kind != "arrived"
             ):
                 return
-            followed = self._open[key] = _Followed(name, event, "client" if self.of_run else "server")
+            followed = self._open[key] = _Followed(
+                name, event, "client" if self.of_run else "server"
+            )
             if len(self._open) > MOST_OPEN:
                 yield self._open.popitem(last=False)[1].end()
         if followed.note(event):

@@ -1,8 +1,8 @@
 """Judges a generation on input/output cases, run in the sandbox.
 
-The result of a case is True, False, or a number that says why it did not pass. An infrastructure failure is never a
-wrong answer: its case is lost, and the score has bounds. A program that raises never passes, and no case affects the
-result of another.
+The result of a case is True, False, or a number that says why it did not pass. An infrastructure
+failure is never a wrong answer: its case is lost, and the score has bounds. A program that raises
+never passes, and no case affects the result of another.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Judgement:
 
     @property
     def score(self) -> float | None:
-        """The fraction of cases passed; None if a case is lost: mask the sample, or use the bounds."""
+        """The fraction of cases passed; None if a case is lost: mask the sample, or use the
+        bounds."""
         return None if self.lost else self.bounds[0]
 
     @property
@@ -142,10 +143,11 @@ async def judge(
     deadline: float = 120.0,
     tolerance: float = 0.0,
 ) -> Judgement:
-    """Run a generation on every case of ``{"inputs": […], "outputs": […]}``; with ``fn_name``, cases call a function.
+    """Run a generation on every case of ``{"inputs": […], "outputs": […]}``; with ``fn_name``,
+    cases call a function.
 
-    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not judged. Numbers may differ
-    from the expected ones by ``tolerance``, absolute or relative.
+    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not judged.
+    Numbers may differ from the expected ones by ``tolerance``, absolute or relative.
     """
     if not _is_whole(concurrency) or concurrency < 1:
         raise JudgeError(f"concurrency must be a whole number of at least 1, found {concurrency!r}")
@@ -158,14 +160,17 @@ async def judge(
     if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
         raise JudgeError(f"tolerance must be a number from 0 to below 1, found {tolerance!r}")
     if language not in LANGUAGES:
-        raise JudgeError(f"{language!r} is not a language of Sandbox Fusion; {near(str(language), LANGUAGES)}")
+        raise JudgeError(
+            f"{language!r} is not a language of Sandbox Fusion; {near(str(language), LANGUAGES)}"
+        )
     if not isinstance(in_outs, Mapping):
         raise JudgeError(f"cases must be a mapping, found {in_outs!r:.100}")
     fn_name = in_outs.get("fn_name")
     if fn_name is not None and language != "python":
         raise JudgeError(f"fn_name works for python only, the language is {language!r}")
     cases = _cases(in_outs, fn_name)
-    # A lone surrogate would make the server fail, so that the model's mistake would look like the sandbox's.
+    # A lone surrogate would make the server fail, so that the model's mistake would look like the
+    # sandbox's.
     source = extract_code(generation, language).encode("utf-8", "replace").decode()
     code = source if fn_name is None else calling_program(source, str(fn_name))
     mark = None if fn_name is None else mark_of(source)
@@ -173,7 +178,9 @@ async def judge(
     judgement = Judgement([INFRASTRUCTURE] * len(cases), [None] * len(cases))
 
     async def run(number: int, case: Case) -> None:
-        program = Program(code, language, timeout, memory_limit_mb=memory_limit_mb, stdin=case.stdin)
+        program = Program(
+            code, language, timeout, memory_limit_mb=memory_limit_mb, stdin=case.stdin
+        )
         async with places:
             call = await runner.run(program)
         judgement.calls[number] = call
@@ -186,7 +193,9 @@ async def judge(
                 for number, case in enumerate(cases):
                     group.create_task(run(number, case))
     except BaseExceptionGroup as several:
-        raise next((one for one in several.exceptions if isinstance(one, GuardTripped)), several) from None
+        raise next(
+            (one for one in several.exceptions if isinstance(one, GuardTripped)), several
+        ) from None
     return judgement
 
 
@@ -198,11 +207,13 @@ def judge_sync(
 ) -> Judgement:
     """Do what ``judge`` does, and block until it is done: for reward functions, from any thread.
 
-    ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its limiter, headers,
-    retries and guard. Everything opened for this is closed again.
+    ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its
+    limiter, headers, retries and guard. Everything opened for this is closed again.
     """
     # Read here, so that a mistake in it is raised before a thread is started.
-    config = sandbox if isinstance(sandbox, Mapping) else {"sandbox_fusion_url": sandbox, **_UNLIMITED}
+    config = (
+        sandbox if isinstance(sandbox, Mapping) else {"sandbox_fusion_url": sandbox, **_UNLIMITED}
+    )
     runner = CodeRunner(config)
     return in_own_loop(judge(generation, in_outs, runner, **settings))
 
@@ -214,7 +225,10 @@ def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
         raise JudgeError(f"{found}; give the same number of both, at least one")
     for number, expected in enumerate(outputs):
         if expected is None:
-            raise JudgeError(f"outputs[{number}] is null: a case without an expected output would pass or fail by luck")
+            raise JudgeError(
+                f"outputs[{number}] is null: a case without an expected output would pass "
+                "or fail by luck"
+            )
     make = _function_case if fn_name is not None else _stdin_case
     return [make(number, *case) for number, case in enumerate(zip(inputs, outputs, strict=True))]
 
@@ -233,7 +247,9 @@ def _sequence(in_outs: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 def _stdin_case(number: int, given: Any, expected: Any) -> Case:
     answer = _whole(expected, f"outputs[{number}]")
-    return Case("" if given is None else _whole(given, f"inputs[{number}]"), _lines(answer), (answer,))
+    return Case(
+        "" if given is None else _whole(given, f"inputs[{number}]"), _lines(answer), (answer,)
+    )
 
 
 def _whole(text: Any, where: str) -> str:
@@ -249,21 +265,28 @@ def _whole(text: Any, where: str) -> str:
 
 
 def _function_case(number: int, given: Any, expected: Any) -> Case:
-    """Accept arguments as a list or as text with one JSON value per line; the expected value may be JSON text too."""
+    """Accept arguments as a list or as text with one JSON value per line; the expected value may
+    be JSON text too."""
     arguments = given
     if isinstance(given, str):
         try:
             arguments = [json.loads(line) for line in given.splitlines() if line.strip()]
         except (ValueError, RecursionError) as error:
-            raise JudgeError(f"the input of a function case is not one JSON value per line: {error}") from None
+            raise JudgeError(
+                f"the input of a function case is not one JSON value per line: {error}"
+            ) from None
     if not isinstance(arguments, list | tuple):
-        raise JudgeError(f"the input of a function case must be a list of arguments, found {given!r}")
+        raise JudgeError(
+            f"the input of a function case must be a list of arguments, found {given!r}"
+        )
     # Text may be the value itself or its JSON; a function may return either.
     texts = [_json(expected, f"outputs[{number}]")]
     if isinstance(expected, str):
         with suppress(ValueError, RecursionError):
             texts.append(json.dumps(json.loads(expected)))
-    return Case(_json(arguments, f"inputs[{number}]"), [comparable(text) for text in texts], tuple(texts))
+    return Case(
+        _json(arguments, f"inputs[{number}]"), [comparable(text) for text in texts], tuple(texts)
+    )
 
 
 def _json(value: Any, where: str) -> str:
@@ -294,10 +317,11 @@ def _verdict(call: CallResult, case: Case, mark: str | None, tolerance: float) -
 
 
 def _is_too_long(call: CallResult, case: Case, mark: str | None) -> bool:
-    """True if the right answer is larger than the sandbox can return, which cuts output or blocks the program.
+    """True if the right answer is larger than the sandbox can return, which cuts output or blocks
+    the program.
 
-    What did arrive must be the beginning of the right answer, and not mostly something else: a wrong one is not
-    excused for its length.
+    What did arrive must be the beginning of the right answer, and not mostly something else: a
+    wrong one is not excused for its length.
     """
     arrived = _size(call.stdout)
     if max(map(_size, case.texts)) < FULL_PIPE_BYTES or arrived < FULL_PIPE_BYTES:
@@ -309,7 +333,9 @@ def _is_too_long(call: CallResult, case: Case, mark: str | None) -> bool:
         *whole, cut = f"{call.stdout}.".splitlines()  # the dot keeps an empty last line
         cut, lines = cut[:-1], [line.rstrip() for line in whole]
         wanted = "".join(case.expected[len(lines) :][:1])
-        begins = lines == case.expected[: len(lines)] and (wanted.startswith(cut) or wanted == cut.rstrip())
+        begins = lines == case.expected[: len(lines)] and (
+            wanted.startswith(cut) or wanted == cut.rstrip()
+        )
         shown = "\n".join([*lines, cut.rstrip()])
     return begins and 2 * _size(shown) >= arrived
 
@@ -326,8 +352,8 @@ def _lines(text: str) -> list[str]:
 def calling_program(source: str, name: str) -> str:
     """Return the program that calls the function; an exception ends it with an error.
 
-    The solution finds the names of the standard library that LeetCode's solutions use without importing them. The
-    function itself is never one of them.
+    The solution finds the names of the standard library that LeetCode's solutions use without
+    importing them. The function itself is never one of them.
     """
     if not name.isidentifier():
         raise JudgeError(f"fn_name must be the name of a function, found {name!r}")
@@ -342,18 +368,22 @@ def _given_names() -> dict[str, str]:
     found: dict[str, str] = {}
     for home in _GIVEN:
         module = import_module(home)
-        public = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+        public = getattr(module, "__all__", None) or [
+            name for name in vars(module) if not name.startswith("_")
+        ]
         found |= {name: home for name in public if not hasattr(builtins, name)}
     return found | {home: home for home in _GIVEN}
 
 
 def mark_of(source: str) -> str:
-    """Return what precedes the result in stdout. No text contains its own hash, so no solution can spell it out."""
+    """Return what precedes the result in stdout. No text contains its own hash, so no solution
+    can spell it out."""
     return f"\x1fsfusion {sha256(source.encode()).hexdigest()[:16]}\x1f"
 
 
 def is_close(found: Any, expected: Any, tolerance: float) -> bool:
-    """Compare what ``comparable`` returns, or lines of words, of which those that are numbers may differ."""
+    """Compare what ``comparable`` returns, or lines of words, of which those that are numbers
+    may differ."""
     if found == expected or not tolerance:
         return bool(found == expected)
     match found, expected:
@@ -369,14 +399,20 @@ def is_close(found: Any, expected: Any, tolerance: float) -> bool:
             if len(words[0]) == len(words[1]) != 1:
                 return is_close(*words, tolerance)
             with suppress(ValueError):
-                return math.isclose(float(found), float(expected), rel_tol=tolerance, abs_tol=tolerance)
+                return math.isclose(
+                    float(found), float(expected), rel_tol=tolerance, abs_tol=tolerance
+                )
     return False
 
 
 def comparable(text: str) -> Any:
-    """Parse JSON so that equal values, and no others, are ``==``: NaN equals itself, and 1 is 1.0 but not true."""
+    """Parse JSON so that equal values, and no others, are ``==``: NaN equals itself, and 1 is
+    1.0 but not true."""
     return json.loads(
-        text, parse_int=lambda digits: (int(digits),), parse_float=_float, parse_constant=_CONSTANTS.__getitem__
+        text,
+        parse_int=lambda digits: (int(digits),),
+        parse_float=_float,
+        parse_constant=_CONSTANTS.__getitem__,
     )
 
 
@@ -389,7 +425,8 @@ _CONSTANTS = {name: _float(name) for name in ("NaN", "Infinity", "-Infinity")}
 
 
 def read_result(stdout: str, mark: str) -> Any:
-    """Return what the function returned, NO_RESULT if it returned nothing or somebody else used the mark too."""
+    """Return what the function returned, NO_RESULT if it returned nothing or somebody else used
+    the mark too."""
     parts = stdout.split(mark)
     if len(parts) != 2:
         return NO_RESULT

@@ -1,4 +1,5 @@
-"""Runs code in Sandbox Fusion with limiter, retries and guard, for any caller: the tools and the rewards use this."""
+"""Runs code in Sandbox Fusion with limiter, retries and guard, for any caller: the tools and the
+rewards use this."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class CodeResult(CallResult):
     @property
     def text(self) -> str:
         """The program's output, or a message that cannot be mistaken for it."""
-        return model_text(self, self.tool, timeout=self.timeout, limit=self.max_output_chars, note=self.remark)
+        return model_text(
+            self, self.tool, timeout=self.timeout, limit=self.max_output_chars, note=self.remark
+        )
 
     @property
     def lost(self) -> bool:
@@ -67,7 +70,8 @@ class Parts:
 
 
 class CodeRunner:
-    """Runs programs from any number of event loops and threads; every failure of the sandbox is a result."""
+    """Runs programs from any number of event loops and threads; every failure of the sandbox is a
+    result."""
 
     def __init__(
         self,
@@ -78,10 +82,11 @@ class CodeRunner:
         parts: Parts | None = None,
         **settings: Any,
     ) -> None:
-        """``sandbox`` is a URL, several of them, or the config of a tool; ``settings`` are further keys of the config.
+        """``sandbox`` is a URL, several of them, or the config of a tool; ``settings`` are further
+        keys of the config.
 
-        ``name`` is that of the tool in texts and metrics, and ``languages`` are what a model may choose besides the
-        default language, if not those of the config.
+        ``name`` is that of the tool in texts and metrics, and ``languages`` are what a model may
+        choose besides the default language, if not those of the config.
         """
         if isinstance(sandbox, SandboxToolConfig):
             config = sandbox
@@ -117,7 +122,8 @@ class CodeRunner:
             guard=guard,
             call_log=self._call_log,
         )
-        """Runs the programs, under the same limiter and guard, without arguments to read or metrics for Ray."""
+        """Runs the programs, under the same limiter and guard, without arguments to read or metrics
+        for Ray."""
 
     async def run(
         self,
@@ -130,16 +136,19 @@ class CodeRunner:
     ) -> CodeResult:
         """Run code, by default in the language and for the time of the config.
 
-        This raises only if the caller is cancelled or the guard stops the call; code that is no text, an unknown
-        language and a timeout that is not one end as ``bad_arguments``.
+        This raises only if the caller is cancelled or the guard stops the call; code that is no
+        text, an unknown language and a timeout that is not one end as ``bad_arguments``.
         """
         if isinstance(code, Program):
             return await self.call(code, call_id=call_id)
         arguments = {"code": code, "language": language, "timeout": timeout}
-        return await self.call(arguments, call_id=call_id, languages=RUNNABLE, longest=_LONGEST, stdin=stdin)
+        return await self.call(
+            arguments, call_id=call_id, languages=RUNNABLE, longest=_LONGEST, stdin=stdin
+        )
 
     def run_sync(self, code: str | Program, **arguments: Any) -> CodeResult:
-        """Do what ``run`` does and block until it is done, in any thread; connections are kept for the next call."""
+        """Do what ``run`` does and block until it is done, in any thread; connections are kept for
+        the next call."""
         return in_shared_loop(self.run(code, **arguments))
 
     async def call(
@@ -153,10 +162,11 @@ class CodeRunner:
         longest: float | None = None,
         stdin: str | None = None,
     ) -> CodeResult:
-        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows.
+        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as
+        the config allows.
 
-        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` and ``group`` name the caller in the
-        result, the event log and the spans.
+        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` and ``group`` name the
+        caller in the result, the event log and the spans.
         """
         settings = self.settings
         result = CodeResult(
@@ -176,12 +186,18 @@ class CodeRunner:
                         program = parameters
                     else:
                         offered = self._languages if languages is None else languages
-                        program, result.remark = read_arguments(parameters, settings, offered, longest=longest)
+                        program, result.remark = read_arguments(
+                            parameters, settings, offered, longest=longest
+                        )
                         if stdin is not None:
                             check_text("stdin", stdin)
                             program.stdin = stdin
                 except BadArguments as error:
-                    result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
+                    result.outcome, result.message, result.problem = (
+                        Outcome.BAD_ARGUMENTS,
+                        str(error),
+                        error.problem,
+                    )
                     if self._call_log is not None:
                         self._call_log.malformed(result, error)
                 else:
@@ -198,16 +214,18 @@ class CodeRunner:
 
 
 def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a loop that all blocking callers of this process share, and block until it is done."""
+    """Run a coroutine in a loop that all blocking callers of this process share, and block until it
+    is done."""
     return runtime.shared(in_shared_loop, lambda: LoopThread("sfusion runner")).run(work)
 
 
 def call_tracer() -> Callable[[CallResult, str, float, str | None], None]:
-    """Return what makes the OpenTelemetry spans of a call that has ended: ``tracing: true``, with the extra ``otel``.
+    """Return what makes the OpenTelemetry spans of a call that has ended: ``tracing: true``, with
+    the extra ``otel``.
 
-    It takes the result, the tool, the seconds and the trajectory. The span of a call is a child of the span that is
-    current where the call is made, such as that of a trajectory, and has a child for every wait for a permit and for
-    every attempt.
+    It takes the result, the tool, the seconds and the trajectory. The span of a call is a child of
+    the span that is current where the call is made, such as that of a trajectory, and has a child
+    for every wait for a permit and for every attempt.
     """
     trace = import_extra("opentelemetry.trace", extra="otel", needed_by="tracing: true")
     tracer = trace.get_tracer("sfusion")

@@ -1,7 +1,9 @@
-"""What this process has opened, by event loop; it ends with its loop, and nothing of it passes to a forked child.
+"""What this process has opened, by event loop; it ends with its loop, and nothing of it passes to a
+forked child.
 
-Tools and clients come and go: some trainers make one for every trajectory. Sessions and limiter clients belong to the
-event loop that uses them, and what several loops share, such as the state of the sandboxes, belongs to the process.
+Tools and clients come and go: some trainers make one for every trajectory. Sessions and limiter
+clients belong to the event loop that uses them, and what several loops share, such as the state of
+the sandboxes, belongs to the process.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ T = TypeVar("T")
 class LoopScope:
     """What this process has opened in one event loop.
 
-    The loop refers to its scope, and the process only weakly: a loop that is dropped without being closed takes its
-    scope along.
+    The loop refers to its scope, and the process only weakly: a loop that is dropped without being
+    closed takes its scope along.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, orphans: deque[LoopScope]) -> None:
@@ -56,9 +58,11 @@ class LoopScope:
             self._guard.__anext__().__await__().send(None)
 
     async def _close_before_loop_ends(self) -> AsyncGenerator[None]:
-        """Close everything when the loop shuts down, so that users of a tool need not close anything.
+        """Close everything when the loop shuts down, so that users of a tool need not close
+        anything.
 
-        ``asyncio.run`` closes every live asynchronous generator after cancelling the tasks and before closing the loop.
+        ``asyncio.run`` closes every live asynchronous generator after cancelling the tasks and
+        before closing the loop.
         """
         try:
             yield
@@ -66,7 +70,8 @@ class LoopScope:
             await self.aclose()
 
     def get(self, key: object, make: Callable[[], R]) -> R:
-        """Return the resource of this key; it is made on first use and closed at the end of the loop."""
+        """Return the resource of this key; it is made on first use and closed at the end of the
+        loop."""
         found: Any = self._opened.get(key)
         if found is None:
             found = self._opened[key] = make()
@@ -79,14 +84,17 @@ class LoopScope:
 
     def drop(self, resource: LoopResource) -> None:
         """Stop owning a resource that was closed."""
-        self._opened = {key: opened for key, opened in self._opened.items() if opened is not resource}
+        self._opened = {
+            key: opened for key, opened in self._opened.items() if opened is not resource
+        }
 
     def items(self) -> list[tuple[object, LoopResource]]:
         """Everything that is open, with its key."""
         return list(self._opened.items())
 
     async def aclose(self) -> None:
-        """Close everything in the reverse order of its opening; if that is broken off, abandon the rest."""
+        """Close everything in the reverse order of its opening; if that is broken off, abandon the
+        rest."""
         try:
             while self._opened:
                 _, resource = self._opened.popitem()
@@ -132,7 +140,8 @@ class Runtime:
         self._inherited: list[object] = []
 
     def scope(self) -> LoopScope:
-        """Return the scope of the running loop, and free what loops have left that ended without closing it."""
+        """Return the scope of the running loop, and free what loops have left that ended without
+        closing it."""
         loop = asyncio.get_running_loop()
         scope: LoopScope | None = getattr(loop, _ATTRIBUTE, None)
         if scope is None:
@@ -172,7 +181,8 @@ class Runtime:
         # Another thread may have held the lock at the fork.
         self._lock = threading.Lock()
         self._shared.clear()
-        # Never finalised in this process: finalisers would act on a selector and a limiter that the parent uses.
+        # Never finalised in this process: finalisers would act on a selector and a limiter that the
+        # parent uses.
         self._inherited += self._orphans
         self._orphans.clear()
         for known in self._scopes:

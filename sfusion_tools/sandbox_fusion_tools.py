@@ -1,7 +1,8 @@
-"""The names of verl's original design: the tool, the limiter and the execution pool. Ray is imported on first use.
+"""The names of verl's original design: the tool, the limiter and the execution pool. Ray is
+imported on first use.
 
-The pool runs functions in Ray actors, under the cluster's limiter. Our own tool does not need it, since its calls run
-in the caller's event loop. It is kept for code built on it.
+The pool runs functions in Ray actors, under the cluster's limiter. Our own tool does not need it,
+since its calls run in the caller's event loop. It is kept for code built on it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from sfusion_tools.limiter.ray_limiter import RayTransport, TokenBucketWorker, f
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 
-__all__ = ["ExecutionWorker", "PoolMode", "SandboxFusionTool", "TokenBucketWorker", "init_execution_pool"]
+__all__ = [
+    "ExecutionWorker",
+    "PoolMode",
+    "SandboxFusionTool",
+    "TokenBucketWorker",
+    "init_execution_pool",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +56,9 @@ class ExecutionWorker:
     ) -> None:
         settings = LimiterSettings(rate_limit)
         limited = enable_global_rate_limit
-        self._limiter = BlockingLimiter(Limiter(RayTransport(settings), name=client)) if limited else None
+        self._limiter = (
+            BlockingLimiter(Limiter(RayTransport(settings), name=client)) if limited else None
+        )
 
     def ping(self) -> bool:
         return True
@@ -93,7 +102,10 @@ class ProcessPool:
             result: T | None = await worker.execute.remote(fn, *fn_args, **fn_kwargs)
             return result
         except RayActorError as error:
-            logger.warning("Error when executing code: the process of the function died: %s", error.__class__.__name__)
+            logger.warning(
+                "Error when executing code: the process of the function died: %s",
+                error.__class__.__name__,
+            )
             self._reap(name)
             name, worker = self._start()
             return None
@@ -116,10 +128,14 @@ def init_execution_pool(
     """Return a Ray actor handle whose ``execute.remote(fn, *args)`` runs a function in the pool."""
     ray = import_extra("ray", extra="ray", needed_by="init_execution_pool")
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-        raise ConfigError(f"num_workers must be a whole number of at least 1, found {num_workers!r}")
+        raise ConfigError(
+            f"num_workers must be a whole number of at least 1, found {num_workers!r}"
+        )
     LimiterSettings(rate_limit)
     if mode is PoolMode.ThreadMode:
-        pool = ray.remote(ExecutionWorker).options(max_concurrency=num_workers, num_cpus=0, max_restarts=-1)
+        pool = ray.remote(ExecutionWorker).options(
+            max_concurrency=num_workers, num_cpus=0, max_restarts=-1
+        )
         return pool.remote(enable_global_rate_limit, rate_limit)
     if mode is PoolMode.ProcessMode:
         pool = ray.remote(ProcessPool).options(max_concurrency=100_000, num_cpus=0)

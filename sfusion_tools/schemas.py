@@ -1,8 +1,9 @@
 """The OpenAI function-tool models that tools, registry and rollout use.
 
-Keys without a field of their own (``items``, ``default``, nested ``properties``) are kept, so that a schema survives
-``model_dump``, YAML and JSON unchanged. ``ours == theirs`` compares a model with that of the same name in another
-package, such as verl's, by content; ``theirs == ours`` is False, because pydantic compares the classes first.
+Keys without a field of their own (``items``, ``default``, nested ``properties``) are kept, so that
+a schema survives ``model_dump``, YAML and JSON unchanged. ``ours == theirs`` compares a model with
+that of the same name in another package, such as verl's, by content; ``theirs == ours`` is False,
+because pydantic compares the classes first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ __all__ = [
 
 
 class ComparedByContent(BaseModel):
-    """Equals a model of another package that has the same name and content; a missing field is the same as None."""
+    """Equals a model of another package that has the same name and content; a missing field is the
+    same as None."""
 
     def __eq__(self, other: object) -> bool:
         ours, theirs = type(self), type(other)
@@ -62,7 +64,9 @@ class OpenAIFunctionSchema(_Open):
     name: str
     description: str
     parameters: OpenAIFunctionParametersSchema = Field(
-        default_factory=lambda: OpenAIFunctionParametersSchema(type="object", properties={}, required=[])
+        default_factory=lambda: OpenAIFunctionParametersSchema(
+            type="object", properties={}, required=[]
+        )
     )
     strict: bool = False
 

@@ -1,6 +1,7 @@
 """Tokenizers: a built-in byte-level one, and any Hugging Face tokenizer by path.
 
-The built-in one lays conversations out in ChatML, with the tools section that Qwen-like models are trained on.
+The built-in one lays conversations out in ChatML, with the tools section that Qwen-like models are
+trained on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel
 
-from sfusion_tools.errors import TemplateError, TokenizerError, TokenizerNotFound, UnknownToken, import_extra
+from sfusion_tools.errors import (
+    TemplateError,
+    TokenizerError,
+    TokenizerNotFound,
+    UnknownToken,
+    import_extra,
+)
 
 __all__ = [
     "ByteTokenizer",
@@ -74,7 +81,8 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
-        """Encode a text and add nothing; special tokens spelled out in it count as such only if allowed."""
+        """Encode a text and add nothing; special tokens spelled out in it count as such only if
+        allowed."""
         ...
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
@@ -88,7 +96,8 @@ class Tokenizer(Protocol):
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        """Encode a conversation as the model is given it, with the tools it may call: in ChatML, without a template.
+        """Encode a conversation as the model is given it, with the tools it may call: in ChatML,
+        without a template.
 
         Raises TemplateError for a conversation that the chat template refuses.
         """
@@ -100,7 +109,8 @@ _IN_MEMORY = f"utf-32-{sys.byteorder[0]}e"
 
 
 def _bytes_of(text: str) -> list[int]:
-    # JSON lets lone surrogates through and UTF-8 cannot encode them: they become "?" instead of ending a rollout.
+    # JSON lets lone surrogates through and UTF-8 cannot encode them: they become "?" instead of
+    # ending a rollout.
     return list(text.encode("utf-8", errors="replace"))
 
 
@@ -130,13 +140,18 @@ class ByteTokenizer(Tokenizer):
             parts[1::2] = [_BY_ID[ord(part)] for part in parts[1::2]]
         except (OverflowError, UnicodeDecodeError, KeyError):
             unknown = next(number for number in ids if not 0 <= number < self.vocab_size)
-            raise UnknownToken(f"token {unknown} is outside the vocabulary of {self.vocab_size} ids") from None
-        parts[::2] = [part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]]
+            raise UnknownToken(
+                f"token {unknown} is outside the vocabulary of {self.vocab_size} ids"
+            ) from None
+        parts[::2] = [
+            part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]
+        ]
         return "".join(parts[::2] if skip_special_tokens else parts)
 
 
 class HfTokenizer:
-    """A tokenizer directory loaded by ``transformers``, with its own chat template or, if it has none, ChatML.
+    """A tokenizer directory loaded by ``transformers``, with its own chat template or, if it has
+    none, ChatML.
 
     ``template_options`` are passed to the template, such as ``enable_thinking=False`` to Qwen3's.
     """
@@ -144,7 +159,9 @@ class HfTokenizer:
     def __init__(self, path: str | Path, **template_options: Any) -> None:
         self.name = str(path)
         self._options = template_options
-        transformers = import_extra("transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}")
+        transformers = import_extra(
+            "transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}"
+        )
         if not Path(path).is_dir():
             raise TokenizerNotFound(
                 f"{path} is not a directory: give the path of a downloaded tokenizer "
@@ -152,18 +169,28 @@ class HfTokenizer:
             )
         try:
             # No remote code and no downloads: a rollout must not depend on the network.
-            self._inner: Any = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+            self._inner: Any = transformers.AutoTokenizer.from_pretrained(
+                str(path), local_files_only=True
+            )
         except (OSError, ValueError, KeyError) as error:
-            raise TokenizerNotFound(f"{path} holds no tokenizer that transformers can load: {error}") from error
+            raise TokenizerNotFound(
+                f"{path} holds no tokenizer that transformers can load: {error}"
+            ) from error
         if self._inner.eos_token_id is None:
-            raise TokenizerNotFound(f"the tokenizer at {path} has no eos_token, which must end an assistant turn")
+            raise TokenizerNotFound(
+                f"the tokenizer at {path} has no eos_token, which must end an assistant turn"
+            )
         self.eos_token_id = int(self._inner.eos_token_id)
         pad = self._inner.pad_token_id
         self.pad_token_id = self.eos_token_id if pad is None else int(pad)
         """The padding token, or the end token if the tokenizer has none."""
         self.vocab_size = len(self._inner)
         added = self._inner.added_tokens_decoder.values()
-        marks = {token.content for token in added if token.special or "|" in token.content or "｜" in token.content}
+        marks = {
+            token.content
+            for token in added
+            if token.special or "|" in token.content or "｜" in token.content
+        }
         longest_first = sorted((mark for mark in marks if len(mark) > 1), key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
@@ -176,13 +203,17 @@ class HfTokenizer:
         return template if template is None else str(template)
 
     def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
-        ids = self._inner.encode(text, add_special_tokens=False, split_special_tokens=not allow_special)
+        ids = self._inner.encode(
+            text, add_special_tokens=False, split_special_tokens=not allow_special
+        )
         return [int(number) for number in ids]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         # Either option may be on in a tokenizer's config, and changes the code that a model wrote.
         unchanged = {"clean_up_tokenization_spaces": False, "spaces_between_special_tokens": False}
-        return str(self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens, **unchanged))
+        return str(
+            self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens, **unchanged)
+        )
 
     def apply_chat_template(
         self,
@@ -198,14 +229,21 @@ class HfTokenizer:
         offered = [_shown_tool(tool) for tool in tools] if tools else None
         try:
             text: str = self._inner.apply_chat_template(
-                shown, tools=offered, add_generation_prompt=add_generation_prompt, tokenize=False, **self._options
+                shown,
+                tools=offered,
+                add_generation_prompt=add_generation_prompt,
+                tokenize=False,
+                **self._options,
             )
         except Exception as error:  # a template is a program and can raise anything
-            raise TemplateError(f"the chat template of {self.name} raised {type(error).__name__}: {error}") from error
+            raise TemplateError(
+                f"the chat template of {self.name} raised {type(error).__name__}: {error}"
+            ) from error
         return [number for part in text.split(_BREAK) for number in self.encode(part)]
 
     def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Break the special tokens that are spelled out in a message, so that they are encoded as text.
+        """Break the special tokens that are spelled out in a message, so that they are encoded as
+        text.
 
         An assistant's are its own: templates look for ``</think>`` and the like in them.
         """
@@ -215,7 +253,10 @@ class HfTokenizer:
         if isinstance(content, str):
             content = self._broken(content)
         elif isinstance(content, Sequence):
-            content = [self._broken(part) if isinstance(part, str) else self._broken_part(part) for part in content]
+            content = [
+                self._broken(part) if isinstance(part, str) else self._broken_part(part)
+                for part in content
+            ]
         return {**message, "content": content}
 
     def _broken_part(self, part: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,14 +267,17 @@ class HfTokenizer:
 
 
 def load_tokenizer(name: str | Path | None = None, **template_options: Any) -> Tokenizer:
-    """Return the built-in tokenizer for None or ``bytes``, the Hugging Face tokenizer at that path otherwise.
+    """Return the built-in tokenizer for None or ``bytes``, the Hugging Face tokenizer at that path
+    otherwise.
 
     The options are for the chat template of the latter; the built-in one has none.
     """
     if name is not None and name != "bytes":
         return HfTokenizer(name, **template_options)
     if template_options:
-        raise TokenizerError(f"the built-in tokenizer takes no template options, found {', '.join(template_options)}")
+        raise TokenizerError(
+            f"the built-in tokenizer takes no template options, found {', '.join(template_options)}"
+        )
     return ByteTokenizer()
 
 
@@ -254,7 +298,9 @@ def _shown_tool(tool: ToolLike) -> dict[str, Any]:
     # Templates read the parameters without asking whether there are any.
     parameters = shown["function"].setdefault("parameters", {"type": "object", "properties": {}})
     for schema in parameters.get("properties", {}).values():
-        for key in [key for key in ("description", "enum") if key in schema and schema[key] is None]:
+        for key in [
+            key for key in ("description", "enum") if key in schema and schema[key] is None
+        ]:
             del schema[key]
     return shown
 
@@ -266,7 +312,9 @@ def _content_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return "".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
+        return "".join(
+            part if isinstance(part, str) else str(part.get("text", "")) for part in content
+        )
     return str(content)
 
 
@@ -280,7 +328,9 @@ def _call_text(call: Mapping[str, Any]) -> str:
     function = call.get("function") or call
     arguments = function.get("arguments")
     # OpenAI's messages carry the arguments as JSON text, our own as an object.
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    written = (
+        arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    )
     name = json.dumps(function.get("name", ""), ensure_ascii=False)
     return f'<tool_call>\n{{"name": {name}, "arguments": {written}}}\n</tool_call>'
 
@@ -292,7 +342,10 @@ def _body(message: Mapping[str, Any]) -> str:
 
 
 def _chatml(
-    tokenizer: Tokenizer, messages: Sequence[MessageLike], tools: Sequence[ToolLike] | None, add_generation_prompt: bool
+    tokenizer: Tokenizer,
+    messages: Sequence[MessageLike],
+    tools: Sequence[ToolLike] | None,
+    add_generation_prompt: bool,
 ) -> list[int]:
     """Encode a conversation in ChatML; a message may contain the characters of its marks."""
     plain = partial(tokenizer.encode, allow_special=False)

@@ -1,4 +1,5 @@
-"""Makes tools from a config file in verl's format; errors name file, line, tool and key, and the nearest name."""
+"""Makes tools from a config file in verl's format; errors name file, line, tool and key, and the
+nearest name."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _OWN_CLASSES = (
 
 
 def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
-    """Make the tools of a YAML file ``tools: [{class_name, config: {type: native, …}, tool_schema: {…}}]``."""
+    """Make the tools of a YAML file ``tools: [{class_name, config: {type: native, …}, tool_schema:
+    {…}}]``."""
     path = Path(tools_config_file)
     tools: list[Any] = []
     places: dict[str, str] = {}
@@ -32,8 +34,10 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
         for tool in _make_tools(place, entry):
             if tool.name in places:
                 raise ConfigError(
-                    f"{place} ({entry['class_name']}) and {places[tool.name]} both define a tool named "
-                    f"{tool.name!r}; the model could not tell them apart, so rename one in its tool_schema"
+                    f"{place} ({entry['class_name']}) and {places[tool.name]} both define "
+                    "a tool named "
+                    f"{tool.name!r}; the model could not tell them apart, so rename one in "
+                    "its tool_schema"
                 )
             places[tool.name] = f"tools[{number}] ({entry['class_name']})"
             tools.append(tool)
@@ -43,7 +47,11 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
 def _make_tools(place: str, entry: dict[str, Any]) -> list[Any]:
     """Make the tool of an entry, or with ``type: mcp`` those of a server."""
     config = entry.get("config")
-    if not isinstance(config, dict) or config.get("type") != "mcp" or entry.get("tool_schema") is not None:
+    if (
+        not isinstance(config, dict)
+        or config.get("type") != "mcp"
+        or entry.get("tool_schema") is not None
+    ):
         return [make_tool(place, entry)]
     from sfusion_tools.mcp_tool import tools_of
 
@@ -54,7 +62,8 @@ def _make_tools(place: str, entry: dict[str, Any]) -> list[Any]:
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a tool config file, validated as far as possible without making the tools."""
+    """Return the entries of a tool config file, validated as far as possible without making the
+    tools."""
     return [entry for _, entry in _entries(path)]
 
 
@@ -69,21 +78,33 @@ def _entries(path: Path) -> list[tuple[str, dict[str, Any]]]:
         found = "nothing" if document is None else f"a {type(document).__name__}"
         if isinstance(document, dict) and document:
             keys = [str(key) for key in document if key != "tools"]
-            found = f"`tools: {tools!r}`" if "tools" in document else f"{', '.join(keys)}; {near(keys[0], ['tools'])}"
-        raise ConfigError(f"{marked.place(('tools',))}: expected a mapping with a list `tools:`, found {found}")
+            found = (
+                f"`tools: {tools!r}`"
+                if "tools" in document
+                else f"{', '.join(keys)}; {near(keys[0], ['tools'])}"
+            )
+        raise ConfigError(
+            f"{marked.place(('tools',))}: expected a mapping with a list `tools:`, found {found}"
+        )
     return [_entry(marked, number, entry) for number, entry in enumerate(tools)]
 
 
 def _entry(marked: Marked, number: int, entry: Any) -> tuple[str, dict[str, Any]]:
     place = f"{marked.place(('tools', number))}: tools[{number}]"
     if not isinstance(entry, dict):
-        raise ConfigError(f"{place}: expected a mapping with class_name, config and tool_schema, found {entry!r}")
+        raise ConfigError(
+            f"{place}: expected a mapping with class_name, config and tool_schema, found {entry!r}"
+        )
     for key in entry:
         if key not in _ENTRY_KEYS:
             line = marked.place(("tools", number, str(key)))
-            raise ConfigError(f"{line}: tools[{number}]: unknown key {key!r}; {near(str(key), _ENTRY_KEYS)}")
+            raise ConfigError(
+                f"{line}: tools[{number}]: unknown key {key!r}; {near(str(key), _ENTRY_KEYS)}"
+            )
     if not isinstance(entry.get("class_name"), str):
-        raise ConfigError(f"{place}: class_name is missing or not a string; give a dotted path to a tool class")
+        raise ConfigError(
+            f"{place}: class_name is missing or not a string; give a dotted path to a tool class"
+        )
     return place, entry
 
 
@@ -96,7 +117,9 @@ def make_tool(place: str, entry: dict[str, Any]) -> Any:
         raise ConfigError(f"{place}: config must be a mapping, found {config!r}")
     kind = config.get("type", "native")
     if kind not in _KINDS:
-        raise ConfigError(f"{place}: config.type {kind!r} is not supported; {near(str(kind), _KINDS)}")
+        raise ConfigError(
+            f"{place}: config.type {kind!r} is not supported; {near(str(kind), _KINDS)}"
+        )
     tool_class = load_class(place, class_name)
     schema = _schema(place, entry["tool_schema"]) if entry.get("tool_schema") is not None else None
     try:
@@ -105,10 +128,17 @@ def make_tool(place: str, entry: dict[str, Any]) -> Any:
         raise
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
-    except Exception as error:  # a third-party tool may raise anything; the reader needs the place all the same
-        raise ConfigError(f"{place}: the tool refused its config: {type(error).__name__}: {error}") from error
+    except (
+        Exception
+    ) as error:  # a third-party tool may raise anything; the reader needs the place all the same
+        raise ConfigError(
+            f"{place}: the tool refused its config: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(getattr(tool, "name", None), str):
-        raise ConfigError(f"{place}: the tool has no name; call BaseTool.__init__ in its __init__, or set self.name")
+        raise ConfigError(
+            f"{place}: the tool has no name; call BaseTool.__init__ in its __init__, or "
+            "set self.name"
+        )
     return tool
 
 
@@ -126,16 +156,24 @@ def load_class(place: str, class_name: str) -> Any:
             f"{place}: there is no module {error.name!r}; {_near_module(class_name, module_name)}"
         ) from None
     except Exception as error:  # a third-party module may raise anything
-        raise ConfigError(f"{place}: {module_name} could not be imported: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{place}: {module_name} could not be imported: {type(error).__name__}: {error}"
+        ) from error
     found = getattr(module, name, None)
     if found is None:
-        classes = [n for n, v in vars(module).items() if isinstance(v, type) and hasattr(v, "execute")]
+        classes = [
+            n for n, v in vars(module).items() if isinstance(v, type) and hasattr(v, "execute")
+        ]
         raise ConfigError(f"{place}: {module_name} has no class {name!r}; {near(name, classes)}")
     if not isinstance(found, type):
         raise ConfigError(f"{place}: {class_name} is not a class but a {type(found).__name__}")
-    missing = next((name for name in ("execute", "create", "release") if not hasattr(found, name)), None)
+    missing = next(
+        (name for name in ("execute", "create", "release") if not hasattr(found, name)), None
+    )
     if missing is not None:
-        raise ConfigError(f"{place}: {class_name} is not a tool: it has no {missing}(); derive it from BaseTool")
+        raise ConfigError(
+            f"{place}: {class_name} is not a tool: it has no {missing}(); derive it from BaseTool"
+        )
     return found
 
 

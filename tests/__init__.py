@@ -1,4 +1,5 @@
-"""Tests: the folders mirror the packages; docker, ray and verl hold what needs a real engine, a real cluster, verl."""
+"""Tests: the folders mirror the packages; docker, ray and verl hold what needs a real engine, a
+real cluster, verl."""
 
 from __future__ import annotations
 

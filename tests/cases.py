@@ -11,8 +11,11 @@ import pytest
 _MOST_SHOWN = 10
 
 
-def every(cases: Iterable[Any], name: Callable[[Any], str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a test of one case a test of all; every case is tried, and those that fail are reported by name.
+def every(
+    cases: Iterable[Any], name: Callable[[Any], str]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a test of one case a test of all; every case is tried, and those that fail are reported
+    by name.
 
     The case is the first argument; the others are fixtures, which all cases share.
     """
@@ -46,7 +49,11 @@ def every(cases: Iterable[Any], name: Callable[[Any], str]) -> Callable[[Callabl
             report(wrong)
 
         found: Any = whole_async if inspect.iscoroutinefunction(test) else whole
-        found.__name__, found.__doc__, found.__module__ = test.__name__, test.__doc__, test.__module__
+        found.__name__, found.__doc__, found.__module__ = (
+            test.__name__,
+            test.__doc__,
+            test.__module__,
+        )
         arguments = inspect.signature(test)
         found.__signature__ = arguments.replace(parameters=[*arguments.parameters.values()][1:])
         return found

@@ -1,4 +1,5 @@
-"""Modules that are imported when they are first used: every worker collects all tests, and runs only some of them."""
+"""Modules that are imported when they are first used: every worker collects all tests, and runs
+only some of them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Any
 
 
 class Lazy:
-    """Stands for a module until one of its names is used. What pytest asks of everything in a test module is no use."""
+    """Stands for a module until one of its names is used. What pytest asks of everything in a test
+    module is no use."""
 
     def __init__(self, name: str) -> None:
         self._name = name

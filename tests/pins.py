@@ -1,6 +1,8 @@
-"""Writes constraints.txt: the newest versions that pyproject.toml allows, for every Python that it is tested with.
+"""Writes constraints.txt: the newest versions that pyproject.toml allows, for every Python that it
+is tested with.
 
-``tox -e pin`` runs it. Interpreters are found as ``python3.11`` and so on, unless arguments name others.
+``tox -e pin`` runs it. Interpreters are found as ``python3.11`` and so on, unless arguments name
+others.
 """
 
 from __future__ import annotations
@@ -38,22 +40,41 @@ def supported(stated: Mapping[str, Any]) -> list[str]:
 
 
 def resolve(python: str, requirements: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The version of the interpreter, and of everything that pip would install with it into an empty environment."""
+    """The version of the interpreter, and of everything that pip would install with it into an
+    empty environment."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        pip = [python, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", str(report)]
+        pip = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--dry-run",
+            "--ignore-installed",
+            "--report",
+            str(report),
+        ]
         subprocess.run([*pip, *requirements], check=True)
         resolved = json.loads(report.read_text(encoding="utf-8"))
     # Only names and versions: the report also holds the addresses of the package index.
-    every = {_canonical(one["metadata"]["name"]): one["metadata"]["version"] for one in resolved["install"]}
-    return resolved["environment"]["python_version"], {name: every[name] for name in every if name != "sfusion"}
+    every = {
+        _canonical(one["metadata"]["name"]): one["metadata"]["version"]
+        for one in resolved["install"]
+    }
+    return resolved["environment"]["python_version"], {
+        name: every[name] for name in every if name != "sfusion"
+    }
 
 
 def lines(resolved: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """The pins of these Pythons, oldest first, with a marker where they differ."""
     for name in sorted({name for pins in resolved.values() for name in pins}):
         pinned = [(python, pins[name]) for python, pins in resolved.items() if name in pins]
-        groups = [[python for python, _ in group] for _, group in itertools.groupby(pinned, key=lambda one: one[1])]
+        groups = [
+            [python for python, _ in group]
+            for _, group in itertools.groupby(pinned, key=lambda one: one[1])
+        ]
         for group, following in itertools.zip_longest(groups, groups[1:]):
             since = [f'python_version >= "{group[0]}"'] if group is not groups[0] else []
             until = [f'python_version < "{following[0]}"'] if following else []
@@ -75,10 +96,15 @@ def main(arguments: Sequence[str]) -> None:
         "editables",  # hatchling asks for it when it builds an editable install
         *(text for group in stated["dependency-groups"].values() for text in group),
     ]
-    found = dict(resolve(python, requirements) for python in arguments or [f"python{version}" for version in pythons])
+    found = dict(
+        resolve(python, requirements)
+        for python in arguments or [f"python{version}" for version in pythons]
+    )
     if missing := [version for version in pythons if version not in found]:
         sys.exit(f"no interpreter was given for Python {', '.join(missing)}; nothing was written")
-    text = HEAD + "".join(f"{line}\n" for line in lines({version: found[version] for version in pythons}))
+    text = HEAD + "".join(
+        f"{line}\n" for line in lines({version: found[version] for version in pythons})
+    )
     CONSTRAINTS.write_text(text, encoding="utf-8")
 
 

@@ -1,7 +1,8 @@
 """Compares the journals of several interpreters: ``python -m tests.pythons PYTHON…``
 
-Plays the bundled scenarios and hunted cases in world sim with this interpreter and each of the others, which may have
-other versions of the dependencies, and prints how many of their journals differ. Exit code 1 if one does.
+Plays the bundled scenarios and hunted cases in world sim with this interpreter and each of the
+others, which may have other versions of the dependencies, and prints how many of their journals
+differ. Exit code 1 if one does.
 """
 
 from __future__ import annotations
@@ -40,16 +41,33 @@ def played_by(python: str, hunted: int, every: int) -> tuple[list[str], dict[str
     """Return the versions of an interpreter and its digests by name."""
     command = [python, "-m", "tests.pythons", "--play", f"--hunted={hunted}", f"--every={every}"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     first, *lines = done.stdout.decode().splitlines()
     return json.loads(first), dict(json.loads(line) for line in lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pythons", nargs="*", metavar="PYTHON", help="other interpreters, with sfusion's dependencies")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--hunted", type=int, default=200, metavar="N", help="hunted cases beside the bundled scenarios"
+        "pythons",
+        nargs="*",
+        metavar="PYTHON",
+        help="other interpreters, with sfusion's dependencies",
+    )
+    parser.add_argument(
+        "--hunted",
+        type=int,
+        default=200,
+        metavar="N",
+        help="hunted cases beside the bundled scenarios",
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="play only every N-th")
     parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)

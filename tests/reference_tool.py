@@ -1,4 +1,5 @@
-"""A right tool that somebody else could have written: verl's interface and plain aiohttp, nothing of ``sfusion_tools``.
+"""A right tool that somebody else could have written: verl's interface and plain aiohttp, nothing
+of ``sfusion_tools``.
 
 Every step is a method of its own, so that a mistake is a subclass of a few lines.
 """
@@ -33,8 +34,9 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 """Its config. Scenarios replace the keys that they set too."""
 _SPREAD = 0.01
-"""Seconds by which the time limits of calls differ. If all were equal, a sandbox that turns to the next request when a
-client gives up could answer in the very moment in which the next client does, and nobody can judge such a tie."""
+"""Seconds by which the time limits of calls differ. If all were equal, a sandbox that turns to
+the next request when a client gives up could answer in the very moment in which the next client
+does, and nobody can judge such a tie."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b.?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
@@ -80,10 +82,13 @@ class PeerResult:
 
 
 class Shared:
-    """What all tools of an event loop share: the connections, the gate and the load of each sandbox."""
+    """What all tools of an event loop share: the connections, the gate and the load of each
+    sandbox."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.gate = asyncio.Semaphore(config["rate_limit"] if config["enable_global_rate_limit"] else 1_000_000)
+        self.gate = asyncio.Semaphore(
+            config["rate_limit"] if config["enable_global_rate_limit"] else 1_000_000
+        )
         self.in_flight: dict[str, int] = {}
         self.next_start = float("-inf")
         self.idle_seconds = 4.0
@@ -102,7 +107,8 @@ class Shared:
 
 
 class GoodTool:
-    """Every call ends in time with a true text and the outcome in the metrics. The limit is that of the process."""
+    """Every call ends in time with a true text and the outcome in the metrics. The limit is that
+    of the process."""
 
     _shared: ClassVar[WeakValueDictionary[Any, Shared]] = WeakValueDictionary()
 
@@ -119,13 +125,17 @@ class GoodTool:
 
     # -- verl's interface --
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, PeerResponse]:
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, PeerResponse]:
         given = {**(kwargs.get("create_kwargs") or {}), **kwargs}
         instance = instance_id or f"i{len(self.last)}"
         self.last[instance], self.truths[instance] = None, given.get("ground_truth") or ""
         return instance, PeerResponse("")
 
-    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    async def execute(
+        self, instance_id: str, parameters: Any, **kwargs: Any
+    ) -> tuple[Any, Any, Any]:
         remark = ""
         try:
             request = self.arguments(instance_id, parameters)
@@ -134,17 +144,26 @@ class GoodTool:
         else:
             result, remark = await self.run(request), request.remark
         met = self.last.get(instance_id)
-        lost = met is not None and met.outcome not in (*PROGRAMS, "bad_arguments")  # not made up for later
+        lost = met is not None and met.outcome not in (
+            *PROGRAMS,
+            "bad_arguments",
+        )  # not made up for later
         if instance_id in self.last and not lost:
             self.last[instance_id] = result
         self.state_for_the_trainer(result, kwargs.get("agent_data"))
-        return PeerResponse(self.text(result) + remark), self.step_reward(result), self.metrics(result)
+        return (
+            PeerResponse(self.text(result) + remark),
+            self.step_reward(result),
+            self.metrics(result),
+        )
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         result = self.last.get(instance_id)
         if result is None or result.outcome not in (*PROGRAMS, "bad_arguments"):
             return None
-        return float(result.outcome == "ok" and result.stdout.strip() == self.truths[instance_id].strip())
+        return float(
+            result.outcome == "ok" and result.stdout.strip() == self.truths[instance_id].strip()
+        )
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
         self.last.pop(instance_id, None)
@@ -164,7 +183,10 @@ class GoodTool:
             raise ValueError("`code` must be a text with the program")
         if language not in ("python", *COMPILED):
             raise ValueError(f"`language` {language!r} is unknown; leave it out for python")
-        asked, longest = parameters.get("timeout"), max(self.config["max_timeout"], self.config["default_timeout"])
+        asked, longest = (
+            parameters.get("timeout"),
+            max(self.config["max_timeout"], self.config["default_timeout"]),
+        )
         if asked is None:
             return PeerRequest(call, code, language, self.config["default_timeout"])
         if not isinstance(asked, int | float) or not asked > 0:
@@ -180,7 +202,9 @@ class GoodTool:
         failed = Counter[str]()
         for number in itertools.count(1):
             began = loop.time()
-            result = await self.attempt(request if deadline is None else replace(request, left=left), failed)
+            result = await self.attempt(
+                request if deadline is None else replace(request, left=left), failed
+            )
             left -= loop.time() - began - result.waited
             waited = result.waited = waited + result.waited
             pause = self.pause(request, number, result)
@@ -218,7 +242,8 @@ class GoodTool:
             shared.gate.release()
 
     def choose(self, shared: Shared, failed: Counter[str]) -> str:
-        """Return the sandbox that failed this call least often, and of several the one with the least to do."""
+        """Return the sandbox that failed this call least often, and of several the one with the
+        least to do."""
         return min(self.urls, key=lambda url: (failed[url], shared.in_flight.get(url, 0)))
 
     async def pace(self, shared: Shared) -> None:
@@ -233,7 +258,12 @@ class GoodTool:
     def seconds(self, request: PeerRequest) -> float:
         """Return the time for one attempt."""
         compiling = self.config["compile_timeout"] if request.language in COMPILED else 0.0
-        needed = request.timeout + compiling + self.config["transport_margin"] + _SPREAD * _jitter(request)
+        needed = (
+            request.timeout
+            + compiling
+            + self.config["transport_margin"]
+            + _SPREAD * _jitter(request)
+        )
         return float(min(needed, request.left))
 
     def may_retry(self, result: PeerResult, number: int) -> bool:
@@ -242,15 +272,20 @@ class GoodTool:
         return bool(self.config["retry_may_have_run"]) or not result.may_have_run
 
     def pause(self, request: PeerRequest, number: int, result: PeerResult) -> float:
-        """Return how long to wait before the next attempt: longer each time, and different for each call."""
-        return result.retry_after + min(8.0, 2.0 ** (number - 1)) * (0.5 + 0.5 * _jitter(request, number))
+        """Return how long to wait before the next attempt: longer each time, and different for
+        each call."""
+        return result.retry_after + min(8.0, 2.0 ** (number - 1)) * (
+            0.5 + 0.5 * _jitter(request, number)
+        )
 
     # -- an attempt --
 
     def timeouts(self, request: PeerRequest) -> aiohttp.ClientTimeout:
         seconds = self.seconds(request)
         # aiohttp would round the ends of long ones up to whole seconds.
-        return aiohttp.ClientTimeout(total=seconds, sock_connect=min(10.0, seconds / 2), ceil_threshold=math.inf)
+        return aiohttp.ClientTimeout(
+            total=seconds, sock_connect=min(10.0, seconds / 2), ceil_threshold=math.inf
+        )
 
     def body(self, request: PeerRequest) -> dict[str, Any]:
         return {
@@ -261,20 +296,31 @@ class GoodTool:
             "memory_limit_MB": self.config["memory_limit_mb"],
         }
 
-    async def send(self, session: aiohttp.ClientSession, url: str, request: PeerRequest) -> PeerResult:
+    async def send(
+        self, session: aiohttp.ClientSession, url: str, request: PeerRequest
+    ) -> PeerResult:
         try:
             async with session.post(
-                url, json=self.body(request), headers=self.config["headers"], timeout=self.timeouts(request)
+                url,
+                json=self.body(request),
+                headers=self.config["headers"],
+                timeout=self.timeouts(request),
             ) as answer:
                 return self.read(answer.status, answer.headers, await self.read_body(answer))
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError):
             return PeerResult("unreachable", "it could not be reached", transient=True)
         except TimeoutError:
-            return PeerResult("transport_timeout", "it did not answer in time", transient=True, may_have_run=True)
+            return PeerResult(
+                "transport_timeout", "it did not answer in time", transient=True, may_have_run=True
+            )
         except aiohttp.ClientPayloadError:
-            return PeerResult("bad_response", "its answer broke off", transient=True, may_have_run=True)
+            return PeerResult(
+                "bad_response", "its answer broke off", transient=True, may_have_run=True
+            )
         except (aiohttp.ClientConnectionError, OSError):
-            return PeerResult("unreachable", "the connection was lost", transient=True, may_have_run=True)
+            return PeerResult(
+                "unreachable", "the connection was lost", transient=True, may_have_run=True
+            )
         except (aiohttp.ClientError, ValueError):
             return PeerResult("bad_response", "its answer is not HTTP")
 
@@ -290,7 +336,11 @@ class GoodTool:
         if status >= 500:
             ran = status != 503
             return PeerResult(
-                "sandbox_error", f"it answered {status}", transient=retry, may_have_run=ran, retry_after=asked
+                "sandbox_error",
+                f"it answered {status}",
+                transient=retry,
+                may_have_run=ran,
+                retry_after=asked,
             )
         if status != 200:
             return PeerResult("bad_response", f"it answered {status}")
@@ -312,7 +362,9 @@ class GoodTool:
     def result(self, data: dict[str, Any]) -> PeerResult:
         """Read the JSON of an answer; anything unexpected raises."""
         if data["status"] == "SandboxError":
-            return PeerResult("sandbox_error", f"it failed by itself: {str(data.get('message'))[-200:]}")
+            return PeerResult(
+                "sandbox_error", f"it failed by itself: {str(data.get('message'))[-200:]}"
+            )
         compiled, ran = data["compile_result"], data["run_result"]
         if compiled is not None and compiled["return_code"] != 0:
             if compiled["return_code"] == 127:
@@ -325,7 +377,9 @@ class GoodTool:
         return self.printed("program_error" if int(ran["return_code"]) else "ok", ran)
 
     def printed(self, outcome: str, part: dict[str, Any]) -> PeerResult:
-        stdout, stderr = (_SURROGATES.sub("\ufffd", part[key] or "") for key in ("stdout", "stderr"))
+        stdout, stderr = (
+            _SURROGATES.sub("\ufffd", part[key] or "") for key in ("stdout", "stderr")
+        )
         return PeerResult(outcome, "", stdout, stderr, part["return_code"])
 
     # -- what the model reads, and what it is worth --
@@ -334,7 +388,10 @@ class GoodTool:
         if result.outcome == "bad_arguments":
             return f"[Error: the call was refused and nothing was run: {result.message}]"
         if result.outcome not in PROGRAMS:
-            return f"[Error, not output of a program: the sandbox failed ({result.outcome}: {result.message}).]"
+            return (
+                "[Error, not output of a program: the sandbox failed "
+                f"({result.outcome}: {result.message}).]"
+            )
         output = self.cut(self.output(result))
         remark = self.remark(result)
         return f"{output}{chr(10) if output and remark and output[-1] != chr(10) else ''}{remark}"
@@ -368,10 +425,15 @@ class GoodTool:
         if not self.config["states_outcomes"]:
             return None
         infrastructure = result.outcome not in (*PROGRAMS, "bad_arguments")
-        return {"outcome": result.outcome, "infrastructure": infrastructure, "permit_wait_s": result.waited}
+        return {
+            "outcome": result.outcome,
+            "infrastructure": infrastructure,
+            "permit_wait_s": result.waited,
+        }
 
     def state_for_the_trainer(self, result: PeerResult, agent_data: Any) -> None:
-        """Leave the outcome where verl's trainer finds it: verl drops the metrics of ``execute``."""
+        """Leave the outcome where verl's trainer finds it: verl drops the metrics of
+        ``execute``."""
         if agent_data is not None and self.config["states_outcomes"]:
             agent_data.extra_fields.setdefault("extras", {})["outcome"] = result.outcome
 
@@ -408,5 +470,15 @@ SCHEMA: dict[str, Any] = {
 
 def tool_config(tool: type[GoodTool], *, states_outcomes: bool = True) -> list[dict[str, Any]]:
     """Return the entries of a tool config with one tool."""
-    config = {**DEFAULTS, "sandbox_fusion_url": ["http://sandbox.invalid"], "states_outcomes": states_outcomes}
-    return [{"class_name": f"{tool.__module__}.{tool.__qualname__}", "config": config, "tool_schema": SCHEMA}]
+    config = {
+        **DEFAULTS,
+        "sandbox_fusion_url": ["http://sandbox.invalid"],
+        "states_outcomes": states_outcomes,
+    }
+    return [
+        {
+            "class_name": f"{tool.__module__}.{tool.__qualname__}",
+            "config": config,
+            "tool_schema": SCHEMA,
+        }
+    ]

@@ -1,9 +1,10 @@
-"""Runs a command and stops some of its processes again and again, for up to a second each time. For Linux.
+"""Runs a command and stops some of its processes again and again, for up to a second each time. For
+Linux.
 
     $ python -m tests.stalls 7 pytest -n 2 tests/fakes
 
-A test that fails under it may depend on who runs first, or on a limit in seconds that a busy machine does not meet. The
-first argument is a seed; it repeats the choices, not the moments.
+A test that fails under it may depend on who runs first, or on a limit in seconds that a busy
+machine does not meet. The first argument is a seed; it repeats the choices, not the moments.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ SHARES = (0.2, 0.6)
 
 
 def main(seed: str, *command: str) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and leave no process stopped
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # and leave no process stopped
     with subprocess.Popen(command) as running:
         try:
             stall(running.pid, Random(seed))
@@ -56,7 +59,10 @@ def stopped(pid: int) -> Iterator[None]:
         with suppress(OSError):  # it may end at any moment
             handle = os.pidfd_open(pid)
             stack.callback(os.close, handle)
-            if Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "Tt":
+            if (
+                Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                not in "Tt"
+            ):
                 stack.callback(_continue, handle)
                 signal.pidfd_send_signal(handle, signal.SIGSTOP)
         yield

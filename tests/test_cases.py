@@ -17,7 +17,9 @@ def test_every_case_is_tried_and_those_that_fail_are_named() -> None:
             number / (number % 2)  # only even numbers divide by zero
 
     tried: list[int] = []
-    with pytest.raises(AssertionError, match=r"2 of 5 cases failed.*\n1: Failed: DID NOT RAISE.*\n3: "):
+    with pytest.raises(
+        AssertionError, match=r"2 of 5 cases failed.*\n1: Failed: DID NOT RAISE.*\n3: "
+    ):
         check()
     assert tried == [0, 1, 2, 3, 4]
 
@@ -27,7 +29,9 @@ async def test_asynchronous_cases_are_awaited() -> None:
     async def check(letter: str) -> None:
         assert letter == "a"
 
-    with pytest.raises(AssertionError, match=re.escape("1 of 2 cases failed, among them\nb: AssertionError")):
+    with pytest.raises(
+        AssertionError, match=re.escape("1 of 2 cases failed, among them\nb: AssertionError")
+    ):
         await check()
 
 

@@ -21,9 +21,13 @@ def drawn() -> list[tuple[str, int]]:
     return examples
 
 
-def test_examples_do_not_depend_on_the_modules_that_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_do_not_depend_on_the_modules_that_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = drawn()
-    (tmp_path / "full_of_constants.py").write_text(f"NUMBERS = {[*range(10**6, 10**6 + 100)]}\nTEXT = 'constant'\n")
+    (tmp_path / "full_of_constants.py").write_text(
+        f"NUMBERS = {[*range(10**6, 10**6 + 100)]}\nTEXT = 'constant'\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     __import__("full_of_constants")
     try:

@@ -1,6 +1,7 @@
 """What every kind of fault has: its key in YAML, its phases, and how it strikes.
 
-The kinds themselves are in ``kinds``; defining a subclass of :class:`Action` with a ``kind`` there registers it.
+The kinds themselves are in ``kinds``; defining a subclass of :class:`Action` with a ``kind`` there
+registers it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from sfusion.fakes.faults.chance import Draw
+from .chance import Draw
 
 Phase = Literal["connect", "before", "during", "after", "body"]
 PHASES: tuple[Phase, ...] = ("connect", "before", "during", "after", "body")
@@ -73,10 +74,15 @@ class Spoilage:
 
 
 class Action(BaseModel):
-    """Base of all kinds; the first of ``phases`` is where a kind strikes when the rule names none."""
+    """Base of all kinds; the first of ``phases`` is where a kind strikes when the rule names
+    none."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
     )
 
     kind: ClassVar[str]
@@ -86,7 +92,8 @@ class Action(BaseModel):
     spoil_body: ClassVar[Callable[[Any, Spoilage, Draw], None]]
     """The method for phase ``body``: it adds to what goes wrong while the body is sent."""
     final: ClassVar[bool] = True
-    """The request goes no further: of several that strike in one phase, only the first rule's has an effect."""
+    """The request goes no further: of several that strike in one phase, only the first rule's
+    has an effect."""
     adds: ClassVar[bool] = False
     """Not final, and a second one in the same phase has an effect of its own."""
     changes_answer: ClassVar[bool] = False
@@ -95,7 +102,8 @@ class Action(BaseModel):
     passes: ClassVar[bool] = False
     """Another attempt, which it does not strike, succeeds."""
     examples: ClassVar[tuple[Any, ...]] = ()
-    """Actions of this kind, as YAML has them, that a hunt tries often; it draws others field by field."""
+    """Actions of this kind, as YAML has them, that a hunt tries often; it draws others field by
+    field."""
     built_in: ClassVar[bool] = True
     """False for a kind that only one fake knows, and passes as ``kinds`` when it reads rules."""
     scalar: ClassVar[str | None] = None
@@ -108,14 +116,20 @@ class Action(BaseModel):
             for phase in cls.phases:
                 method = "spoil_body" if phase == "body" else "strike"
                 if not hasattr(cls, method):
-                    raise TypeError(f"{cls.__name__} names phase {phase!r}, so it needs a method {method}")
+                    raise TypeError(
+                        f"{cls.__name__} names phase {phase!r}, so it needs a method {method}"
+                    )
             KINDS[cls.kind] = cls
 
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
         """Expand ``{hang: true}`` and ``{truncate: 0.5}`` to the nested form."""
-        if isinstance(value, dict) and set(value) == {cls.kind} and cls.kind not in cls.model_fields:
+        if (
+            isinstance(value, dict)
+            and set(value) == {cls.kind}
+            and cls.kind not in cls.model_fields
+        ):
             inner = value[cls.kind]
             if inner is True:
                 return {}
@@ -149,7 +163,8 @@ class Action(BaseModel):
         return False
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
-        """Is another attempt sure to succeed? ``first_attempts`` is that of the rule: those after it are not struck.
+        """Is another attempt sure to succeed? ``first_attempts`` is that of the rule: those after
+        it are not struck.
 
         ``may_have_run``: the tool also repeats what may have been executed.
         """
@@ -166,7 +181,8 @@ class Action(BaseModel):
 
     @property
     def lasts(self) -> float | None:
-        """The most seconds for which it disturbs anything, if it does nothing but that; 0 changes nothing."""
+        """The most seconds for which it disturbs anything, if it does nothing but that; 0
+        changes nothing."""
         return None
 
 

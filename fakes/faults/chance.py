@@ -1,4 +1,5 @@
-"""Random numbers without a stream: every draw is a pure function of a seed and of what it is drawn for."""
+"""Random numbers without a stream: every draw is a pure function of a seed and of what it is drawn
+for."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sfusion.fakes.faults.chance import Draw, normal
 from sfusion_tools.errors import near
+
+from .chance import Draw, normal
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _WRITTEN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
@@ -66,7 +67,10 @@ class Distribution(BaseModel):
         if not isinstance(value, dict):
             return {"shape": "constant", "numbers": (seconds(value),)}
         if len(value) != 1:
-            raise ValueError(f"a distribution has exactly one key, one of {', '.join(_COUNTS)}; got {sorted(value)}")
+            raise ValueError(
+                f"a distribution has exactly one key, one of {', '.join(_COUNTS)}; got "
+                f"{sorted(value)}"
+            )
         ((shape, raw),) = value.items()
         if shape not in _COUNTS:
             raise ValueError(f"unknown distribution {shape!r}; {near(str(shape), _COUNTS)}")
@@ -76,7 +80,9 @@ class Distribution(BaseModel):
             raise ValueError(f"{shape} takes {wanted} number{'s' * (wanted > 1)}, got {len(given)}")
         numbers = tuple(seconds(one) for one in given)
         if shape == "lognormal" and numbers[1] > _STEEPEST:
-            raise ValueError(f"lognormal takes a median and a sigma of at most {_STEEPEST:g}, found {given[1]!r}")
+            raise ValueError(
+                f"lognormal takes a median and a sigma of at most {_STEEPEST:g}, found {given[1]!r}"
+            )
         return {"shape": shape, "numbers": numbers}
 
     @property

@@ -1,6 +1,8 @@
-"""The kinds of faults. To add one, define it here: reading, explaining, striking and hunting follow from the class.
+"""The kinds of faults. To add one, define it here: reading, explaining, striking and hunting follow
+from the class.
 
-A fault that changes what a sandbox answers (a ``ContentFault``) also needs a branch in ``fakes/sandbox/body.py``.
+A fault that changes what a sandbox answers (a ``ContentFault``) also needs a branch in
+``fakes/sandbox/body.py``.
 """
 
 from __future__ import annotations
@@ -10,13 +12,35 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from sfusion.fakes.faults.action import Action, ContentFault, FaultSite, Phase, Ping, Spoilage, Wait
-from sfusion.fakes.faults.chance import Draw
-from sfusion.fakes.faults.duration import Distribution, Seconds
-from sfusion.fakes.fields import Drawn, NotShrunk
+from ..fields import Drawn, NotShrunk
+from .action import Action, ContentFault, FaultSite, Phase, Ping, Spoilage, Wait
+from .chance import Draw
+from .duration import Distribution, Seconds
 
 _HALF = 0.5
-_STATUSES = (200, 201, 202, 204, 301, 307, 400, 401, 404, 408, 413, 422, 425, 429, 429, 500, 502, 503, 503, 504, 599)
+_STATUSES = (
+    200,
+    201,
+    202,
+    204,
+    301,
+    307,
+    400,
+    401,
+    404,
+    408,
+    413,
+    422,
+    425,
+    429,
+    429,
+    500,
+    502,
+    503,
+    503,
+    504,
+    599,
+)
 _BODIES: tuple[Any, ...] = (
     None,
     "",
@@ -47,11 +71,13 @@ class Status(Action):
         {"status": 200, "body": "<html>busy</html>"}, {"status": 504},
     )  # fmt: skip
 
-    status: Annotated[int, Drawn(*_STATUSES), NotShrunk("a status is a name, not an amount")] = Field(ge=200, le=599)
-    """The HTTP status code."""
-    headers: Annotated[dict[str, str], Drawn({"Connection": "close"}, {"Retry-After": "2"}, {"X-Note": "a"})] = Field(
-        {}
+    status: Annotated[int, Drawn(*_STATUSES), NotShrunk("a status is a name, not an amount")] = (
+        Field(ge=200, le=599)
     )
+    """The HTTP status code."""
+    headers: Annotated[
+        dict[str, str], Drawn({"Connection": "close"}, {"Retry-After": "2"}, {"X-Note": "a"})
+    ] = Field({})
     """Additional headers of the answer."""
     body: Annotated[str | dict[str, Any] | list[Any] | None, Drawn(*_BODIES)] = None
     """The body: a text, or data that is sent as JSON."""
@@ -185,7 +211,8 @@ class Close(Action):
 
 
 class Truncate(Action):
-    """Announce the whole body but send only a part: a share below 1, or a number of bytes from 1 on."""
+    """Announce the whole body but send only a part: a share below 1, or a number of bytes from 1
+    on."""
 
     kind = "truncate"
     phases = ("body",)
@@ -198,7 +225,9 @@ class Truncate(Action):
     """What to do with the connection after that: ``close``, ``reset`` or ``hang``."""
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
-        return first_attempts is not None and may_have_run and self.then == "close" and 0 < self.at < 1
+        return (
+            first_attempts is not None and may_have_run and self.then == "close" and 0 < self.at < 1
+        )
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
         spoilage.cut, spoilage.ending = self.at, self.then
@@ -248,7 +277,13 @@ class MalformedAnswer(Action):
                 kept = [line for line in lines if not line.lower().startswith(b"content-length")]
                 opening = b"\r\n".join([*kept[:-2], b"transfer-encoding: chunked", b"", b""])
                 first, rest = body[: len(body) // 2], body[len(body) // 2 :]
-                return opening + b"%x\r\n%b\r\n" % (len(first), first) + b"zz\r\n" + rest + b"\r\n0\r\n\r\n"
+                return (
+                    opening
+                    + b"%x\r\n%b\r\n" % (len(first), first)
+                    + b"zz\r\n"
+                    + rest
+                    + b"\r\n0\r\n\r\n"
+                )
 
 
 class ContentType(Action):
@@ -259,9 +294,9 @@ class ContentType(Action):
     final = False
     examples = ({"content_type": "text/html"},)
 
-    content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$"), Drawn(*_TYPES), _FAULT] = (
-        "text/html"
-    )
+    content_type: Annotated[
+        str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$"), Drawn(*_TYPES), _FAULT
+    ] = "text/html"
     """The content type to send."""
 
     def is_harmless(self, phase: Phase) -> bool:
@@ -279,7 +314,9 @@ class SandboxError(ContentFault):
     scalar = "message"
     examples = ("sandbox_error",)
 
-    message: str = "exception on running command python: [Errno 11] Resource temporarily unavailable | None"
+    message: str = (
+        "exception on running command python: [Errno 11] Resource temporarily unavailable | None"
+    )
     """The message of the answer."""
 
     @property
@@ -288,7 +325,8 @@ class SandboxError(ContentFault):
 
 
 class Timeout(ContentFault):
-    """Answer TimeLimitExceeded: at once (before), after run_timeout (during), or for a finished run (after)."""
+    """Answer TimeLimitExceeded: at once (before), after run_timeout (during), or for a finished
+    run (after)."""
 
     kind = "timeout"
     phases = ("during", "before", "after")
@@ -313,7 +351,8 @@ class Output(ContentFault):
     )
 
     what: Annotated[Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"], _FAULT]
-    """What to do with it: ``lost``, ``null``, ``cut``, ``huge``, ``not_utf8`` or ``decode_error``."""
+    """What to do with it: ``lost``, ``null``, ``cut``, ``huge``, ``not_utf8`` or
+    ``decode_error``."""
     size: int = Field(default=1_000_000, ge=0, le=20_000_000)
     """Characters kept by ``cut``, added by ``huge``."""
     stream: Literal["stdout", "stderr", "both"] = "stdout"
@@ -336,14 +375,20 @@ class Output(ContentFault):
     @model_validator(mode="before")
     @classmethod
     def _cut_keeps_little(cls, value: Any) -> Any:
-        """Let ``cut`` keep ten characters by default: one that keeps a million would rarely be noticed."""
+        """Let ``cut`` keep ten characters by default: one that keeps a million would rarely be
+        noticed."""
         given = value[cls.kind] if isinstance(value, dict) and set(value) == {cls.kind} else value
         given = {"what": given} if isinstance(given, str) else given
-        return {"size": 10, **given} if isinstance(given, dict) and given.get("what") == "cut" else value
+        return (
+            {"size": 10, **given}
+            if isinstance(given, dict) and given.get("what") == "cut"
+            else value
+        )
 
 
 class Crash(Action):
-    """Take the server down: connections are reset, the port is closed; it comes back after ``restart_after``."""
+    """Take the server down: connections are reset, the port is closed; it comes back after
+    ``restart_after``."""
 
     kind = "crash"
     phases = ("before", "connect", "during", "after", "body")
@@ -360,7 +405,8 @@ class Crash(Action):
 
 
 class Wedge(Action):
-    """From now on the server accepts requests and never answers, for ``seconds`` or until it is restarted."""
+    """From now on the server accepts requests and never answers, for ``seconds`` or until it is
+    restarted."""
 
     kind = "wedge"
     phases = ("before", "connect")

@@ -1,4 +1,5 @@
-"""Regular expressions of scenarios, rules and scripts: a stranger's may backtrack for years, so a search is timed."""
+"""Regular expressions of scenarios, rules and scripts: a stranger's may backtrack for years, so a
+search is timed."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ from typing import Annotated, Any
 import regex
 from pydantic import BeforeValidator
 
-from sfusion.fakes.errors import SlowPattern
+from ..errors import SlowPattern
 
 _SECONDS = 2.0
 _LONGEST = 10_000
 _PATIENCE = 1.0
 _TRIED = 200
 _TRIED_WORDS = 50
-"""Words are repeated less often: a good pattern may take as many steps as the square of its text is long."""
+"""Words are repeated less often: a good pattern may take as many steps as the square of its text is
+long."""
 _LONGEST_TRIED = 50
 _ADVICE = "write it without repeats inside repeats, such as (a|aa)+"
 slow_patterns: dict[str, SlowPattern] = {}
@@ -37,7 +39,8 @@ def check_pattern(value: Any) -> Any:
 
 
 def _backtracks(pattern: str) -> bool:
-    """Try short texts on which common mistakes take years; others are found only when a search is given up."""
+    """Try short texts on which common mistakes take years; others are found only when a search is
+    given up."""
     word = "".join(sign for sign in pattern[:_LONGEST_TRIED] if sign.isalnum())
     try:
         for part in sorted({*"a0 ", *word, word[:-1]}):
@@ -49,7 +52,8 @@ def _backtracks(pattern: str) -> bool:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Does the text contain a match? Raise SlowPattern if that takes too long to find out, and from then on at once."""
+    """Does the text contain a match? Raise SlowPattern if that takes too long to find out, and from
+    then on at once."""
     if pattern in slow_patterns:
         raise slow_patterns[pattern]
     try:
@@ -60,12 +64,14 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def find(pattern: str, text: str) -> tuple[int, int] | None:
-    """Return where the first match starts and ends; raise SlowPattern if that takes too long to find out."""
+    """Return where the first match starts and ends; raise SlowPattern if that takes too long to
+    find out."""
     try:
         match = _compiled(pattern).search(text, timeout=_SECONDS)
     except TimeoutError:
         raise SlowPattern(
-            f"the regular expression {pattern!r} takes more than {_SECONDS:g} s on a text of {len(text):,} "
+            f"the regular expression {pattern!r} takes more than {_SECONDS:g} s on a text "
+            f"of {len(text):,} "
             f"characters; {_ADVICE}"
         ) from None
     return None if match is None else match.span()

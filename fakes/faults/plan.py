@@ -1,13 +1,14 @@
-"""The fault plan decides which rules strike an attempt. Time is an argument, chance is keyed, nothing waits."""
+"""The fault plan decides which rules strike an attempt. Time is an argument, chance is keyed,
+nothing waits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sfusion.fakes.faults.action import Phase, Strike
-from sfusion.fakes.faults.chance import drawer, uniform
-from sfusion.fakes.faults.rule import Arrival, Rule
+from .action import Phase, Strike
+from .chance import drawer, uniform
+from .rule import Arrival, Rule
 
 
 @dataclass(slots=True)
@@ -30,7 +31,9 @@ class FaultPlan:
         named = []
         used: dict[str, int] = {}
         for rule in rules:
-            name = rule.name or next((action.kind for action in rule.what if action.final), rule.what[0].kind)
+            name = rule.name or next(
+                (action.kind for action in rule.what if action.final), rule.what[0].kind
+            )
             used[name] = used.get(name, 0) + 1
             if used[name] > 1:
                 name = f"{name}-{used[name]}"
@@ -49,12 +52,14 @@ class FaultPlan:
         return phase in self._phases
 
     def fate(self, arrival: Arrival) -> Fate | None:
-        """Decide, from all rules at once, which of them can strike an attempt; None when none can."""
+        """Decide, from all rules at once, which of them can strike an attempt; None when none
+        can."""
         rules = [rule for rule in self.rules if rule.fits(arrival)]
         return Fate(self, arrival, rules) if rules else None
 
     def counted(self, rule: Rule, arrival: Arrival, now: float) -> bool:
-        """Count an attempt that has reached the rule's phase, and say whether the rule strikes it."""
+        """Count an attempt that has reached the rule's phase, and say whether the rule strikes
+        it."""
         if rule.between is not None and not rule.between[0] <= now - self.started < rule.between[1]:
             return False
         count = self.counts.get(rule.name)
@@ -79,10 +84,11 @@ class FaultPlan:
 class Fate:
     """The rules that can strike one attempt.
 
-    Which rules these are is decided at arrival. Two conditions wait until the rule's first phase is reached, because
-    that is what they are about: ``first``, ``every``, ``after`` and ``times`` count the attempts that get that far (an
-    attempt that an earlier fault or a failed program ended must not use them up), and ``between`` is the time of the
-    strike (an outage hits a long run that ends in it). A rule is counted once, whatever number of phases it has.
+    Which rules these are is decided at arrival. Two conditions wait until the rule's first phase is
+    reached, because that is what they are about: ``first``, ``every``, ``after`` and ``times``
+    count the attempts that get that far (an attempt that an earlier fault or a failed program ended
+    must not use them up), and ``between`` is the time of the strike (an outage hits a long run that
+    ends in it). A rule is counted once, whatever number of phases it has.
     """
 
     def __init__(self, plan: FaultPlan, arrival: Arrival, rules: list[Rule]) -> None:
@@ -92,13 +98,18 @@ class Fate:
         self._struck: dict[str, bool] = {}
 
     def at(self, phase: Phase, now: float) -> list[Strike]:
-        """The strikes of a phase that has been reached: those that let the request go on, then at most one final one.
+        """The strikes of a phase that has been reached: those that let the request go on, then at
+        most one final one.
 
-        The first rule with a final fault ends the request, so later ones with a final fault do not strike it. Rules
-        without one strike in their order, unless they would have no effect.
+        The first rule with a final fault ends the request, so later ones with a final fault do not
+        strike it. Rules without one strike in their order, unless they would have no effect.
         """
-        here = [(rule, actions) for rule in self._rules if (actions := rule.actions_by_phase.get(phase))]
-        final = next((rule for rule, actions in here if actions[-1].final and self._strikes(rule, now)), None)
+        here = [
+            (rule, actions) for rule in self._rules if (actions := rule.actions_by_phase.get(phase))
+        ]
+        final = next(
+            (rule for rule, actions in here if actions[-1].final and self._strikes(rule, now)), None
+        )
         strikes: list[Strike] = []
         taken: set[str] = set()
         for rule, actions in here:
@@ -107,7 +118,8 @@ class Fate:
             useful = [
                 action
                 for action in actions
-                if (action.adds or action.kind not in taken) and not (action.changes_answer and final is not None)
+                if (action.adds or action.kind not in taken)
+                and not (action.changes_answer and final is not None)
             ]
             if not useful or not self._strikes(rule, now):
                 continue

@@ -1,4 +1,5 @@
-"""A fault rule: when it strikes, what it does and in which phase of a request's life, and how it is read from YAML."""
+"""A fault rule: when it strikes, what it does and in which phase of a request's life, and how it
+is read from YAML."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ from pydantic import (
     model_validator,
 )
 
-from sfusion.fakes.errors import FaultError
-from sfusion.fakes.faults.action import KINDS, PHASES, Action, Phase
-from sfusion.fakes.faults.duration import Seconds
-from sfusion.fakes.faults.kinds import Status
-from sfusion.fakes.faults.pattern import Pattern, matches
-from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion_tools.errors import YamlError, near, refusal
 from sfusion_tools.marked_yaml import Marked, parse_marked, read_marked
+
+from ..errors import FaultError
+from ..fields import Drawn, NotHunted, NotShrunk, Reduced
+from .action import KINDS, PHASES, Action, Phase
+from .duration import Seconds
+from .kinds import Status
+from .pattern import Pattern, matches
 
 _STATUS_KEYS = frozenset(Status.model_fields)
 _INSTEAD_OF_CHANCE = ({"first_attempts": 1}, {"times": 1}, {"first": 1}, {"every": 2}, {"every": 3})
@@ -56,7 +58,11 @@ def read_actions(value: Any, kinds: Mapping[str, type[Action]] = KINDS) -> tuple
     for key, inner in remaining.items():
         if key not in kinds:
             known = [*kinds, *(_STATUS_KEYS - {"status"})] if "status" in value else kinds
-            hint = "it belongs to a status, which is missing" if key in _STATUS_KEYS else near(str(key), known)
+            hint = (
+                "it belongs to a status, which is missing"
+                if key in _STATUS_KEYS
+                else near(str(key), known)
+            )
             raise ValueError(f"unknown kind of fault {key!r}; {hint}")
         actions.append(kinds[key].model_validate({key: inner}))
     # A delay comes before the blow it goes with, whatever the order of the keys.
@@ -90,7 +96,8 @@ class Arrival:
 
 
 class Rule(BaseModel):
-    """One fault rule. All conditions given must hold; with none, every request for work is struck."""
+    """One fault rule. All conditions given must hold; with none, every request for work is
+    struck."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -112,23 +119,29 @@ class Rule(BaseModel):
     """A regular expression searched for in the code."""
     call: Annotated[Words | None, Drawn("c000[1-3]", "*1", "r001.*", share=_SOME)] = None
     """Ids of calls (``*`` is a wildcard), as in the mark inside their code."""
-    first: Annotated[int | None, Drawn(range(1, 7), share=_SOME), Reduced(scales=True)] = Field(default=None, ge=1)
+    first: Annotated[int | None, Drawn(range(1, 7), share=_SOME), Reduced(scales=True)] = Field(
+        default=None, ge=1
+    )
     """Only the first N requests that fit."""
     first_attempts: Annotated[int | None, Drawn(1, 2, 3, share=_SOME)] = Field(default=None, ge=1)
     """Only the attempts 1 to N of each call."""
-    every: Annotated[int | None, Drawn(range(1, 6), share=_SOME), Reduced(scales=True)] = Field(default=None, ge=1)
-    """Every Nth request that fits."""
-    after: Annotated[int | None, Drawn(range(7), share=_SOME), Reduced(scales=True)] = Field(default=None, ge=0)
-    """Only after N requests that fit."""
-    between: Annotated[tuple[Seconds, Seconds] | None, Drawn(*combinations((0, 0.5, 1, 2, 4, 8), 2), share=_SOME)] = (
-        None
+    every: Annotated[int | None, Drawn(range(1, 6), share=_SOME), Reduced(scales=True)] = Field(
+        default=None, ge=1
     )
+    """Every Nth request that fits."""
+    after: Annotated[int | None, Drawn(range(7), share=_SOME), Reduced(scales=True)] = Field(
+        default=None, ge=0
+    )
+    """Only after N requests that fit."""
+    between: Annotated[
+        tuple[Seconds, Seconds] | None, Drawn(*combinations((0, 0.5, 1, 2, 4, 8), 2), share=_SOME)
+    ] = None
     """Only between these two times, counted from when the faults were set."""
     above_in_flight: Annotated[int | None, Drawn(range(5), share=_SOME)] = Field(default=None, ge=0)
     """Only while more than N requests are being handled, this one included."""
-    probability: Annotated[float | None, Drawn(0.1, 0.4, 0.8, share=_SOME), Reduced(instead=_INSTEAD_OF_CHANCE)] = (
-        Field(default=None, ge=0, le=1)
-    )
+    probability: Annotated[
+        float | None, Drawn(0.1, 0.4, 0.8, share=_SOME), Reduced(instead=_INSTEAD_OF_CHANCE)
+    ] = Field(default=None, ge=0, le=1)
     """With this probability, drawn from (seed, rule, call, attempt)."""
     times: Annotated[int | None, Drawn(range(1, 7), share=_SOME)] = Field(default=None, ge=1)
     """At most N strikes."""
@@ -147,19 +160,27 @@ class Rule(BaseModel):
         for action in self.what:
             if self.phase is not None and self.phase not in action.phases:
                 able = ", ".join(phase for phase in PHASES if phase in action.phases)
-                raise ValueError(f"{action.kind} cannot strike in phase {self.phase!r}, only in: {able}")
+                raise ValueError(
+                    f"{action.kind} cannot strike in phase {self.phase!r}, only in: {able}"
+                )
         for phase, actions in self.actions_by_phase.items():
             ends = [action.kind for action in actions if action.final]
             if len(ends) > 1:
                 raise ValueError(
-                    f"{ends[0]} and {ends[1]} both end the request in phase {phase!r}; give each a rule of its own"
+                    f"{ends[0]} and {ends[1]} both end the request in phase {phase!r}; "
+                    "give each a rule of its own"
                 )
         if self.between is not None and self.between[0] >= self.between[1]:
-            raise ValueError(f"between takes an earlier and a later time, found {list(self.between)}")
+            raise ValueError(
+                f"between takes an earlier and a later time, found {list(self.between)}"
+            )
         if "connect" in self.actions_by_phase:
             given = [field for field in _REQUEST_FIELDS if getattr(self, field) is not None]
             if given:
-                raise ValueError(f"in phase 'connect' there is no request yet, so {given[0]} cannot be a condition")
+                raise ValueError(
+                    f"in phase 'connect' there is no request yet, so {given[0]} cannot be "
+                    "a condition"
+                )
         return self
 
     @cached_property
@@ -174,7 +195,9 @@ class Rule(BaseModel):
     def is_harmless(self) -> bool:
         """Does every attempt that it strikes succeed all the same?"""
         return self.longest_delay <= _SHORT and all(
-            action.is_harmless(phase) for phase, actions in self.actions_by_phase.items() for action in actions
+            action.is_harmless(phase)
+            for phase, actions in self.actions_by_phase.items()
+            for action in actions
         )
 
     def recovers(self, *, may_have_run: bool) -> bool:
@@ -244,7 +267,9 @@ def read_rules(source: object, *, where: str = "faults", kinds: Kinds = KINDS) -
         extra = sorted(str(key) for key in data if key != "faults")
         if "faults" not in data or extra:
             odd = extra[0] if extra else "nothing"
-            raise FaultError(f"{where}: expected a list of rules or a mapping 'faults: [...]', found {odd!r}")
+            raise FaultError(
+                f"{where}: expected a list of rules or a mapping 'faults: [...]', found {odd!r}"
+            )
         data, inside = data["faults"], ("faults",)
     if data is None:
         return []
@@ -262,11 +287,17 @@ def read_rules(source: object, *, where: str = "faults", kinds: Kinds = KINDS) -
 def read_rule(item: object, *, where: str = "rule", kinds: Kinds = KINDS) -> Rule:
     """Read one rule; raise FaultError with every mistake in it."""
     if not isinstance(item, dict):
-        raise FaultError(f"{where}: expected a mapping such as {{first: 3, what: {{status: 503}}}}, found {item!r}")
+        raise FaultError(
+            f"{where}: expected a mapping such as {{first: 3, what: {{status: 503}}}}, "
+            f"found {item!r}"
+        )
     name = item.get("name")
     label = f"{where} ({name})" if name else where
     try:
         return Rule.model_validate(item, context={"kinds": kinds})
     except ValidationError as error:
-        wrong = [refusal(one, Rule.model_fields if len(one["loc"]) == 1 else None) for one in error.errors()]
+        wrong = [
+            refusal(one, Rule.model_fields if len(one["loc"]) == 1 else None)
+            for one in error.errors()
+        ]
         raise FaultError("; ".join(f"{label}: {sentence}" for sentence in wrong)) from None

@@ -1,6 +1,7 @@
-"""A fault proxy: the fault rules of the fakes in front of a real sandbox, or of any other HTTP server."""
+"""A fault proxy: the fault rules of the fakes in front of a real sandbox, or of any other HTTP
+server."""
 
-from sfusion.fakes.errors import BadUpstream
-from sfusion.fakes.proxy.proxy import FaultProxy
+from ..errors import BadUpstream
+from .proxy import FaultProxy
 
 __all__ = ["BadUpstream", "FaultProxy"]

@@ -1,4 +1,5 @@
-"""What a proxy does with a request: find out which call it is, forward it, relay the answer, and count all that."""
+"""What a proxy does with a request: find out which call it is, forward it, relay the answer, and
+count all that."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from sfusion.fakes.errors import BrokenStream
-from sfusion.fakes.faults import ContentFault
-from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, relayed
-from sfusion.fakes.sandbox.gate import Gate, GatedVisit
-from sfusion.fakes.sandbox.protocol import DATASETS, sent_fields
-from sfusion.fakes.wire.access import PINGS, Access
-from sfusion.fakes.wire.app import Execution, Request, Subject, call_of, digest_of, origin_form
-from sfusion.fakes.wire.ledger import CallRecord, Ledger
-from sfusion.fakes.wire.message import Answer
+from ..errors import BrokenStream
+from ..faults import ContentFault
+from ..sandbox.gate import Gate, GatedVisit
+from ..sandbox.protocol import DATASETS, sent_fields
+from ..wire.access import PINGS, Access
+from ..wire.app import Execution, Request, Subject, call_of, digest_of, origin_form
+from ..wire.ledger import CallRecord, Ledger
+from ..wire.message import Answer
+from .forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, relayed
 
 
 @dataclass(slots=True)
@@ -74,7 +75,11 @@ class ProxyLedger(Ledger):
 
     def snapshot(self, *, calls: bool = True) -> dict[str, Any]:
         data = super().snapshot(calls=calls)
-        counted = {"forwarded": self.forwarded, "replied": self.replied, "upstream_failed": self.upstream_failed}
+        counted = {
+            "forwarded": self.forwarded,
+            "replied": self.replied,
+            "upstream_failed": self.upstream_failed,
+        }
         return {"arrived": data.pop("arrived"), **counted, **data}
 
 
@@ -95,7 +100,9 @@ class ProxyApp:
     access: Access
     """Knows the token of the proxy."""
 
-    def __init__(self, forwarder: Forwarder, gate: Gate, ledger: ProxyLedger, *, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, forwarder: Forwarder, gate: Gate, ledger: ProxyLedger, *, headers: Mapping[str, str]
+    ) -> None:
         self.forwarder = forwarder
         self.gate = gate
         self.ledger = ledger
@@ -125,7 +132,11 @@ class ProxyApp:
 
     def _ours(self) -> Mapping[str, str]:
         authorization = self.forwarder.upstream.authorization
-        return self._headers if authorization is None else {"Authorization": authorization, **self._headers}
+        return (
+            self._headers
+            if authorization is None
+            else {"Authorization": authorization, **self._headers}
+        )
 
 
 class ProxyVisit(GatedVisit):
@@ -142,7 +153,8 @@ class ProxyVisit(GatedVisit):
         self.reads_body = "Content-Length" in headers or "Transfer-Encoding" in headers
 
     def describe(self) -> Subject:
-        """Find the call as the fake sandbox would; a request that is not understood goes by mark or digest."""
+        """Find the call as the fake sandbox would; a request that is not understood goes by mark or
+        digest."""
         request = self.request
         path, method, body = request.path, request.method, request.body
         if method != "POST" or path in DATASETS:  # which are not work for the fake sandbox either
@@ -161,7 +173,9 @@ class ProxyVisit(GatedVisit):
     async def answer(self, execution: Execution) -> Answer:
         app, request = self._app, self.request
         if app.via in request.headers.get("Via", ""):
-            return error_answer("the request has been here before: the upstream leads back to this proxy", 508)
+            return error_answer(
+                "the request has been here before: the upstream leads back to this proxy", 508
+            )
         target = origin_form(request.target)
         if app.forwarder.upstream.is_left_by(target):
             return error_answer("the path leaves the prefix of the upstream's address", 400)
@@ -178,7 +192,9 @@ class ProxyVisit(GatedVisit):
             )
         except UpstreamFailed as failure:
             if self._client_left:
-                execution.failed("broken_off", why="the client left before all of its request had come")
+                execution.failed(
+                    "broken_off", why="the client left before all of its request had come"
+                )
             else:
                 self._upstream_failed(str(failure))
             return error_answer(str(failure))
@@ -205,14 +221,21 @@ class ProxyVisit(GatedVisit):
         """Relay the answer; the part of its body that has not arrived yet is streamed."""
         request, response = self.request, reply.response
         headers, length, chunked = relayed(response.raw_headers, reply.upstream, request.host)
-        answer = Answer(response.status, headers=headers, relayed=True, reason=response.reason or "")
+        answer = Answer(
+            response.status, headers=headers, relayed=True, reason=response.reason or ""
+        )
         if request.method == "HEAD" or response.status in _NO_BODY:
             reply.release()
         elif length is not None and (body := reply.at_hand()) is not None:
             answer.body = body
             reply.release()
         else:
-            answer.stream, answer.length, answer.chunked, answer.release = reply, length, chunked, reply.release
+            answer.stream, answer.length, answer.chunked, answer.release = (
+                reply,
+                length,
+                chunked,
+                reply.release,
+            )
             reply.failed = self._upstream_failed
             # When the client has left, the rest of the answer is not waited for.
             reply.until(request.gone() if request.gone is not None else None)
@@ -223,7 +246,9 @@ class ProxyVisit(GatedVisit):
     def _frame(self, answer: Answer) -> None:
         """Let the client see the end of a stream of unknown length."""
         if self.request.http_1_0:
-            answer.headers = [pair for pair in answer.headers if pair[0].lower() != "transfer-encoding"]
+            answer.headers = [
+                pair for pair in answer.headers if pair[0].lower() != "transfer-encoding"
+            ]
             answer.chunked = False  # such a connection is closed in any case
         elif not answer.chunked:
             answer.headers = [*answer.headers, ("transfer-encoding", "chunked")]
@@ -240,7 +265,11 @@ def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
     code, language = fields.get("code"), fields.get("language", "python")
     if path == "/run_jupyter":
         cells, language = fields.get("cells"), "python"
-        code = "\n".join(cell for cell in cells if isinstance(cell, str)) if isinstance(cells, list) else None
+        code = (
+            "\n".join(cell for cell in cells if isinstance(cell, str))
+            if isinstance(cells, list)
+            else None
+        )
     if not isinstance(code, str):
         return Subject(digest_of(body))
     language = language if isinstance(language, str) else None
@@ -248,8 +277,11 @@ def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
 
 
 def unpacked(answer: Answer) -> Answer:
-    """Undo gzip or deflate, so that the content can be changed; other answers, and very long ones, stay as they are."""
-    encoding = next((value for name, value in answer.headers if name.lower() == "content-encoding"), "")
+    """Undo gzip or deflate, so that the content can be changed; other answers, and very long ones,
+    stay as they are."""
+    encoding = next(
+        (value for name, value in answer.headers if name.lower() == "content-encoding"), ""
+    )
     if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         return answer
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)

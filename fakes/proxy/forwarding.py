@@ -1,4 +1,5 @@
-"""The server that a proxy forwards to: its address, the headers that pass, and its answers as they stream."""
+"""The server that a proxy forwards to: its address, the headers that pass, and its answers as
+they stream."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from sfusion.fakes.errors import BadUpstream, BrokenStream
 from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.endpoints import basic_auth, redact
+
+from ..errors import BadUpstream, BrokenStream
 
 _MEANT = "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080"
 _ROUTES = ("/run_code", "/run_jupyter")
@@ -50,12 +52,14 @@ class Upstream:
         return f"{self.origin}{self.base}{path}{mark}{query}"
 
     def is_left_by(self, target: str) -> bool:
-        """True if a target climbs, which could lead out of the prefix to what the proxy's credentials open."""
+        """True if a target climbs, which could lead out of the prefix to what the proxy's
+        credentials open."""
         path = unquote(unquote(target.partition("?")[0])).replace("\\", "/")
         return bool(self.base) and ".." in path.split("/")
 
     def is_at(self, host: str, port: int) -> bool:
-        """True if, going by names, this is the server that listens on this address of this machine."""
+        """True if, going by names, this is the server that listens on this address of this
+        machine."""
         if self.port != port:
             return False
         everywhere = host in _EVERYWHERE or self.host in _EVERYWHERE
@@ -99,9 +103,14 @@ _NOT_SENT = HOP_BY_HOP | {"host", "content-length", "expect", "x-sfusion-token",
 _LINKS = frozenset({"location", "content-location"})
 
 
-def forwarded(headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], drop: str = "") -> CIMultiDict[str]:
-    """The headers of a forwarded request: end-to-end ones in their order, then ``ours``, replacing equal names."""
-    skip = _NOT_SENT | _words(headers.get("Connection", "")) | {name.lower() for name in ours} | {drop}
+def forwarded(
+    headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], drop: str = ""
+) -> CIMultiDict[str]:
+    """The headers of a forwarded request: end-to-end ones in their order, then ``ours``,
+    replacing equal names."""
+    skip = (
+        _NOT_SENT | _words(headers.get("Connection", "")) | {name.lower() for name in ours} | {drop}
+    )
     sent: CIMultiDict[str] = CIMultiDict()
     spelt: dict[str, str] = {}
     for name, value in headers.items():
@@ -119,9 +128,11 @@ def forwarded(headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], 
 def relayed(
     raw: Iterable[tuple[bytes, bytes]], upstream: Upstream, here: str
 ) -> tuple[list[tuple[str, str]], int | None, bool]:
-    """The headers of a relayed answer in their order, the length of its body, and whether it is chunked.
+    """The headers of a relayed answer in their order, the length of its body, and whether it is
+    chunked.
 
-    Headers about the framing of the body stay in place; links to the upstream are changed to lead ``here``.
+    Headers about the framing of the body stay in place; links to the upstream are changed to lead
+    ``here``.
     """
     passed: list[tuple[str, str]] = []
     named: set[str] = set()
@@ -151,11 +162,17 @@ def relayed(
 
 
 def _words(value: str) -> set[str]:
-    return {word.strip().lower() for word in value.split(",")} - {"", "close", "content-length", "transfer-encoding"}
+    return {word.strip().lower() for word in value.split(",")} - {
+        "",
+        "close",
+        "content-length",
+        "transfer-encoding",
+    }
 
 
 def _through_proxy(link: str, upstream: Upstream, here: str) -> str:
-    """Turn a link to the upstream into one through the proxy: a redirect would bypass it otherwise."""
+    """Turn a link to the upstream into one through the proxy: a redirect would bypass it
+    otherwise."""
     for start in (upstream.origin + upstream.base, upstream.base):
         rest = link.removeprefix(start)
         if start and rest != link and rest[:1] in ("", "/", "?", "#"):
@@ -163,7 +180,8 @@ def _through_proxy(link: str, upstream: Upstream, here: str) -> str:
     return link
 
 
-# uvicorn closes idle connections after 5 seconds: drop ours earlier, or a request may hit a closing one.
+# uvicorn closes idle connections after 5 seconds: drop ours earlier, or a request may hit a closing
+# one.
 _KEEP_ALIVE = 4.0
 _CONNECT = 10.0
 _LONGEST_LINE = 1 << 20
@@ -187,7 +205,9 @@ class _Connector(aiohttp.TCPConnector):
         connection = await super().connect(req, traces, timeout)
         sent = _SENT.get()
         if sent is not None:
-            sent()  # perhaps twice for a GET, when a pooled connection turns out to be closed; never for work
+            # perhaps twice for a GET, when a pooled connection turns out to be closed; never for
+            # work
+            sent()
         return connection
 
 
@@ -239,7 +259,8 @@ class Forwarder:
         body: bytes | AsyncIterator[bytes] | None,
         sent: Callable[[], None] | None = None,
     ) -> UpstreamReply:
-        """Forward a request and return the head of the answer; call ``sent`` when it is being written."""
+        """Forward a request and return the head of the answer; call ``sent`` when it is being
+        written."""
         session, upstream = self._session, self.upstream
         if session is None:
             raise UpstreamFailed("the proxy is not running")
@@ -269,7 +290,9 @@ class Forwarder:
 class UpstreamReply:
     """An answer of the upstream: the head has arrived, the body may still be arriving."""
 
-    def __init__(self, response: aiohttp.ClientResponse, upstream: Upstream, done: Callable[[], None]) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, upstream: Upstream, done: Callable[[], None]
+    ) -> None:
         self.response = response
         self.upstream = upstream
         self._done = done
@@ -297,7 +320,8 @@ class UpstreamReply:
         if gone is not None:
             self._gone = gone
             gone.add_done_callback(self.release)
-        # On an invalid chunk aiohttp 3.14 closes the connection without failing the body that is being read.
+        # On an invalid chunk aiohttp 3.14 closes the connection without failing the body that is
+        # being read.
         connection = self.response.connection
         closed = getattr(connection.protocol, "closed", None) if connection is not None else None
         if closed is not None:

@@ -6,24 +6,28 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Self, Unpack
 
-from sfusion.fakes.errors import BadUpstream, SandboxSetupError
-from sfusion.fakes.faults import read_rules
-from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedger
-from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, read_upstream
-from sfusion.fakes.sandbox.gate import Gate
-from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire.core import EventLogPath, RequestLog, WorkEvents
-from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 
-_WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
+from ..errors import BadUpstream, SandboxSetupError
+from ..faults import read_rules
+from ..sandbox.gate import Gate
+from ..sandbox.models import read_model
+from ..wire.core import EventLogPath, RequestLog, WorkEvents
+from ..wire.served import Served, ServerOptions, queue_family, server_of
+from .app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedger
+from .forwarding import Forwarder, UpstreamFailed, read_upstream
+
+_WORK_EVENTS = WorkEvents(
+    "forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"}
+)
 
 
 class FaultProxy(Served):
     """A reverse proxy that changes nothing, except where its faults strike.
 
-    ``async with FaultProxy("http://127.0.0.1:8080") as proxy:`` or ``with FaultProxy(...) as proxy:`` (its loop then
-    runs in a thread). Clients talk to ``proxy.url``; ``proxy.upstream = URL`` redirects all later requests.
+    ``async with FaultProxy("http://127.0.0.1:8080") as proxy:`` or ``with FaultProxy(...) as
+    proxy:`` (its loop then runs in a thread). Clients talk to ``proxy.url``; ``proxy.upstream =
+    URL`` redirects all later requests.
     """
 
     def __init__(
@@ -36,7 +40,8 @@ class FaultProxy(Served):
         trust_env: bool = False,
         **options: Unpack[ServerOptions],
     ) -> None:
-        """``headers`` are added to forwarded requests; ``trust_env`` uses the HTTP proxies of the environment."""
+        """``headers`` are added to forwarded requests; ``trust_env`` uses the HTTP proxies of the
+        environment."""
         self.model = read_model(model)
         if self.model.cores is not None or self.model.spawn_cost:
             raise SandboxSetupError(
@@ -47,7 +52,8 @@ class FaultProxy(Served):
             if not name.strip() or not (name + value).isprintable() or ":" in name:
                 # The value may be a secret, so it is not shown.
                 raise SandboxSetupError(
-                    f"the header {name!r} cannot be sent: its name or value is not a single line of text"
+                    f"the header {name!r} cannot be sent: its name or value is not a "
+                    "single line of text"
                 )
         self._host = options.get("host", "127.0.0.1")
         self._trust_env = trust_env
@@ -84,7 +90,8 @@ class FaultProxy(Served):
         return self
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, let requests in flight finish for ``grace`` seconds, close all connections."""
+        """Stop listening, let requests in flight finish for ``grace`` seconds, close all
+        connections."""
         await super().stop(grace)
         self._gate.close()
         await self._app.forwarder.close()
@@ -116,7 +123,8 @@ class FaultProxy(Served):
         if port and forwarder.upstream.is_at(self._host, port):
             raise BadUpstream(
                 f"the upstream {forwarder.upstream.shown} is this proxy itself; "
-                "give the address of the real server, or let the proxy listen on another port (--port)"
+                "give the address of the real server, or let the proxy listen on another "
+                "port (--port)"
             )
 
     async def ping_upstream(self, patience: float = 3.0) -> str:
@@ -131,7 +139,8 @@ class FaultProxy(Served):
             return f"{self.upstream} did not answer /v1/ping within {patience:g} s"
         reply.release()
         status = reply.response.status
-        # Servers other than Sandbox Fusion have no such route; it is enough that they answer at all.
+        # Servers other than Sandbox Fusion have no such route; it is enough that they answer at
+        # all.
         return f"{self.upstream} answers {status} to /v1/ping" if status >= 500 else ""
 
     def _families(self) -> list[MetricFamily]:
@@ -139,8 +148,18 @@ class FaultProxy(Served):
         return [
             *super()._families(),
             queue_family(self._gate.waiting),
-            single("sfusion_server_forwarded_total", "counter", "Requests that were forwarded.", ledger.forwarded),
-            single("sfusion_server_replied_total", "counter", "Requests that the upstream answered.", ledger.replied),
+            single(
+                "sfusion_server_forwarded_total",
+                "counter",
+                "Requests that were forwarded.",
+                ledger.forwarded,
+            ),
+            single(
+                "sfusion_server_replied_total",
+                "counter",
+                "Requests that the upstream answered.",
+                ledger.replied,
+            ),
             single(
                 "sfusion_server_upstream_failures_total",
                 "counter",

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from sfusion_tools._lazy import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
-    from sfusion.fakes.errors import CassetteError, SandboxSetupError, UnsafeBindError
-    from sfusion.fakes.sandbox.executors import EXECUTORS, Cassette, RecordedExecutor, ScriptedExecutor
-    from sfusion.fakes.sandbox.fake import FakeSandbox
-    from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
-    from sfusion.fakes.sandbox.program import ProgramScript, ScriptedProgram
-    from sfusion.fakes.sandbox.protocol import PROFILES, Profile
+    from ..errors import CassetteError, SandboxSetupError, UnsafeBindError
+    from .executors import EXECUTORS, Cassette, RecordedExecutor, ScriptedExecutor
+    from .fake import FakeSandbox
+    from .models import Queue, Quota, Unbounded, read_model
+    from .program import ProgramScript, ScriptedProgram
+    from .protocol import PROFILES, Profile
 
 __all__ = [
     "EXECUTORS",
@@ -35,7 +35,12 @@ __getattr__ = _on_first_use(
     __name__,
     {
         "sfusion.fakes.errors": ["CassetteError", "SandboxSetupError", "UnsafeBindError"],
-        "sfusion.fakes.sandbox.executors": ["EXECUTORS", "Cassette", "RecordedExecutor", "ScriptedExecutor"],
+        "sfusion.fakes.sandbox.executors": [
+            "EXECUTORS",
+            "Cassette",
+            "RecordedExecutor",
+            "ScriptedExecutor",
+        ],
         "sfusion.fakes.sandbox.fake": ["FakeSandbox"],
         "sfusion.fakes.sandbox.models": ["Queue", "Quota", "Unbounded", "read_model"],
         "sfusion.fakes.sandbox.program": ["ProgramScript", "ScriptedProgram"],

@@ -1,4 +1,5 @@
-"""Bodies as in FastAPI 0.103: from bytes to validated fields or a refusal, and from results to an answer.
+"""Bodies as in FastAPI 0.103: from bytes to validated fields or a refusal, and from results to an
+answer.
 
 Content faults make well-formed answers with wrong content.
 """
@@ -16,11 +17,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from sfusion.fakes.faults import ContentFault, Output, SandboxError, Timeout
-from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
-from sfusion.fakes.wire.app import DEEPEST_JSON, Refused, deeper_than, is_json, json_invalid
-from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion_tools.bounded_input import levels
+
+from ..faults import ContentFault, Output, SandboxError, Timeout
+from ..wire.app import DEEPEST_JSON, Refused, deeper_than, is_json, json_invalid
+from ..wire.message import Answer, dump_json
+from .protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
 
 T = TypeVar("T")
 Problem = dict[str, Any]
@@ -31,8 +33,11 @@ _NOT_FINITE = "Out of range float values are not JSON compliant"
 _DEEP = 400
 """Nesting beyond which it matters how much stack is left."""
 _DEEPEST_ECHO = 968
-"""Deepest nesting of an input that a 422 can echo; one more level and encoding it runs out of stack."""
-DECODE_ERROR = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+"""Deepest nesting of an input that a 422 can echo; one more level and encoding it runs out of
+stack."""
+DECODE_ERROR = (
+    "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+)
 ADDED = "y"
 """The character that ``huge`` adds, which ``{fill:N}`` of a program has not."""
 _PLACEHOLDER = "\ufdd0sfusion-not-utf8\ufdd0"
@@ -79,7 +84,9 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
 def _decode(body: bytes) -> Any:
     try:
         return from_json(body)
-    except ValueError:  # the real server uses json.loads, which accepts more, and whose words the answer quotes
+    except (
+        ValueError
+    ):  # the real server uses json.loads, which accepts more, and whose words the answer quotes
         return json.loads(body)
 
 
@@ -104,13 +111,15 @@ def refuse(problems: list[Problem]) -> Answer:
 
 
 def render(answer: RunCodeAnswer | RunJupyterAnswer) -> Answer:
-    """The HTTP answer of an executor as the real server sends it: every key, nulls included, in its order."""
+    """The HTTP answer of an executor as the real server sends it: every key, nulls included, in
+    its order."""
     try:
         if isinstance(answer, RunCodeAnswer):
             return Answer(body=_run_code_text(answer).encode())
         return Answer.json(asdict(answer))
     except UnicodeError as error:
-        # A lone surrogate, in code quoted by a message for example, cannot be sent; the real server fails on it.
+        # A lone surrogate, in code quoted by a message for example, cannot be sent; the real server
+        # fails on it.
         return server_error(error, str(error))
     except ValueError as error:
         return server_error(error, _NOT_FINITE)
@@ -120,7 +129,11 @@ def _run_code_text(answer: RunCodeAnswer) -> str:
     """Formatted by hand: this is the hot path of the fake."""
     ran, compiled = answer.run_result, answer.compile_result
     pod = "null" if answer.executor_pod_name is None else quoted(answer.executor_pod_name)
-    files = "{}" if not answer.files else json.dumps(answer.files, ensure_ascii=False, separators=(",", ":"))
+    files = (
+        "{}"
+        if not answer.files
+        else json.dumps(answer.files, ensure_ascii=False, separators=(",", ":"))
+    )
     return (
         f'{{"status":"{answer.status}","message":{quoted(answer.message)},'
         f'"compile_result":{"null" if compiled is None else _command_text(compiled)},'
@@ -158,20 +171,29 @@ def echo(one: Problem) -> Problem:
 
 def server_error(error: BaseException, detail: str) -> Answer:
     """The real server's answer to a bug of its own, without paths of this machine."""
-    detail = detail.encode("utf-8", "backslashreplace").decode()  # lone surrogates, which UTF-8 cannot encode
+    detail = detail.encode(
+        "utf-8", "backslashreplace"
+    ).decode()  # lone surrogates, which UTF-8 cannot encode
     lines = ["Traceback (most recent call last):", f"{type(error).__name__}: {detail}", ""]
-    # Starlette raises the error again after this answer, and uvicorn then closes without announcing it.
+    # Starlette raises the error again after this answer, and uvicorn then closes without announcing
+    # it.
     return Answer(status=500, body=dump_json({"detail": detail, "traceback": lines}), close=True)
 
 
-def spoil(path: str, fields: dict[str, Any], answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
+def spoil(
+    path: str, fields: dict[str, Any], answer: Answer | None, action: ContentFault
+) -> tuple[Answer, float]:
     """The spoiled answer, and how many seconds a fault that strikes during the run takes."""
     jupyter = path == "/run_jupyter"
     match action:
         case SandboxError():
             return sandbox_error(action.message, jupyter=jupyter), 0.0
         case Timeout():
-            limit = _number(fields, "total_timeout", 45.0) + 10.0 if jupyter else _number(fields, "run_timeout", 10.0)
+            limit = (
+                _number(fields, "total_timeout", 45.0) + 10.0
+                if jupyter
+                else _number(fields, "run_timeout", 10.0)
+            )
             limit = max(0.0, limit)
             return timeout(action.stdout, limit, jupyter=jupyter), limit
         case Output() if answer is not None:
@@ -207,7 +229,8 @@ def timeout(stdout: str, limit: float, *, jupyter: bool = False) -> Answer:
 
 
 def spoil_output(answer: Answer, action: Output) -> Answer:
-    """Lose, null, cut, inflate or garble what was printed; answers without output stay as they are."""
+    """Lose, null, cut, inflate or garble what was printed; answers without output stay as they
+    are."""
     try:
         body = json.loads(answer.body)
     except ValueError:

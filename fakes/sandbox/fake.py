@@ -1,4 +1,5 @@
-"""The fake sandbox in this process: its routes, their OpenAPI description, and the server around them."""
+"""The fake sandbox in this process: its routes, their OpenAPI description, and the server around
+them."""
 
 from __future__ import annotations
 
@@ -13,15 +14,23 @@ from typing import Any, Unpack
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from sfusion.fakes.errors import SandboxSetupError
-from sfusion.fakes.faults import read_rules
-from sfusion.fakes.sandbox import protocol as known
-from sfusion.fakes.sandbox.body import check_body, render, server_error
-from sfusion.fakes.sandbox.executors import Cassette, make_executor
-from sfusion.fakes.sandbox.gate import Gate, GatedVisit
-from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.sandbox.program import ProgramScript
-from sfusion.fakes.sandbox.protocol import (
+from sfusion_tools._version import __version__
+from sfusion_tools.errors import near
+from sfusion_tools.exposition import MetricFamily
+
+from ..errors import SandboxSetupError
+from ..faults import read_rules
+from ..wire.app import Execution, Refused, Request, Routes, Subject, call_of, digest_of
+from ..wire.core import EventLogPath, RequestLog
+from ..wire.message import Answer
+from ..wire.served import Served, ServerOptions, queue_family, server_of
+from . import protocol as known
+from .body import check_body, render, server_error
+from .executors import Cassette, make_executor
+from .gate import Gate, GatedVisit
+from .models import read_model
+from .program import ProgramScript
+from .protocol import (
     PROFILES,
     Executor,
     Profile,
@@ -31,13 +40,6 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
     sent_fields,
 )
-from sfusion.fakes.wire.app import Execution, Refused, Request, Routes, Subject, call_of, digest_of
-from sfusion.fakes.wire.core import EventLogPath, RequestLog
-from sfusion.fakes.wire.message import Answer
-from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
-from sfusion_tools._version import __version__
-from sfusion_tools.errors import near
-from sfusion_tools.exposition import MetricFamily
 
 _REFERENCE = "#/components/schemas/{model}"
 
@@ -59,7 +61,9 @@ class HTTPValidationError:
     detail: list[ValidationDetail]
 
 
-def describe(posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[str, str]) -> dict[str, Any]:
+def describe(
+    posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[str, str]
+) -> dict[str, Any]:
     """Build the document from the POST routes (body, answer) and the GET pages (summary)."""
     schemas: dict[str, Any] = {}
 
@@ -67,7 +71,11 @@ def describe(posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[
         mode: JsonSchemaMode = "validation" if issubclass(kind, BaseModel) else "serialization"
         schema = TypeAdapter(kind).json_schema(ref_template=_REFERENCE, mode=mode)
         schemas.update(schema.pop("$defs", {}), **{kind.__name__: schema})
-        return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}}}
+        return {
+            "content": {
+                "application/json": {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}
+            }
+        }
 
     paths: dict[str, Any] = {}
     for path, (model, answer) in posts.items():
@@ -77,10 +85,21 @@ def describe(posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[
             "422": ("Validation Error", HTTPValidationError),
             "500": ("The request holds what no answer can echo", Detail),
         }
-        responses = {status: {"description": text, **content(kind)} for status, (text, kind) in answers.items() if kind}
-        paths[path] = {"post": {"requestBody": {"required": True, **content(model)}, "responses": responses}}
+        responses = {
+            status: {"description": text, **content(kind)}
+            for status, (text, kind) in answers.items()
+            if kind
+        }
+        paths[path] = {
+            "post": {"requestBody": {"required": True, **content(model)}, "responses": responses}
+        }
     for path, summary in pages.items():
-        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "Successful Response"}}}}
+        paths[path] = {
+            "get": {
+                "summary": summary,
+                "responses": {"200": {"description": "Successful Response"}},
+            }
+        }
     return {
         "openapi": "3.1.0",
         "info": {"title": "Sandbox Fusion, faked by sfusion", "version": __version__},
@@ -123,7 +142,11 @@ def _openapi(profile: Profile) -> Answer:
         "/run_jupyter": (run_jupyter, RunJupyterAnswer),
         **{path: (model, None) for path, model in known.DATASETS.items()},
     }
-    pages = {"/": "A page for people", "/v1/ping": "Is it alive", "/list_datasets": "The registered datasets"}
+    pages = {
+        "/": "A page for people",
+        "/v1/ping": "Is it alive",
+        "/list_datasets": "The registered datasets",
+    }
     return Answer.json(describe(posts, pages))
 
 
@@ -175,7 +198,9 @@ class SandboxVisit(GatedVisit):
         self._route: RouteSpec | None = None
         self.refusal: Answer | None = None
         """The answer, where it is known before anything runs."""
-        found = app.routes.find(request.method, request.path, host=request.host, query=request.query)
+        found = app.routes.find(
+            request.method, request.path, host=request.host, query=request.query
+        )
         if isinstance(found, Answer):
             self.refusal = found
             self.reads_body = False
@@ -222,7 +247,11 @@ class SandboxVisit(GatedVisit):
             execution.finished()
             return render(notebook)
         # The fields are remembered, and an executor may change what it gets.
-        copied = {**fields, "files": fields["files"].copy(), "fetch_files": fields["fetch_files"].copy()}
+        copied = {
+            **fields,
+            "files": fields["files"].copy(),
+            "fetch_files": fields["fetch_files"].copy(),
+        }
         result = await app.executor.run_code(RunCode(**copied))
         if app.gate.model.cores is not None and result.timed_out:
             execution.finished(stopped=True)  # perhaps for want of a core
@@ -231,12 +260,18 @@ class SandboxVisit(GatedVisit):
         return render(result)
 
 
-def _read_program(body: bytes, content_type: str | None, model: type[BaseModel]) -> tuple[dict[str, Any], Subject]:
+def _read_program(
+    body: bytes, content_type: str | None, model: type[BaseModel]
+) -> tuple[dict[str, Any], Subject]:
     """Return the fields of a request to run code, and what it is about; raise Refused."""
     fields = check_body(body, content_type, model)
     code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
-    sent = fields if "memory_limit_MB" in fields else {**json.loads(body), **fields}  # old servers do not know the key
-    return fields, Subject(call_of(code, body), True, fields.get("language", "python"), code, sent_fields(sent))
+    sent = (
+        fields if "memory_limit_MB" in fields else {**json.loads(body), **fields}
+    )  # old servers do not know the key
+    return fields, Subject(
+        call_of(code, body), True, fields.get("language", "python"), code, sent_fields(sent)
+    )
 
 
 # A load sends the same few programs again and again, and a retry its own.
@@ -258,9 +293,10 @@ def no_dataset(fields: dict[str, Any]) -> Answer:
 class FakeSandbox(Served):
     """A fake Sandbox Fusion.
 
-    ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then runs in a thread);
-    either way ``sandbox.url`` answers when the block is entered, and nothing is left running when it ends.
-    Nothing runs code unless ``executor="python"`` asks for it: a program without a script fails with an error.
+    ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then
+    runs in a thread); either way ``sandbox.url`` answers when the block is entered, and nothing is
+    left running when it ends. Nothing runs code unless ``executor="python"`` asks for it: a program
+    without a script fails with an error.
     """
 
     def __init__(
@@ -280,10 +316,16 @@ class FakeSandbox(Served):
         self.model = read_model(model)
         rules = read_rules(options.get("faults", ()))
         self._gate = Gate(self.model)
-        named = executor if isinstance(executor, str) else getattr(executor, "name", type(executor).__name__)
+        named = (
+            executor
+            if isinstance(executor, str)
+            else getattr(executor, "name", type(executor).__name__)
+        )
         self.executor_name: str = named
         self.executor: Executor = (
-            make_executor(executor, profile=profile, scripts=scripts, cassette=cassette, work=self._gate.work)
+            make_executor(
+                executor, profile=profile, scripts=scripts, cassette=cassette, work=self._gate.work
+            )
             if isinstance(executor, str)
             else executor
         )
@@ -293,7 +335,8 @@ class FakeSandbox(Served):
             self.server.request_log = RequestLog(event_log, lambda: self.url)
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, let requests in flight finish for ``grace`` seconds, then end all programs."""
+        """Stop listening, let requests in flight finish for ``grace`` seconds, then end all
+        programs."""
         await super().stop(grace)
         self._gate.close()
         await self.executor.aclose()

@@ -6,12 +6,13 @@ import asyncio
 import math
 from typing import Any
 
-from sfusion.fakes.faults import ContentFault
-from sfusion.fakes.sandbox.body import spoil
-from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
-from sfusion.fakes.wire.app import Request, Visit
-from sfusion.fakes.wire.message import Answer
 from sfusion_tools._loops import resolve
+
+from ..faults import ContentFault
+from ..wire.app import Request, Visit
+from ..wire.message import Answer
+from .body import spoil
+from .models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
 
 _Running = asyncio.Future[bool]
 """A program that runs: whether it came to its end or was stopped."""
@@ -78,10 +79,13 @@ class Gate:
     async def spawn(self) -> None:
         """Take a turn of the loop to start a program."""
         if self.model.spawn_cost:
-            await asyncio.sleep(self._loop.take(asyncio.get_running_loop().time(), self.model.spawn_cost))
+            await asyncio.sleep(
+                self._loop.take(asyncio.get_running_loop().time(), self.model.spawn_cost)
+            )
 
     async def work(self, seconds: float, limit: float = math.inf) -> float | None:
-        """Let the seconds of a program pass, more slowly when cores are shared, for at most ``limit`` by the clock.
+        """Let the seconds of a program pass, more slowly when cores are shared, for at most
+        ``limit`` by the clock.
 
         Return how long it took by the clock; None if it was stopped at the limit.
         """
@@ -123,7 +127,8 @@ class Gate:
 
 
 async def pass_time(seconds: float, limit: float = math.inf) -> float | None:
-    """Let the seconds of a program pass that has a core of its own; None if it was stopped at the limit."""
+    """Let the seconds of a program pass that has a core of its own; None if it was stopped at the
+    limit."""
     await asyncio.sleep(min(seconds, limit))
     return None if seconds > limit else seconds
 

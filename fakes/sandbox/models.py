@@ -1,4 +1,5 @@
-"""Server models: how a sandbox, or a gateway before it, behaves under load. Pure: time is an argument."""
+"""Server models: how a sandbox, or a gateway before it, behaves under load. Pure: time is an
+argument."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sfusion.fakes.errors import SandboxSetupError
-from sfusion.fakes.faults import Seconds
-from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion_tools.errors import near, refusal
 from sfusion_tools.limiter.book import Bucket
+
+from ..errors import SandboxSetupError
+from ..faults import Seconds
+from ..fields import Drawn, NotHunted, NotShrunk, Reduced
 
 P = TypeVar("P")
 _Refusal = Annotated[
@@ -26,13 +28,16 @@ _Wait = Annotated[Seconds | None, Drawn(0.2, 1.5, share=0.5)]
 class _Load(BaseModel):
     """Contention, which every model can have."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     kind: str
     cores: Annotated[float | None, Drawn(1, 2, 4, share=0.25)] = Field(default=None, gt=0)
     """Number of cores that programs share; by default each program has its own."""
     spawn_cost: Annotated[Seconds, Drawn(0.005, 0.04, share=0.25)] = 0.0
-    """Seconds that starting a program blocks the event loop, pings included (the real server: about 40 ms)."""
+    """Seconds that starting a program blocks the event loop, pings included (the real server:
+    about 40 ms)."""
 
     def as_data(self) -> dict[str, Any]:
         """The model as it could be written in YAML, always with its kind."""
@@ -46,7 +51,8 @@ class Unbounded(_Load):
 
 
 class Queue(_Load):
-    """A bounded server: ``workers`` requests run, ``waiting`` requests wait, the rest are turned away."""
+    """A bounded server: ``workers`` requests run, ``waiting`` requests wait, the rest are turned
+    away."""
 
     kind: Literal["queue"] = "queue"
     workers: Annotated[int, Drawn(range(1, 7)), Reduced(scales=True)] = Field(default=32, ge=1)
@@ -57,16 +63,20 @@ class Queue(_Load):
 
 
 class Quota(_Load):
-    """A gateway with a quota on requests in flight and per second; 429 with Retry-After beyond it."""
+    """A gateway with a quota on requests in flight and per second; 429 with Retry-After beyond
+    it."""
 
     kind: Literal["quota"] = "quota"
-    in_flight: Annotated[int | None, Drawn(range(1, 7), share=0.5), Reduced(scales=True)] = Field(default=None, ge=1)
+    in_flight: Annotated[int | None, Drawn(range(1, 7), share=0.5), Reduced(scales=True)] = Field(
+        default=None, ge=1
+    )
     per_second: Annotated[float | None, Drawn(3.0, 12.0, share=0.5)] = Field(default=None, gt=0)
     burst: Annotated[int | None, Drawn(1, 8, share=0.5)] = Field(default=None, ge=1)
     """How many may arrive at once under ``per_second``; by default one second's worth."""
     status: _Refusal = Field(default=429, ge=400, le=599)
     retry_after: _Wait = None
-    """By default the time until the quota would admit again, at least one second for ``in_flight``."""
+    """By default the time until the quota would admit again, at least one second for
+    ``in_flight``."""
 
 
 _SIZES = {"queue": "workers", "quota": "in_flight"}
@@ -75,7 +85,8 @@ _KINDS: dict[str, type[_Model]] = {"unbounded": Unbounded, "queue": Queue, "quot
 
 
 def read_model(value: Any) -> _Model:
-    """Read a model: None, the name of a kind, or a mapping such as ``{kind: quota, in_flight: 8}``."""
+    """Read a model: None, the name of a kind, or a mapping such as ``{kind: quota, in_flight:
+    8}``."""
     if isinstance(value, _Model):
         return value
     if value is None:
@@ -84,7 +95,9 @@ def read_model(value: Any) -> _Model:
         value = {"kind": value}
     for kind, size in _SIZES.items():
         if isinstance(value, dict) and "kind" not in value and kind in value:
-            raise SandboxSetupError(f"a server model has a kind: write {{kind: {kind}, {size}: {value[kind]}, ...}}")
+            raise SandboxSetupError(
+                f"a server model has a kind: write {{kind: {kind}, {size}: {value[kind]}, ...}}"
+            )
     kind = str(value.get("kind")) if isinstance(value, dict) else ""
     if kind not in _KINDS:
         raise SandboxSetupError(f"a server model has a kind, found {value!r}; {near(kind, _KINDS)}")
@@ -155,8 +168,9 @@ class QueueLine:
 class SharedCores(Generic[P]):
     """Programs that share C cores: with n in flight each runs at speed min(1, C/n).
 
-    All run at the same speed, so each ends when the work that every program has been given reaches a fixed number:
-    what had been given when it came, plus its own. Programs that end together have equal numbers, exactly.
+    All run at the same speed, so each ends when the work that every program has been given reaches
+    a fixed number: what had been given when it came, plus its own. Programs that end together have
+    equal numbers, exactly.
     """
 
     cores: float

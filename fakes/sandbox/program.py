@@ -1,11 +1,13 @@
-"""What a program would do, declared instead of run: in a script, or as hints beside the mark inside the code.
+"""What a program would do, declared instead of run: in a script, or as hints beside the mark inside
+the code.
 
 A hint is ``key=value`` on the line of the mark, in any language's comment:
 
     # sfusion:call=c17 seconds=0.2 prints="ok\\n" exit=0
 
-Values are bare words or JSON strings in double quotes. Words without ``=`` are left alone. In what a program prints,
-``{fill:N}`` stands for N characters, so that code of one line can print megabytes.
+Values are bare words or JSON strings in double quotes. Words without ``=`` are left alone. In what
+a program prints, ``{fill:N}`` stands for N characters, so that code of one line can print
+megabytes.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from sfusion.fakes.faults import Seconds, seconds
-from sfusion.fakes.faults.pattern import Pattern, matches
-from sfusion.fakes.wire.app import MARK
 from sfusion_tools.errors import near
 from sfusion_tools.output_sizes import PIPE_BYTES
+
+from ..faults import Seconds, seconds
+from ..faults.pattern import Pattern, matches
+from ..wire.app import MARK
 
 _HINT = re.compile(r'(?<![A-Za-z_])([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
@@ -37,7 +40,8 @@ def fill(text: str) -> str:
 
 
 def filling(size: int) -> str:
-    """Return numbers in letters: every piece of it is found only once. Programs that really run have this function."""
+    """Return numbers in letters: every piece of it is found only once. Programs that really run
+    have this function."""
     numbers = "".join(map("{:07x}-".format, range(size // 8 + 1)))
     return numbers.translate(str.maketrans("0123456789abcdef", "bcdfghjklmnpqrst"))[:size]
 
@@ -53,7 +57,8 @@ def passed_on(text: str) -> str:
 
 
 def check_fill(text: str) -> str:
-    """Return the text; raise ValueError if some ``{fill:N}`` has no such N, or if they are too long together."""
+    """Return the text; raise ValueError if some ``{fill:N}`` has no such N, or if they are too long
+    together."""
     if "{fill:" in text:
         filled_length(text)
     return text
@@ -64,14 +69,24 @@ def filled_length(text: str) -> int:
     fills = list(_FILL.finditer(text))
     total = sum(map(_size, fills))
     if total > _MOST:
-        raise ValueError(f"{total:,} characters to fill; at most {_MOST:,} are possible in one text")
+        raise ValueError(
+            f"{total:,} characters to fill; at most {_MOST:,} are possible in one text"
+        )
     return len(text) - sum(len(found[0]) for found in fills) + total
 
 
 def _size(found: re.Match[str]) -> int:
     size = found[1]
-    if not (size.isascii() and size.isdigit() and len(size) < 20 and found[0].endswith("}") and int(size) <= _MOST):
-        raise ValueError(f"{found[0]} needs a whole number of characters up to {_MOST:,}, as in {{fill:1000}}")
+    if not (
+        size.isascii()
+        and size.isdigit()
+        and len(size) < 20
+        and found[0].endswith("}")
+        and int(size) <= _MOST
+    ):
+        raise ValueError(
+            f"{found[0]} needs a whole number of characters up to {_MOST:,}, as in {{fill:1000}}"
+        )
     return int(size)
 
 
@@ -124,7 +139,8 @@ class ProgramScript(ScriptedProgram):
     pattern: Pattern | None = None
     """A regular expression searched for in the code."""
     exact: str | None = None
-    """The code itself, without the line of a mark. However many scripts have one, finding theirs takes one step."""
+    """The code itself, without the line of a mark. However many scripts have one, finding theirs
+    takes one step."""
     call: str | None = None
     """The id in the mark."""
     language: str | None = None
@@ -196,7 +212,11 @@ def _flag(text: str) -> bool:
 
 
 _BY_TYPE: dict[Any, Any] = {float: seconds, str: str, int: int, bool: _flag}
-_READERS = {name: _BY_TYPE[field.annotation] for name, field in ScriptedProgram.model_fields.items() if name != "files"}
+_READERS = {
+    name: _BY_TYPE[field.annotation]
+    for name, field in ScriptedProgram.model_fields.items()
+    if name != "files"
+}
 
 
 def _mistake(text: str) -> ScriptedProgram:

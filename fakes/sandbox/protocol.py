@@ -1,4 +1,5 @@
-"""What passes between the server and an executor: requests as the real server validates them, and answers."""
+"""What passes between the server and an executor: requests as the real server validates them, and
+answers."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _TEXTS = ("code", "stdin", "files", "fetch_files")
 
 
 def sent_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a request asks for as a journal keeps it: fields that are not as by default, texts as digests."""
+    """Return what a request asks for as a journal keeps it: fields that are not as by default,
+    texts as digests."""
     found: dict[str, Any] = {}
     for key, usual in _DEFAULTS.items():
         value = fields.get(key, usual)
@@ -59,7 +61,8 @@ class RunCode:
 
 @dataclass(slots=True)
 class CommandResult:
-    """How one command (the compiler, the program, the notebook driver) ended. Field order is the wire's."""
+    """How one command (the compiler, the program, the notebook driver) ended. Field order is the
+    wire's."""
 
     status: CommandStatus
     execution_time: float | None = None
@@ -74,9 +77,12 @@ class CommandResult:
 
     @classmethod
     def without_stdin(cls, command: str, address: int) -> CommandResult:
-        """The result of the image of June 2025 if a program ends before its standard input is written."""
+        """The result of the image of June 2025 if a program ends before its standard input is
+        written."""
         transport = f"<WriteUnixTransport closed=True reading=False 0x{address:x}>"
-        return cls.failed(command, f"unable to perform operation on {transport}; the handler is closed")
+        return cls.failed(
+            command, f"unable to perform operation on {transport}; the handler is closed"
+        )
 
 
 @dataclass(slots=True)
@@ -94,7 +100,8 @@ class RunCodeAnswer:
     def timed_out(self) -> bool:
         """Was the compiler or the program stopped at its time limit?"""
         return any(
-            one is not None and one.status == "TimeLimitExceeded" for one in (self.compile_result, self.run_result)
+            one is not None and one.status == "TimeLimitExceeded"
+            for one in (self.compile_result, self.run_result)
         )
 
 
@@ -111,7 +118,8 @@ class RunJupyter:
     fetch_files: list[str] = field(default_factory=list)
 
     def driver_config(self) -> str:
-        """The text that the real server writes for the driver of the notebook, and that the driver prints."""
+        """The text that the real server writes for the driver of the notebook, and that the driver
+        prints."""
         names = ("kernel", "cells", "cell_timeout", "total_timeout")
         return json.dumps({name: getattr(self, name) for name in names}, indent=2)
 
@@ -161,7 +169,9 @@ Language = Literal[
 ]
 # fmt: on
 LANGUAGES: tuple[str, ...] = get_args(Language)
-_FLOAT_TEXT = re.compile(r"[+-]?(?:inf|infinity|nan|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)", re.IGNORECASE | re.ASCII)
+_FLOAT_TEXT = re.compile(
+    r"[+-]?(?:inf|infinity|nan|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)", re.IGNORECASE | re.ASCII
+)
 _INT_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _ZERO_FRACTION = re.compile(r"\.0*\Z", re.ASCII)
 _LONGEST_INT = 4300
@@ -170,11 +180,16 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _without_underscores(text: str) -> str:
-    return text if text.startswith("_") or text.endswith("_") or "__" in text else text.replace("_", "")
+    return (
+        text
+        if text.startswith("_") or text.endswith("_") or "__" in text
+        else text.replace("_", "")
+    )
 
 
 def _float_in_text(value: Any) -> Any:
-    """Read a number in a text as pydantic 2.6 of the real server does; other versions accept other texts."""
+    """Read a number in a text as pydantic 2.6 of the real server does; other versions accept other
+    texts."""
     if not isinstance(value, str) or _SURROGATE.search(value):
         return value
     if not _FLOAT_TEXT.fullmatch(text := _without_underscores(value)):
@@ -221,9 +236,12 @@ class RunJupyterRequest(BaseModel):
 
 
 def _without_memory_limit(model: type[BaseModel]) -> type[BaseModel]:
-    """The published image ignores this field like any that it does not know: it came some days later."""
+    """The published image ignores this field like any that it does not know: it came some days
+    later."""
     fields: dict[str, Any] = {
-        name: (field.annotation, field) for name, field in model.model_fields.items() if name != "memory_limit_MB"
+        name: (field.annotation, field)
+        for name, field in model.model_fields.items()
+        if name != "memory_limit_MB"
     }
     return create_model(model.__name__, **fields)
 

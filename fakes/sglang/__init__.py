@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfusion.fakes.errors import BadScript, BadValue, EngineDown, EngineRefused, FakeSGLangError, NothingToSay
-from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.policies import Gsm8kSolver, Misbehaving, ScriptedPolicy, ScriptedTurn
-from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, WordProblem, problems, prompts
-from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
-from sfusion.fakes.sglang.state import EngineSnapshot, Latency
 from sfusion_tools._lazy import on_first_use as _on_first_use
 
+from ..errors import BadScript, BadValue, EngineDown, EngineRefused, FakeSGLangError, NothingToSay
+from .engine import FakeSGLang
+from .policies import Gsm8kSolver, Misbehaving, ScriptedPolicy, ScriptedTurn
+from .problems import INSTRUCTION, SYSTEM_PROMPT, WordProblem, problems, prompts
+from .protocol import Ask, Finish, Policy, Reply, Step, ToolCall
+from .state import EngineSnapshot, Latency
+
 if TYPE_CHECKING:
-    from sfusion.fakes.sglang.server import FakeSGLangServer
+    from .server import FakeSGLangServer
 
 __all__ = [
     "INSTRUCTION",

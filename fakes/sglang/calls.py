@@ -1,4 +1,5 @@
-"""Extracts tool calls from text for the chat route: with our own parsers, or from the array of a constrained answer."""
+"""Extracts tool calls from text for the chat route: with our own parsers, or from the array of a
+constrained answer."""
 
 from __future__ import annotations
 
@@ -47,12 +48,14 @@ class OwnParser:
         self._form = form
 
     def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
-        """Extract from a whole text; each piece is a whole call. None if nothing in it looks like a call."""
+        """Extract from a whole text; each piece is a whole call. None if nothing in it looks like a
+        call."""
         parsed = self._form.parse(text, _with_any_name(tools), finish_reason=reason)
         if not parsed.calls and not parsed.problems:
             return None
         pieces = [
-            CallPiece(number, call.name, arguments_text(call.arguments)) for number, call in enumerate(parsed.calls)
+            CallPiece(number, call.name, arguments_text(call.arguments))
+            for number, call in enumerate(parsed.calls)
         ]
         return Extract(parsed.content, pieces, list(parsed.problems))
 
@@ -91,20 +94,23 @@ class OwnStream:
 
 
 def _with_any_name(tools: ToolList) -> Toolbox:
-    """Keep the parameter types of the tools but accept any name: unknown tools are up to the client."""
+    """Keep the parameter types of the tools but accept any name: unknown tools are up to the
+    client."""
     box = Toolbox(tools)
     box.declared = False
     return box
 
 
 class ArrayParser:
-    """Reads the JSON array of ``{"name", "parameters"}`` that constrained decoding gives if there is no grammar."""
+    """Reads the JSON array of ``{"name", "parameters"}`` that constrained decoding gives if there
+    is no grammar."""
 
     def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
         try:
             items = json.loads(text)
             pieces = [
-                CallPiece(number, item["name"], arguments_text(item["parameters"])) for number, item in enumerate(items)
+                CallPiece(number, item["name"], arguments_text(item["parameters"]))
+                for number, item in enumerate(items)
             ]
         except (ValueError, TypeError, KeyError):
             return None
@@ -146,5 +152,7 @@ class ArrayStream:
                 return
             if "name" in item:
                 self._found.pieces.append(CallPiece(self._calls, item["name"], ""))
-                self._found.pieces.append(CallPiece(self._calls, None, arguments_text(item.get("parameters", {}))))
+                self._found.pieces.append(
+                    CallPiece(self._calls, None, arguments_text(item.get("parameters", {})))
+                )
                 self._calls += 1

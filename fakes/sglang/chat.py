@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.fakes.sglang.calls import ArrayParser, ArrayStream, CallPiece, Extract, OwnParser, OwnStream
-from sfusion.fakes.sglang.completions import (
+from .calls import ArrayParser, ArrayStream, CallPiece, Extract, OwnParser, OwnStream
+from .completions import (
     AnswerStream,
     AnswerView,
     chat_logprobs,
     event,
 )
-from sfusion.fakes.sglang.protocol import JsonObject
-from sfusion.fakes.sglang.reasoning import Harmony, Reasoning, ThoughtStream
-from sfusion.fakes.sglang.schema import ChatCompletionRequest
+from .protocol import JsonObject
+from .reasoning import Harmony, Reasoning, ThoughtStream
+from .schema import ChatCompletionRequest
 
 CallId = Callable[[CallPiece, int], str]
 """Makes the id of a call, given its first piece and its choice."""
@@ -43,7 +43,9 @@ class ChatView(AnswerView):
         text, thought = output["text"], ""
         if self.reasoning is not None:
             thought, text = self.reasoning.whole(text, self.thinks)
-        extract = self.parser.whole(text, self.tools, finish["type"]) if self.parser is not None else None
+        extract = (
+            self.parser.whole(text, self.tools, finish["type"]) if self.parser is not None else None
+        )
         calls: list[JsonObject] | None = None
         reason, matched = finish["type"], finish.get("matched")
         if extract is not None:
@@ -82,8 +84,13 @@ class ChatView(AnswerView):
 
 
 def _refused_calls(extract: Extract | None) -> JsonObject:
-    """The refused calls, under a key that sglang does not have, so that they do not vanish silently."""
-    refused = [problem.as_dict() for problem in extract.problems if problem.severity == "refused"] if extract else []
+    """The refused calls, under a key that sglang does not have, so that they do not vanish
+    silently."""
+    refused = (
+        [problem.as_dict() for problem in extract.problems if problem.severity == "refused"]
+        if extract
+        else []
+    )
     return {"problems": refused} if refused else {}
 
 
@@ -120,10 +127,14 @@ class ChatStream(AnswerStream):
                 choice.thinking = view.reasoning.stream(view.thinks, view.request.stream_reasoning)
             if view.parser is not None:
                 choice.calls = view.parser.stream(view.tools)
-            yield self._plain(index, {"reasoning_content": None, "role": "assistant", "content": ""})
+            yield self._plain(
+                index, {"reasoning_content": None, "role": "assistant", "content": ""}
+            )
         yield from self._delta(index, self._choices[index], delta, finish)
 
-    def _delta(self, index: int, choice: _Choice, delta: str, finish: JsonObject | None) -> Iterator[bytes]:
+    def _delta(
+        self, index: int, choice: _Choice, delta: str, finish: JsonObject | None
+    ) -> Iterator[bytes]:
         logprobs = self._logprobs(choice, self._metas[index])
         thought = ""
         if choice.thinking is not None:
@@ -167,14 +178,25 @@ class ChatStream(AnswerStream):
         for index, finish in self._finished.items():
             choice = self._choices[index]
             reason = "tool_calls" if choice.called and finish["type"] == "stop" else finish["type"]
-            more = {"finish_reason": reason, "matched_stop": finish.get("matched")} | _refused_calls(choice.extract)
+            more = {
+                "finish_reason": reason,
+                "matched_stop": finish.get("matched"),
+            } | _refused_calls(choice.extract)
             yield self._plain(index, {"reasoning_content": None}, None, **more)
         if self._include_usage:
             yield event(self._chunk([]) | {"usage": self._total_usage()})
 
-    def _plain(self, index: int, delta: JsonObject, logprobs: JsonObject | None = None, **more: Any) -> bytes:
+    def _plain(
+        self, index: int, delta: JsonObject, logprobs: JsonObject | None = None, **more: Any
+    ) -> bytes:
         """An event in which most null values are left out."""
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None, "matched_stop": None}
+        choice = {
+            "index": index,
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": None,
+            "matched_stop": None,
+        }
         body = self._chunk([choice | more])
         if self._continuous and not more and "role" not in delta:
             body["usage"] = self._usage_so_far(index)
@@ -182,6 +204,17 @@ class ChatStream(AnswerStream):
 
     def _full(self, index: int, delta: JsonObject) -> bytes:
         """An event with tool calls, which has every key."""
-        whole = {"role": None, "content": None, "reasoning_content": None, "tool_calls": None} | delta
-        entry = {"index": index, "delta": whole, "logprobs": None, "finish_reason": None, "matched_stop": None}
+        whole = {
+            "role": None,
+            "content": None,
+            "reasoning_content": None,
+            "tool_calls": None,
+        } | delta
+        entry = {
+            "index": index,
+            "delta": whole,
+            "logprobs": None,
+            "finish_reason": None,
+            "matched_stop": None,
+        }
         return event(self._chunk([entry]) | {"usage": self._usage_so_far(index)})

@@ -6,15 +6,24 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sfusion.fakes.errors import BadValue
-from sfusion.fakes.sglang.generation import GenerateCall
-from sfusion.fakes.sglang.json_schema import validator
-from sfusion.fakes.sglang.rendering import Constraint
-from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest, ToolChoice
 from sfusion_tools.tokenizers import Tokenizer
 
+from ..errors import BadValue
+from .generation import GenerateCall
+from .json_schema import validator
+from .rendering import Constraint
+from .schema import ChatCompletionRequest, CompletionRequest, ToolChoice
+
 _SAMPLING = (
-    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *(
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+    ),
     *("stop_token_ids", "stop_regex", "regex", "ebnf", "n", "no_stop_trim", "ignore_eos"),
     *("logit_bias", "custom_params"),
 )
@@ -43,11 +52,15 @@ def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
         except BadValue as error:
             return f"Tool {number} function has invalid 'parameters' schema: {error.__cause__}"
         except RecursionError:
-            return f"Tool {number} function 'parameters' schema is too deeply nested or contains a cycle."
+            return (
+                f"Tool {number} function 'parameters' schema is too deeply nested or "
+                "contains a cycle."
+            )
     wanted = request.max_completion_tokens or request.max_tokens
     if wanted and wanted > context_length:
         return (
-            f"max_completion_tokens is too large: {wanted}.This model supports at most {context_length} completion "
+            f"max_completion_tokens is too large: {wanted}.This model supports at most "
+            f"{context_length} completion "
             "tokens."
         )
     shape = request.response_format
@@ -58,7 +71,10 @@ def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
     for message in request.messages:
         for part in message.content if isinstance(message.content, list) else ():
             if part.type in ("image_url", "video_url", "audio_url"):
-                return f"Model only supports text input; received unsupported content type '{part.type}'."
+                return (
+                    "Model only supports text input; received unsupported content type "
+                    f"'{part.type}'."
+                )
     return None
 
 
@@ -79,14 +95,19 @@ def must_call(request: ChatCompletionRequest) -> bool:
 
 
 def chat_call(
-    request: ChatCompletionRequest, tokenizer: Tokenizer, as_array: bool, free_until: str | None = None
+    request: ChatCompletionRequest,
+    tokenizer: Tokenizer,
+    as_array: bool,
+    free_until: str | None = None,
 ) -> GenerateCall:
-    """Translate a chat request into a call of the engine; ``free_until`` ends the thinking, which no schema binds."""
+    """Translate a chat request into a call of the engine; ``free_until`` ends the thinking, which
+    no schema binds."""
     if request.stream:
         for name in ("return_prompt_token_ids", "return_meta_info"):
             if getattr(request, name):
                 raise BadValue(
-                    f"{name} is not supported with streaming. Please set stream=false when using {name}=true."
+                    f"{name} is not supported with streaming. Please set stream=false when "
+                    f"using {name}=true."
                 )
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
     for message in messages:
@@ -102,7 +123,9 @@ def chat_call(
             messages[-1] = {"role": "user", "content": messages[-1]["content"]}
     ids = request.input_ids
     if ids is None:
-        ids = tokenizer.apply_chat_template(messages, _offered(request, tools), add_generation_prompt=True)
+        ids = tokenizer.apply_chat_template(
+            messages, _offered(request, tools), add_generation_prompt=True
+        )
         ids += tokenizer.encode(prefix, allow_special=False)
     most = request.max_completion_tokens or request.max_tokens
     return GenerateCall(
@@ -118,7 +141,9 @@ def chat_call(
         tools=tools,
         constraint=Constraint(
             must_call=bool(tools) and must_call(request),
-            tool=request.tool_choice.function.name if isinstance(request.tool_choice, ToolChoice) else None,
+            tool=request.tool_choice.function.name
+            if isinstance(request.tool_choice, ToolChoice)
+            else None,
             at_most_one=not request.parallel_tool_calls,
             as_array=as_array and must_call(request),
             free_until=free_until,
@@ -150,7 +175,9 @@ def _check_arguments(message: Mapping[str, Any]) -> None:
 
 
 def _sampling(
-    request: ChatCompletionRequest | CompletionRequest, max_tokens: int | None, skip_special_tokens: bool
+    request: ChatCompletionRequest | CompletionRequest,
+    max_tokens: int | None,
+    skip_special_tokens: bool,
 ) -> dict[str, Any]:
     given: dict[str, Any] = {
         "max_new_tokens": max_tokens,
@@ -160,11 +187,14 @@ def _sampling(
         "sampling_seed": request.seed,
         **_json_schema(request),
     }
-    return given | {name: value for name in _SAMPLING if (value := getattr(request, name)) is not None}
+    return given | {
+        name: value for name in _SAMPLING if (value := getattr(request, name)) is not None
+    }
 
 
 def _json_schema(request: ChatCompletionRequest | CompletionRequest) -> dict[str, str]:
-    """Return the schema of the answer as a sampling parameter; a structural tag is accepted and ignored."""
+    """Return the schema of the answer as a sampling parameter; a structural tag is accepted and
+    ignored."""
     shape = request.response_format
     if shape is None or shape.type not in ("json_object", "json_schema"):
         return {}

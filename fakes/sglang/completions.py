@@ -1,4 +1,5 @@
-"""The answers of the completions route, whole and streamed, and what the answers of all routes share."""
+"""The answers of the completions route, whole and streamed, and what the answers of all routes
+share."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar
 
-from sfusion.fakes.sglang.protocol import JsonObject
-from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
-from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion_tools.tokenizers import Tokenizer
+
+from ..wire.message import Answer, dump_json
+from .protocol import JsonObject
+from .schema import ChatCompletionRequest, CompletionRequest
 
 DONE = b"data: [DONE]\n\n"
 EVENT_STREAM = "text/event-stream; charset=utf-8"
@@ -34,18 +36,25 @@ def error_answer(message: str, type: str = "BadRequestError", code: int = 400) -
 
 def error_event(message: str, type: str = "BadRequestError", code: int = 400) -> bytes:
     """An error inside a stream; sglang writes this one event with spaces."""
-    return f"data: {json.dumps({'error': flat_error(message, type, code)}, ensure_ascii=False)}\n\n".encode()
+    return (
+        f"data: {json.dumps({'error': flat_error(message, type, code)}, ensure_ascii=False)}\n\n"
+    ).encode()
 
 
 def native_error_event(message: str, code: int = 400) -> bytes:
     """An error inside a stream of ``/generate``."""
     retryable = code >= 500
     kind = "server_error" if retryable else "invalid_request_error"
-    return event({"error": {"message": message, "type": kind, "code": code, "retryable": retryable}})
+    return event(
+        {"error": {"message": message, "type": kind, "code": code, "retryable": retryable}}
+    )
 
 
-def usage(metas: Mapping[int, JsonObject], samples: int = 1, report_cache: bool = False) -> JsonObject:
-    """Token counts of some choices; a prompt with several samples is counted once, cached tokens if there are any."""
+def usage(
+    metas: Mapping[int, JsonObject], samples: int = 1, report_cache: bool = False
+) -> JsonObject:
+    """Token counts of some choices; a prompt with several samples is counted once, cached tokens if
+    there are any."""
     firsts = [meta for index, meta in metas.items() if index % samples == 0]
     prompt = sum(meta["prompt_tokens"] for meta in firsts)
     completion = sum(meta["completion_tokens"] for meta in metas.values())
@@ -64,7 +73,9 @@ def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
     tops = meta.get("output_top_logprobs") or []
     rows = []
     for at, (logprob, _, text) in enumerate(meta["output_token_logprobs"][since:], start=since):
-        top = [{"token": t, "bytes": _bytes(t), "logprob": p} for p, _, t in tops[at]] if tops else []
+        top = (
+            [{"token": t, "bytes": _bytes(t), "logprob": p} for p, _, t in tops[at]] if tops else []
+        )
         rows.append({"token": text, "bytes": _bytes(text), "logprob": logprob, "top_logprobs": top})
     return {"content": rows}
 
@@ -124,7 +135,8 @@ class AnswerStream(ABC):
         return bool(self._metas)
 
     def feed(self, output: JsonObject) -> Iterator[bytes]:
-        """Yield the events of one step of the engine; raises StreamAborted for an abort with an error status."""
+        """Yield the events of one step of the engine; raises StreamAborted for an abort with an
+        error status."""
         index, meta = output.get("index", 0), output["meta_info"]
         if meta["finish_reason"] is not None and is_error(meta["finish_reason"]):
             raise StreamAborted(meta["finish_reason"])
@@ -143,7 +155,9 @@ class AnswerStream(ABC):
         """Yield the events after the last step."""
 
     def _total_usage(self) -> JsonObject:
-        return usage(dict(sorted(self._metas.items())), self._view.request.n, self._view.report_cache)
+        return usage(
+            dict(sorted(self._metas.items())), self._view.request.n, self._view.report_cache
+        )
 
     def _usage_so_far(self, index: int) -> JsonObject | None:
         """Token counts of one choice, if the request wants them with every event."""
@@ -169,7 +183,9 @@ class StreamAborted(Exception):
     def event(self) -> bytes:
         """The error event for the client."""
         status = HTTPStatus(self.finish["status_code"])
-        return error_event(self.finish["message"] or "Generation aborted.", status.name, status.value)
+        return error_event(
+            self.finish["message"] or "Generation aborted.", status.name, status.value
+        )
 
 
 def is_error(finish: JsonObject) -> bool:
@@ -211,7 +227,9 @@ class CompletionView(AnswerView):
             "text_offset": [-1] * len(tokens),  # not supported
             "token_logprobs": [logprob for logprob, _, _ in tokens],
             "tokens": [text for _, _, text in tokens],
-            "top_logprobs": [None if top is None else {text: logprob for logprob, _, text in top} for top in tops],
+            "top_logprobs": [
+                None if top is None else {text: logprob for logprob, _, text in top} for top in tops
+            ],
         }
 
     def _choice(self, index: int, output: JsonObject) -> JsonObject:
@@ -225,7 +243,10 @@ class CompletionView(AnswerView):
             "matched_stop": finish.get("matched"),
         }
         if self.request.return_token_ids:
-            choice |= {"token_ids": output["output_ids"], "prompt_token_ids": output.get("prompt_token_ids")}
+            choice |= {
+                "token_ids": output["output_ids"],
+                "prompt_token_ids": output.get("prompt_token_ids"),
+            }
         return choice
 
 
@@ -257,8 +278,12 @@ class CompletionStream(AnswerStream):
         yield event(self._chunk([choice]) | {"usage": self._usage_so_far(index)})
 
     def finish(self) -> Iterator[bytes]:
-        """Yield the usage event after the last step, if the request wants it; null values are left out."""
+        """Yield the usage event after the last step, if the request wants it; null values are left
+        out."""
         if not self._include_usage:
             return
         total = self._total_usage()
-        yield event(self._chunk([]) | {"usage": {key: value for key, value in total.items() if value is not None}})
+        yield event(
+            self._chunk([])
+            | {"usage": {key: value for key, value in total.items() if value is not None}}
+        )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sfusion.fakes.sglang.malformed_kinds import (
+from sfusion_tools.formats import get_format
+
+from .malformed_kinds import (
     CallSample,
     Made,
     Maker,
@@ -17,7 +19,6 @@ from sfusion.fakes.sglang.malformed_kinds import (
     repaired,
     unclosed_string,
 )
-from sfusion_tools.formats import get_format
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,15 @@ class Dialect:
     """What is special about one format; the defaults suit most."""
 
     has_grammar: bool = True
-    """False if constrained decoding does not support the format: forced calls are then a plain JSON array."""
+    """False if constrained decoding does not support the format: forced calls are then a plain JSON
+    array."""
     shown_name: str | None = None
     """The name in ``/model_info``, where sglang replaces a deprecated one."""
     numbered_ids: bool = False
     """Call ids are ``functions.NAME:NUMBER``, numbered across the conversation."""
     malformed: Mapping[str, Maker | None] = field(default_factory=dict)
-    """Kinds of malformed text that are different in this format, or None for kinds that do not exist in it."""
+    """Kinds of malformed text that are different in this format, or None for kinds that do not
+    exist in it."""
 
 
 def dialect_of(form: str) -> Dialect:
@@ -73,25 +76,35 @@ _DIALECTS = {
         malformed={
             "unbalanced": expecting("unbalanced", ("refused", "truncated")),
             "two_objects": expecting("two_objects", _SEPARATOR, _SEPARATOR),
-            "doubled_payload": expecting("doubled_payload", ("refused", "doubled_payload"), _SEPARATOR),
+            "doubled_payload": expecting(
+                "doubled_payload", ("refused", "doubled_payload"), _SEPARATOR
+            ),
             "untagged": None,
         }
     ),
     "glm45": Dialect(
         has_grammar=False,
         shown_name="glm",
-        malformed={"bad_sibling": lambda s: bad_sibling(s, f"<tool_call>{s.name}</tool_call>", "bad_layout")},
+        malformed={
+            "bad_sibling": lambda s: bad_sibling(
+                s, f"<tool_call>{s.name}</tool_call>", "bad_layout"
+            )
+        },
     ),
     "kimi_k2": Dialect(
         numbered_ids=True,
         malformed={
             # An id without a name is repaired, because only one tool fits the arguments.
-            "missing_name": lambda s: repaired(s.section(s.form.write_call("", s.arguments())), s.call, "bad_id")
+            "missing_name": lambda s: repaired(
+                s.section(s.form.write_call("", s.arguments())), s.call, "bad_id"
+            )
         },
     ),
     "qwen3_coder": Dialect(
         malformed={
-            "bad_sibling": lambda s: bad_sibling(s, f"<tool_call>\n<function={s.name}\n</tool_call>", "missing_name")
+            "bad_sibling": lambda s: bad_sibling(
+                s, f"<tool_call>\n<function={s.name}\n</tool_call>", "missing_name"
+            )
         }
     ),
     "pythonic": Dialect(
@@ -102,13 +115,20 @@ _DIALECTS = {
             "raw_newline": maker_of("raw_newline"),
             "unescaped_quotes": lambda s: refused(s.raw("print('hello')"), "bad_literal"),
             "unbalanced": lambda s: refused(s.section(_unclosed(s)), "unbalanced"),
-            "arguments_list": lambda s: refused(s.spoiled(repr(s.subject[1])), "positional_argument"),
+            "arguments_list": lambda s: refused(
+                s.spoiled(repr(s.subject[1])), "positional_argument"
+            ),
             "bad_sibling": lambda s: bad_sibling(s, _unclosed(s), "unbalanced"),
             "unclosed_string": lambda s: unclosed_string(s, "'", "unbalanced"),
         },
     ),
     "minimax_m3": Dialect(malformed={"misspelt_tag": _misspelt_key}),
-    # Without a name, an object is not known to be a call; where the name is a key, any key is a name.
-    "xlam": Dialect(malformed={"missing_name": expecting("missing_name", ("noticed", "untagged_call"))}),
-    "apertus": Dialect(malformed={"missing_name": expecting("missing_name", ("refused", "unknown_tool"))}),
+    # Without a name, an object is not known to be a call; where the name is a key, any key is a
+    # name.
+    "xlam": Dialect(
+        malformed={"missing_name": expecting("missing_name", ("noticed", "untagged_call"))}
+    ),
+    "apertus": Dialect(
+        malformed={"missing_name": expecting("missing_name", ("refused", "unknown_tool"))}
+    ),
 }

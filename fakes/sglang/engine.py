@@ -9,10 +9,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
-from sfusion.fakes.faults import Rule
-from sfusion.fakes.sglang.faults import EngineFaults
-from sfusion.fakes.sglang.generation import (
+from sfusion_tools.formats import get_format
+from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
+
+from ..errors import BadValue, EngineDown, EngineRefused
+from ..faults import Rule
+from .faults import EngineFaults
+from .generation import (
     GenerateCall,
     Generation,
     GenerationRequest,
@@ -20,14 +23,12 @@ from sfusion.fakes.sglang.generation import (
     output,
     steps_of,
 )
-from sfusion.fakes.sglang.keyed_digest import hex_id, whole
-from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
-from sfusion.fakes.sglang.rendering import read_ids, read_tools, render_reply
-from sfusion.fakes.sglang.requests import CALL_OPTIONS, requests_of
-from sfusion.fakes.sglang.sampling import end
-from sfusion.fakes.sglang.state import EngineRun, EngineSnapshot, Latency, State
-from sfusion_tools.formats import get_format
-from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
+from .keyed_digest import hex_id, whole
+from .protocol import Ask, Finish, JsonObject, Policy
+from .rendering import read_ids, read_tools, render_reply
+from .requests import CALL_OPTIONS, requests_of
+from .sampling import end
+from .state import EngineRun, EngineSnapshot, Latency, State
 
 CONTEXT_LENGTH = 32768
 """Tokens of prompt and answer together, unless told."""
@@ -36,9 +37,10 @@ CONTEXT_LENGTH = 32768
 class FakeSGLang:
     """An engine whose text comes from a policy.
 
-    Its answers depend on the seed and the request, never on the order of arrival. It takes the time from the running
-    event loop, so it also runs on virtual time. With ``label_tool_calls``, a turn that calls tools ends with
-    ``tool_calls``, as verl's rollout expects; sglang's engine reports ``stop``, which its chat route changes.
+    Its answers depend on the seed and the request, never on the order of arrival. It takes the time
+    from the running event loop, so it also runs on virtual time. With ``label_tool_calls``, a turn
+    that calls tools ends with ``tool_calls``, as verl's rollout expects; sglang's engine reports
+    ``stop``, which its chat route changes.
     """
 
     def __init__(
@@ -86,13 +88,16 @@ class FakeSGLang:
         stream: bool = False,
         **options: Any,
     ) -> Any:
-        """Generate for a prompt or a batch: an object or a list of them, or an async iterator of them when streaming.
+        """Generate for a prompt or a batch: an object or a list of them, or an async iterator of
+        them when streaming.
 
-        The other options are those of sglang: ``return_logprob``, ``rid``, ... Those that a fake cannot use (images,
-        adapters, priorities) are accepted and ignored.
+        The other options are those of sglang: ``return_logprob``, ``rid``, ... Those that a fake
+        cannot use (images, adapters, priorities) are accepted and ignored.
         """
         used = {name: value for name, value in options.items() if name in CALL_OPTIONS}
-        call = GenerateCall(text=prompt, input_ids=input_ids, sampling_params=sampling_params, stream=stream, **used)
+        call = GenerateCall(
+            text=prompt, input_ids=input_ids, sampling_params=sampling_params, stream=stream, **used
+        )
         return self.stream(call) if stream else await self.generate(call)
 
     async def generate(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
@@ -100,7 +105,9 @@ class FakeSGLang:
         requests = self._requests(call)
         if len(requests) == 1 and requests[0].index is None:
             return await self._last(requests[0])
-        tasks = [asyncio.ensure_future(self._last(replace(request, index=None))) for request in requests]
+        tasks = [
+            asyncio.ensure_future(self._last(replace(request, index=None))) for request in requests
+        ]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
@@ -110,7 +117,8 @@ class FakeSGLang:
     async def stream(
         self, call: GenerateCall, progress: StreamProgress | None = None
     ) -> AsyncGenerator[JsonObject, None]:
-        """Yield the output as it is generated; the objects of a batch are interleaved and have an ``index``."""
+        """Yield the output as it is generated; the objects of a batch are interleaved and have an
+        ``index``."""
         requests = self._requests(call)
         progress = progress or StreamProgress()
         progress.requests = len(requests)
@@ -215,7 +223,9 @@ class FakeSGLang:
             if not request.rid:
                 request = replace(request, rid=hex_id(32, self.seed, "rid", self._state.arrivals))
             named.append(request)
-        if twice := sorted(rid for rid, count in Counter(one.rid for one in named).items() if count > 1):
+        if twice := sorted(
+            rid for rid, count in Counter(one.rid for one in named).items() if count > 1
+        ):
             raise BadValue(f"Duplicate request IDs detected within the request: {twice}")
         return named
 
@@ -229,7 +239,11 @@ class FakeSGLang:
         state, stream = self._state, progress is not None
         if not state.up:
             raise EngineDown("The engine is not running.")
-        if self._is_full() and self.max_queued is not None and len(state.waiting) >= self.max_queued:
+        if (
+            self._is_full()
+            and self.max_queued is not None
+            and len(state.waiting) >= self.max_queued
+        ):
             state.refused += 1
             raise EngineRefused("The request queue is full.")
         run = EngineRun(request.rid)
@@ -238,7 +252,9 @@ class FakeSGLang:
         try:
             await self._acquire_slot(run)
             fate = self._faults.fate(request, state.running)
-            await self._faults.before(fate, lambda seconds: self._wait_working_time(run, seconds), state)
+            await self._faults.before(
+                fate, lambda seconds: self._wait_working_time(run, seconds), state
+            )
             generation = self._faults.during(fate, self._generation(request))
             factor = self.latency.factor(state.running)
             await self._wait_working_time(run, self.latency.first_token * factor)
@@ -297,18 +313,31 @@ class FakeSGLang:
         prompt_tokens = len(request.ids) if reply.prompt_tokens is None else reply.prompt_tokens
         known = self._state.cache.match(request.ids)
         # The last token of a prompt must be computed.
-        cached = min(known[0], max(len(request.ids) - 1, 0)) if reply.cached_tokens is None else reply.cached_tokens
+        cached = (
+            min(known[0], max(len(request.ids) - 1, 0))
+            if reply.cached_tokens is None
+            else reply.cached_tokens
+        )
         if reply.steps is not None:
-            steps, finish = reply.steps, reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
+            steps, finish = (
+                reply.steps,
+                reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id),
+            )
         else:
-            text = render_reply(reply, self.format, tools, request.call.constraint, request.params.json_schema)
-            ending = end(text, request.params, self.tokenizer, self.context_length - len(request.ids))
+            text = render_reply(
+                reply, self.format, tools, request.call.constraint, request.params.json_schema
+            )
+            ending = end(
+                text, request.params, self.tokenizer, self.context_length - len(request.ids)
+            )
             skip = request.params.skip_special_tokens
             steps = steps_of(ending, self.tokenizer, self.stream_interval, skip)
             finish = reply.finish or ending.finish
             if self.label_tool_calls and reply.calls and finish.type == "stop":
                 finish = Finish("tool_calls")
-        return Generation(steps, finish, prompt_tokens, cached, known, reply.error, reply.error_after)
+        return Generation(
+            steps, finish, prompt_tokens, cached, known, reply.error, reply.error_after
+        )
 
     def _output(
         self, request: GenerationRequest, generation: Generation, upto: int, latency: float | None
@@ -353,7 +382,9 @@ class FakeSGLang:
     ) -> AsyncIterator[tuple[int, Generation]]:
         worked = 0.0
         if generation.error is None:
-            worked = await self._wait_working_time(run, self.latency.for_tokens(generation.tokens - 1, factor))
+            worked = await self._wait_working_time(
+                run, self.latency.for_tokens(generation.tokens - 1, factor)
+            )
         self._fail(generation, len(generation.steps))
         if run.ended_by is not None:
             each = self.latency.for_tokens(1, factor)

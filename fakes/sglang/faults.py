@@ -1,4 +1,5 @@
-"""Faults of an engine: the rules that both fakes share, and the abort of a generation; how they strike the object."""
+"""Faults of an engine: the rules that both fakes share, and the abort of a generation; how they
+strike the object."""
 
 from __future__ import annotations
 
@@ -9,17 +10,18 @@ from typing import Any
 
 from pydantic import Field
 
-from sfusion.fakes.errors import EngineDown, EngineRefused, FaultError
-from sfusion.fakes.faults import KINDS, Action, Arrival, Fate, FaultPlan, Rule, Status, load_rules, read_rules
-from sfusion.fakes.faults.action import part
-from sfusion.fakes.sglang.generation import Generation, GenerationRequest
-from sfusion.fakes.sglang.keyed_digest import hex_id
-from sfusion.fakes.sglang.protocol import Finish
-from sfusion.fakes.sglang.state import State
+from ..errors import EngineDown, EngineRefused, FaultError
+from ..faults import KINDS, Action, Arrival, Fate, FaultPlan, Rule, Status, load_rules, read_rules
+from ..faults.action import part
+from .generation import Generation, GenerationRequest
+from .keyed_digest import hex_id
+from .protocol import Finish
+from .state import State
 
 
 class Abort(Action):
-    """End a generation early: gracefully, or with ``status`` as the engine ends what it cannot finish."""
+    """End a generation early: gracefully, or with ``status`` as the engine ends what it cannot
+    finish."""
 
     kind = "abort"
     phases = ("during",)
@@ -35,13 +37,20 @@ class Abort(Action):
 
     def shorten(self, generation: Generation) -> Generation:
         """What is left of a generation."""
-        kind = None if self.status is None else "InternalServerError" if self.status >= 500 else "BadRequestError"
+        kind = (
+            None
+            if self.status is None
+            else "InternalServerError"
+            if self.status >= 500
+            else "BadRequestError"
+        )
         finish = Finish("abort", message=self.message, status_code=self.status, err_type=kind)
         return generation.until(part(self.at, generation.tokens), finish)
 
 
 ENGINE_KINDS: dict[str, type[Action]] = {**KINDS, Abort.kind: Abort}
-"""What a rule for an engine may say; kinds that only a sandbox has are read too, to be refused with a clear error."""
+"""What a rule for an engine may say; kinds that only a sandbox has are read too, to be refused with
+a clear error."""
 
 
 def engine_rules(source: object, *, where: str = "faults") -> list[Rule]:
@@ -78,7 +87,8 @@ Wait = Callable[[float], Awaitable[float]]
 
 
 class EngineSite:
-    """A request to an engine without a socket, as the site of a fault: what would break a connection raises."""
+    """A request to an engine without a socket, as the site of a fault: what would break a
+    connection raises."""
 
     def __init__(self, engine: State, wait: Wait, started: float) -> None:
         self._engine = engine
@@ -92,7 +102,9 @@ class EngineSite:
         return asyncio.get_running_loop().time() - self._started
 
     def respond(self, status: Status) -> None:
-        raise EngineRefused(f"The engine refused the request with status {status.status}.", status.status)
+        raise EngineRefused(
+            f"The engine refused the request with status {status.status}.", status.status
+        )
 
     async def hang(self, seconds: float | None) -> None:
         await self._wait(float("inf") if seconds is None else seconds)
@@ -132,7 +144,9 @@ class EngineFaults:
             self._started = self.plan.started = asyncio.get_running_loop().time()
         call = hex_id(16, *request.keys)
         self._asked[call] = self._asked.get(call, 0) + 1
-        arrival = Arrival(call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, running))
+        arrival = Arrival(
+            call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, running)
+        )
         return self.plan.fate(arrival)
 
     async def before(self, fate: Fate | None, wait: Wait, engine: State) -> None:
@@ -161,7 +175,8 @@ def possible(rules: Iterable[Rule]) -> list[Rule]:
             for action in actions:
                 if phase != ("during" if isinstance(action, Abort) else "before"):
                     raise FaultError(
-                        f"{rule.name or action.kind}: {action.kind} in phase {phase!r} strikes at a socket, and an "
+                        f"{rule.name or action.kind}: {action.kind} in phase {phase!r} "
+                        "strikes at a socket, and an "
                         "engine object has none; give the rule to FakeSGLangServer"
                     )
     return kept

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfusion.fakes.sglang.keyed_digest import Key, digest, draw, whole
-from sfusion.fakes.sglang.protocol import Finish, JsonObject, Step
-from sfusion.fakes.sglang.rendering import Constraint
-from sfusion.fakes.sglang.sampling import SampledText, SamplingParams
-from sfusion.fakes.sglang.state import Known
 from sfusion_tools.tokenizers import Tokenizer
+
+from .keyed_digest import Key, digest, draw, whole
+from .protocol import Finish, JsonObject, Step
+from .rendering import Constraint
+from .sampling import SampledText, SamplingParams
+from .state import Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class GenerationRequest:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The keys for random draws: they depend on the prompt and the request's seed, not on when it arrives."""
+        """The keys for random draws: they depend on the prompt and the request's seed, not on when
+        it arrives."""
         keys = digest(struct.pack(f"<{len(self.ids)}q", *self.ids)), self.sample
         seed = self.sampling.get("sampling_seed")
         return keys if seed is None else (*keys, seed)
@@ -87,7 +89,8 @@ class Generation:
         return sum(len(step.ids) for step in self.steps)
 
     def share(self, upto: int) -> float:
-        """Return how much of the text the first ``upto`` steps hold; of the steps, if there is no text."""
+        """Return how much of the text the first ``upto`` steps hold; of the steps, if there is no
+        text."""
         sizes = [len(step.text) for step in self.steps]
         if not any(sizes):
             sizes = [1] * len(sizes)
@@ -117,10 +120,13 @@ class StreamProgress:
         return sum(self.shares.values()) / self.requests
 
 
-def steps_of(ending: SampledText, tokenizer: Tokenizer, interval: int, skip_special_tokens: bool) -> tuple[Step, ...]:
+def steps_of(
+    ending: SampledText, tokenizer: Tokenizer, interval: int, skip_special_tokens: bool
+) -> tuple[Step, ...]:
     """Split a generation into decoding steps; a character appears when its last token is there.
 
-    The stop token at the end is a step of its own without text; a length limit is reached within the last text.
+    The stop token at the end is a step of its own without text; a length limit is reached within
+    the last text.
     """
     ids, text = ending.ids, ending.text
     steps: list[Step] = []
@@ -155,7 +161,8 @@ def output(
     weight_version: str,
     latency: float | None,
 ) -> JsonObject:
-    """Return the output object after ``upto`` steps, with the finish reason if that was the last step."""
+    """Return the output object after ``upto`` steps, with the finish reason if that was the last
+    step."""
     done = generation.steps[:upto]
     ids = [number for step in done for number in step.ids]
     meta: JsonObject = {
@@ -173,7 +180,11 @@ def output(
     meta["cached_tokens"] = generation.cached_tokens
     if latency is not None:
         meta["e2e_latency"] = latency
-    body: JsonObject = {"text": "".join(step.text for step in done), "output_ids": ids, "meta_info": meta}
+    body: JsonObject = {
+        "text": "".join(step.text for step in done),
+        "output_ids": ids,
+        "meta_info": meta,
+    }
     if request.call.return_prompt_token_ids:
         body["prompt_token_ids"] = list(request.ids)
     if request.index is not None:
@@ -187,15 +198,23 @@ def _pairs(step: Step) -> list[tuple[int, float | None]]:
 
 
 def _logprobs(
-    request: GenerationRequest, tokens: list[tuple[int, float | None]], seed: int, tokenizer: Tokenizer
+    request: GenerationRequest,
+    tokens: list[tuple[int, float | None]],
+    seed: int,
+    tokenizer: Tokenizer,
 ) -> JsonObject:
     want, keys = request.logprobs, request.keys
 
     def triple(logprob: float | None, number: int) -> list[Any]:
-        return [logprob, number, decoded([number], tokenizer) if request.call.return_text_in_logprobs else None]
+        return [
+            logprob,
+            number,
+            decoded([number], tokenizer) if request.call.return_text_in_logprobs else None,
+        ]
 
     def row(own: list[Any], *place: Key) -> list[list[Any]]:
-        """The token itself and others, which share what is left of the probability; the most probable is first."""
+        """The token itself and others, which share what is left of the probability; the most
+        probable is first."""
         left = max(1.0 - math.exp(own[0]), 1e-17)  # so little that it does not change a sum of 1
         beyond = whole(1, max(tokenizer.vocab_size - want.top, 1), seed, *keys, "top", *place)
         others = [
@@ -208,14 +227,18 @@ def _logprobs(
         return sorted([own, *others], key=lambda one: -one[0])
 
     def named(at: int) -> list[list[Any]]:
-        return [triple(chance_logprob(seed, *keys, at, number) - 5.0, number) for number in want.token_ids]
+        return [
+            triple(chance_logprob(seed, *keys, at, number) - 5.0, number)
+            for number in want.token_ids
+        ]
 
     start = len(request.ids) if want.start < 0 else want.start
     inputs = list(enumerate(request.ids))[start:]
     body: JsonObject = {
         # The first token of a prompt has no predecessor, so it has no log probability.
         "input_token_logprobs": [
-            triple(None if at == 0 else chance_logprob(seed, *keys, "input", at), number) for at, number in inputs
+            triple(None if at == 0 else chance_logprob(seed, *keys, "input", at), number)
+            for at, number in inputs
         ],
         "output_token_logprobs": [
             triple(chance_logprob(seed, *keys, at) if known is None else known, number)
@@ -224,8 +247,12 @@ def _logprobs(
     }
     if want.top > 0:
         known = zip(inputs, body["input_token_logprobs"], strict=True)
-        body["input_top_logprobs"] = [None if at == 0 else row(own, "input", at) for (at, _), own in known]
-        body["output_top_logprobs"] = [row(own, at) for at, own in enumerate(body["output_token_logprobs"])]
+        body["input_top_logprobs"] = [
+            None if at == 0 else row(own, "input", at) for (at, _), own in known
+        ]
+        body["output_top_logprobs"] = [
+            row(own, at) for at, own in enumerate(body["output_token_logprobs"])
+        ]
     if want.token_ids:
         body["input_token_ids_logprobs"] = [None if at == 0 else named(-at) for at, _ in inputs]
         body["output_token_ids_logprobs"] = [*map(named, range(len(tokens)))]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sfusion.fakes.errors import BadValue, NothingToSay
+from ..errors import BadValue, NothingToSay
 
 if TYPE_CHECKING:  # few requests have a schema, and importing it takes as long as a short run
     from jsonschema import Draft202012Validator
@@ -18,7 +18,13 @@ Schema = Mapping[str, Any] | bool
 
 _ENDLESS = "the schema contains itself"
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
-_BY_KEYWORD = {"properties": "object", "required": "object", "items": "array", "minItems": "array", "minimum": "number"}
+_BY_KEYWORD = {
+    "properties": "object",
+    "required": "object",
+    "items": "array",
+    "minItems": "array",
+    "minimum": "number",
+}
 
 
 def constrained(text: str, schema: str) -> str:
@@ -35,7 +41,8 @@ def constrained(text: str, schema: str) -> str:
     except (ValidationError, RecursionError) as error:
         problem = error.message if isinstance(error, ValidationError) else error
         raise NothingToSay(
-            f"The policy's text does not match the JSON schema of the request, and the fake finds no value that does "
+            "The policy's text does not match the JSON schema of the request, and the "
+            "fake finds no value that does "
             f"({problem}); let the policy answer with one."
         ) from error
     return json.dumps(least, ensure_ascii=False)
@@ -64,7 +71,8 @@ def smallest(schema: Schema) -> Any:
 
 
 def _smallest(schema: Schema, root: Schema, within: frozenset[str]) -> Any:
-    """``within`` are the references that led here: one that leads to itself has no smallest value."""
+    """``within`` are the references that led here: one that leads to itself has no smallest
+    value."""
     if isinstance(schema, bool) or not schema:
         return ""
     if "const" in schema:
@@ -76,7 +84,9 @@ def _smallest(schema: Schema, root: Schema, within: frozenset[str]) -> Any:
             raise RecursionError(_ENDLESS)
         return _smallest(_resolved(schema["$ref"], root), root, within | {schema["$ref"]})
     if schema.get("allOf"):
-        return _smallest(_merged([_followed(part, root) for part in schema["allOf"]], schema), root, within)
+        return _smallest(
+            _merged([_followed(part, root) for part in schema["allOf"]], schema), root, within
+        )
     for key in ("anyOf", "oneOf"):
         if schema.get(key):
             return _first([_merged([part], schema, key) for part in schema[key]], root, within)
@@ -87,7 +97,10 @@ def _smallest(schema: Schema, root: Schema, within: frozenset[str]) -> Any:
     match kind:
         case "object":
             known = schema.get("properties") or {}
-            return {key: _smallest(known.get(key, {}), root, within) for key in schema.get("required") or ()}
+            return {
+                key: _smallest(known.get(key, {}), root, within)
+                for key in schema.get("required") or ()
+            }
         case "array":
             first = list(schema.get("prefixItems") or ())
             least = max(schema.get("minItems", 0), 0)
@@ -117,18 +130,25 @@ def _number(schema: Mapping[str, Any], *, whole: bool) -> float:
     bounds = [schema[key] for key in _BOUNDS if key in schema]
     step = schema.get("multipleOf") or 1
     near = [math.floor(bound / step) * step + more for bound in bounds for more in (0, step, -step)]
-    checker = Draft202012Validator({key: schema[key] for key in ("multipleOf", *_BOUNDS) if key in schema})
+    checker = Draft202012Validator(
+        {key: schema[key] for key in ("multipleOf", *_BOUNDS) if key in schema}
+    )
     found = next((one for one in (0, *bounds, *near, sum(bounds) / 2) if checker.is_valid(one)), 0)
     return int(found) if whole else found
 
 
 def _followed(schema: Schema, root: Schema) -> Schema:
     """Return what a reference leads to, one step."""
-    return _resolved(schema["$ref"], root) if isinstance(schema, Mapping) and "$ref" in schema else schema
+    return (
+        _resolved(schema["$ref"], root)
+        if isinstance(schema, Mapping) and "$ref" in schema
+        else schema
+    )
 
 
 def _merged(parts: list[Schema], schema: Mapping[str, Any], without: str = "allOf") -> Schema:
-    """Return one object schema of several, for what they say about properties; otherwise the last one wins."""
+    """Return one object schema of several, for what they say about properties; otherwise the
+    last one wins."""
     merged: dict[str, Any] = {key: value for key, value in schema.items() if key != without}
     for part in parts:
         for key, value in part.items() if isinstance(part, Mapping) else ():

@@ -1,4 +1,5 @@
-"""Randomness without a stream: every draw is a pure function of a seed and the keys of the decision."""
+"""Randomness without a stream: every draw is a pure function of a seed and the keys of the
+decision."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""The ways in which models write tool calls wrongly: a catalogue by seed, each with what a parser must make of it.
+"""The ways in which models write tool calls wrongly: a catalogue by seed, each with what a parser
+must make of it.
 
     for text in catalogue(seed=7):
         text.kind, text.grade, text.text, text.calls, text.problems
 
-``calls`` are the calls that survive, ``problems`` the severities and kinds that a parser must report. A kind that
-makes no sense in a format (raw text has no escapes to get wrong) is left out for it.
+``calls`` are the calls that survive, ``problems`` the severities and kinds that a parser must
+report. A kind that makes no sense in a format (raw text has no escapes to get wrong) is left out
+for it.
 """
 
 from __future__ import annotations
@@ -13,14 +15,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sfusion.fakes.sglang.dialects import dialect_of
-from sfusion.fakes.sglang.keyed_digest import pick, whole
-from sfusion.fakes.sglang.malformed_kinds import KINDS, TOOLS, Call, CallSample, Made
 from sfusion_tools.formats import format_names, get_format
+
+from .dialects import dialect_of
+from .keyed_digest import pick, whole
+from .malformed_kinds import KINDS, TOOLS, Call, CallSample, Made
 
 __all__ = ["TOOLS", "MalformedText", "catalogue", "kinds", "malformed"]
 
-_CODES = ("print(6 * 7)", "sum(range(10))", "x = [1, 2, 3]; print(x)", "print('a', 'b')", "import math; print(math.pi)")
+_CODES = (
+    "print(6 * 7)",
+    "sum(range(10))",
+    "x = [1, 2, 3]; print(x)",
+    "print('a', 'b')",
+    "import math; print(math.pi)",
+)
 _QUERIES = ("weather in Paris", "what is 17 * 3", "naïve café 🚀", "prime numbers < 100")
 
 
@@ -42,8 +51,8 @@ def malformed(
 ) -> MalformedText | None:
     """Return the text of one kind in one format; None if the kind makes no sense there.
 
-    ``call`` is the call to spoil and ``sibling`` a good one next to it; by default both are drawn. Some kinds need an
-    argument of their own and replace the first one of ``call``.
+    ``call`` is the call to spoil and ``sibling`` a good one next to it; by default both are drawn.
+    Some kinds need an argument of their own and replace the first one of ``call``.
     """
     found = get_format(form)
     maker, styles = KINDS[kind]
@@ -54,7 +63,9 @@ def malformed(
     drawn = _calls(found.name, kind, seed)
     made = chosen(CallSample(found, seed, call or drawn[0], sibling or drawn[1]))
     about = {"calls": tuple(made.calls), "kind": kind, "form": found.name, "seed": seed}
-    return MalformedText(**{field.name: getattr(made, field.name) for field in fields(Made)} | about)
+    return MalformedText(
+        **{field.name: getattr(made, field.name) for field in fields(Made)} | about
+    )
 
 
 def catalogue(seed: int, forms: Sequence[str] | None = None) -> Iterator[MalformedText]:

@@ -1,7 +1,9 @@
-"""The kinds of malformed text: how each is made from a good call, and what a good parser makes of it.
+"""The kinds of malformed text: how each is made from a good call, and what a good parser makes of
+it.
 
-A maker gets a ``CallSample`` and changes what the format writes. ``KINDS`` lists the styles of format for which a kind
-makes sense; a dialect can replace a maker for its format, or leave the kind out.
+A maker gets a ``CallSample`` and changes what the format writes. ``KINDS`` lists the styles of
+format for which a kind makes sense; a dialect can replace a maker for its format, or leave the kind
+out.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from sfusion.fakes.sglang.keyed_digest import pick, whole
 from sfusion_tools.formats import Format, Toolbox
 from sfusion_tools.formats.argumenttext import ArgumentTextFormat
 from sfusion_tools.formats.callobject import ListParser, ObjectFormat
 from sfusion_tools.formats.tags import TagFormat
+
+from .keyed_digest import pick, whole
 
 Call = dict[str, Any]
 Problems = tuple[tuple[str, str], ...]
@@ -28,13 +31,18 @@ def _tool(name: str, description: str, required: str, **properties: str) -> dict
         "properties": {key: {"type": kind} for key, kind in properties.items()},
         "required": [required],
     }
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
 
 
 TOOLS: tuple[dict[str, Any], ...] = (
     _tool("code_interpreter", "Run Python code.", "code", code="string", timeout="integer"),
     _tool("calc_gsm8k_reward", "Score an answer.", "answer", answer="string"),
-    _tool("search", "Search documents.", "query", query="string", top_k="integer", filters="object"),
+    _tool(
+        "search", "Search documents.", "query", query="string", top_k="integer", filters="object"
+    ),
 )
 """The tools that the texts call, or try to call."""
 _TOOLBOX = Toolbox(TOOLS)
@@ -51,7 +59,8 @@ class Made:
     problems: Problems = ()
     """Severity and kind of every problem to report, in any order."""
     grade: TextGrade = "lost"
-    """``harmless``: only poor parsers fail. ``repaired``: all calls survive, with a remark. ``lost``: some do not."""
+    """``harmless``: only poor parsers fail. ``repaired``: all calls survive, with a remark.
+    ``lost``: some do not."""
     finish_reason: str = "stop"
     """The finish reason that the engine reports."""
 
@@ -84,7 +93,9 @@ class CallSample:
         """Write a turn with these calls; a string is used as it is in place of a call."""
         return self.form.write_section(
             [
-                call if isinstance(call, str) else self.form.write_call(call["name"], self.arguments(call), place)
+                call
+                if isinstance(call, str)
+                else self.form.write_call(call["name"], self.arguments(call), place)
                 for place, call in enumerate(calls)
             ]
         )
@@ -111,7 +122,9 @@ class CallSample:
         """Write one call whose JSON was changed, or that of several in the place of one."""
         calls = calls or (self.call,)
         if not isinstance(self.form, ObjectFormat):
-            return self.form.write_call(self.name, change("\n".join(map(self.arguments, calls))), place)
+            return self.form.write_call(
+                self.name, change("\n".join(map(self.arguments, calls))), place
+            )
         objects = [self.form.write_object(call["name"], self.arguments(call)) for call in calls]
         before, after = self.form.tag
         return before + change("\n".join(objects)) + after
@@ -148,7 +161,9 @@ def expecting(kind: str, *problems: tuple[str, str]) -> Maker:
     return lambda sample: replace(maker_of(kind)(sample), problems=problems)
 
 
-def bad_escape(sample: CallSample, value: str = "re.findall('\\d+', 'a1')", written: str = "") -> Made:
+def bad_escape(
+    sample: CallSample, value: str = "re.findall('\\d+', 'a1')", written: str = ""
+) -> Made:
     return repaired(sample.raw(written or value), sample.with_value(value), "bad_escape")
 
 
@@ -182,7 +197,9 @@ def _doubled_payload(sample: CallSample) -> Made:
 
 
 def _stray(sample: CallSample, more: str) -> Made:
-    return repaired(sample.section(sample.changed(lambda payload: payload + more)), sample.call, "stray_text")
+    return repaired(
+        sample.section(sample.changed(lambda payload: payload + more)), sample.call, "stray_text"
+    )
 
 
 def _closing_tag_inside(sample: CallSample) -> Made:
@@ -219,7 +236,9 @@ def _unknown_tool(sample: CallSample) -> Made:
 
 
 def _invented_reply(sample: CallSample) -> Made:
-    text = f"{sample.section(sample.call)}\n<tool_response>\n42\n</tool_response>\nThe answer is 42."
+    text = (
+        f"{sample.section(sample.call)}\n<tool_response>\n42\n</tool_response>\nThe answer is 42."
+    )
     return noticed(text, "invented_reply", sample.call)
 
 
@@ -257,14 +276,21 @@ _PROSE = "\nSo the final answer is 72. {not json} [1]"
 
 KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     "bad_escape": (bad_escape, _JSON),
-    "mixed_escape": (lambda s: refused(s.raw("import re\\nre.findall(\\d+, s)"), "ambiguous_escape"), _JSON),
+    "mixed_escape": (
+        lambda s: refused(s.raw("import re\\nre.findall(\\d+, s)"), "ambiguous_escape"),
+        _JSON,
+    ),
     "latex_escape": (
-        lambda s: repaired(s.raw("\\frac{1}{2}"), s.with_value("\x0crac{1}{2}"), "suspicious_escape"),
+        lambda s: repaired(
+            s.raw("\\frac{1}{2}"), s.with_value("\x0crac{1}{2}"), "suspicious_escape"
+        ),
         _JSON,
     ),
     "broken_unicode": (lambda s: refused(s.raw("\\u12"), "bad_escape"), _JSON),
     "raw_newline": (
-        lambda s: repaired(s.raw("a = 1\nprint(a)"), s.with_value("a = 1\nprint(a)"), "raw_control"),
+        lambda s: repaired(
+            s.raw("a = 1\nprint(a)"), s.with_value("a = 1\nprint(a)"), "raw_control"
+        ),
         _JSON,
     ),
     "unescaped_quotes": (lambda s: refused(s.raw('print("hello")'), "bad_json"), _JSON),
@@ -276,7 +302,10 @@ KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     "trailing_prose": (lambda s: Made(s.section(s.call) + _PROSE, [s.call], (), "harmless"), _ANY),
     "prose_inside": (lambda s: _stray(s, " this is my answer"), _ARGUMENTS),
     "closing_tag_inside": (_closing_tag_inside, _ANY),
-    "call_in_think": (lambda s: noticed(s.thinking(_DRAFT) + "The answer is 72.", "call_in_think"), _ANY),
+    "call_in_think": (
+        lambda s: noticed(s.thinking(_DRAFT) + "The answer is 72.", "call_in_think"),
+        _ANY,
+    ),
     "draft_then_call": (
         lambda s: noticed(s.thinking(_DRAFT) + s.section(s.call), "call_in_think", s.call),
         _ANY,
@@ -292,10 +321,18 @@ KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     "truncated": (_truncated, _ANY),
     "fenced_code": (_fenced_code, _ANY),
     "untagged": (lambda s: noticed(f"```json\n{json.dumps(s.call)}\n```", "untagged_call"), _ANY),
-    "arguments_list": (lambda s: refused(s.spoiled(json.dumps([s.subject[1]])), "arguments_not_object"), _JSON),
-    "arguments_string": (lambda s: refused(s.spoiled(json.dumps(s.subject[1])), "arguments_not_object"), _JSON),
+    "arguments_list": (
+        lambda s: refused(s.spoiled(json.dumps([s.subject[1]])), "arguments_not_object"),
+        _JSON,
+    ),
+    "arguments_string": (
+        lambda s: refused(s.spoiled(json.dumps(s.subject[1])), "arguments_not_object"),
+        _JSON,
+    ),
     "double_encoded": (
-        lambda s: repaired(s.spoiled(json.dumps(json.dumps(s.call["arguments"]))), s.call, "double_encoded"),
+        lambda s: repaired(
+            s.spoiled(json.dumps(json.dumps(s.call["arguments"]))), s.call, "double_encoded"
+        ),
         _JSON,
     ),
     "unknown_tool": (_unknown_tool, _ANY),
@@ -304,4 +341,5 @@ KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     "misspelt_tag": (_misspelt_tag, (TagFormat,)),
     "unclosed_string": (unclosed_string, _JSON),
 }
-"""The maker of each kind and the formats for which it makes sense; a dialect can add it to others."""
+"""The maker of each kind and the formats for which it makes sense; a dialect can add it to
+others."""

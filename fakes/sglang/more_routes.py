@@ -1,7 +1,9 @@
-"""Routes beside generation that trainers and tools call: what a client needs of each, and a 501 for the others.
+"""Routes beside generation that trainers and tools call: what a client needs of each, and a 501 for
+the others.
 
-verl's adapter releases and resumes memory and updates weights. The fake has neither and only keeps account: the version
-of the weights changes, and generating without memory is refused, as it would fail on the real engine.
+verl's adapter releases and resumes memory and updates weights. The fake has neither and only keeps
+account: the version of the weights changes, and generating without memory is refused, as it would
+fail on the real engine.
 """
 
 from __future__ import annotations
@@ -11,22 +13,35 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from sfusion.fakes.errors import EngineRefused
-from sfusion.fakes.sglang.completions import error_answer
-from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
-from sfusion.fakes.sglang.schema import Tool
-from sfusion.fakes.sglang.validation import read_body
-from sfusion.fakes.wire.app import Handler, Request
-from sfusion.fakes.wire.message import Answer
 from sfusion_tools.errors import TemplateError
+
+from ..errors import EngineRefused
+from ..wire.app import Handler, Request
+from ..wire.message import Answer
+from .completions import error_answer
+from .engine import FakeSGLang
+from .reasoning import Reasoning, reasoning_parser
+from .schema import Tool
+from .validation import read_body
 
 _UPDATES = ("from_disk", "from_tensor", "from_distributed", "from_ipc")
 _GROUPS = ("init_weights_update_group", "destroy_weights_update_group")
 _ABSENT = (
     *("/classify", "/encode", "/v1/classify", "/v1/embeddings", "/v1/rerank", "/v1/score"),
-    *("/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/open_session", "/close_session"),
-    *("/load_lora_adapter", "/unload_lora_adapter", "/get_weights_by_name", "/weights_checker", "/start_profile"),
+    *(
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/open_session",
+        "/close_session",
+    ),
+    *(
+        "/load_lora_adapter",
+        "/unload_lora_adapter",
+        "/get_weights_by_name",
+        "/weights_checker",
+        "/start_profile",
+    ),
 )
 
 
@@ -76,13 +91,17 @@ class MoreHandlers:
             "/metrics": {"GET": self.metrics},
             "/separate_reasoning": {"POST": self.separate_reasoning},
             **{path: {"POST": self.update} for path in updates},
-            **{path: {"GET": self.absent, "POST": self.absent, "PUT": self.absent} for path in _ABSENT},
+            **{
+                path: {"GET": self.absent, "POST": self.absent, "PUT": self.absent}
+                for path in _ABSENT
+            },
         }
 
     def check_memory(self) -> None:
         if self._released:
             raise EngineRefused(
-                f"The memory of {', '.join(sorted(self._released))} was released; resume it first.", 503
+                f"The memory of {', '.join(sorted(self._released))} was released; resume it first.",
+                503,
             )
 
     async def release(self, request: Request) -> Answer:
@@ -94,7 +113,10 @@ class MoreHandlers:
         return Answer.json(None)
 
     def _tags(self, request: Request) -> set[str]:
-        return set((read_body(_Occupation, request).tags if request.body else None) or ("kv_cache", "weights"))
+        return set(
+            (read_body(_Occupation, request).tags if request.body else None)
+            or ("kv_cache", "weights")
+        )
 
     async def update(self, request: Request) -> Answer:
         body = read_body(_Weights, request)
@@ -113,7 +135,9 @@ class MoreHandlers:
         if body.messages is not None:
             tools = [tool.model_dump() for tool in body.tools] if body.tools else None
             try:
-                ids = tokenizer.apply_chat_template(body.messages, tools, add_generation_prompt=True)
+                ids = tokenizer.apply_chat_template(
+                    body.messages, tools, add_generation_prompt=True
+                )
             except TemplateError as error:
                 return error_answer(str(error))
             return self._tokens(ids, len(ids))
@@ -126,13 +150,20 @@ class MoreHandlers:
         return self._tokens(rows, list(map(len, rows)))
 
     def _tokens(self, tokens: Any, count: Any) -> Answer:
-        return Answer.json({"tokens": tokens, "count": count, "max_model_len": self._engine.context_length})
+        return Answer.json(
+            {"tokens": tokens, "count": count, "max_model_len": self._engine.context_length}
+        )
 
     async def detokenize(self, request: Request) -> Answer:
         body = read_body(_Detokenize, request)
-        rows: Any = body.tokens if body.tokens and isinstance(body.tokens[0], list) else [body.tokens]
+        rows: Any = (
+            body.tokens if body.tokens and isinstance(body.tokens[0], list) else [body.tokens]
+        )
         try:
-            texts = [self._engine.tokenizer.decode(row, skip_special_tokens=body.skip_special_tokens) for row in rows]
+            texts = [
+                self._engine.tokenizer.decode(row, skip_special_tokens=body.skip_special_tokens)
+                for row in rows
+            ]
         except ValueError as error:
             return error_answer(str(error))
         return Answer.json({"text": texts if rows is body.tokens else texts[0]})
@@ -141,7 +172,9 @@ class MoreHandlers:
         now = self._engine.snapshot()
         tokens = now.prompt_tokens + now.completion_tokens if now.running else 0
         counts = {"num_reqs": now.running + now.waiting, "num_waiting_reqs": now.waiting}
-        return Answer.json([{"dp_rank": 0, **counts, "num_tokens": tokens, "ts_tic": time.perf_counter()}])
+        return Answer.json(
+            [{"dp_rank": 0, **counts, "num_tokens": tokens, "ts_tic": time.perf_counter()}]
+        )
 
     async def metrics(self, request: Request) -> Answer:
         now = self._engine.snapshot()
@@ -152,7 +185,10 @@ class MoreHandlers:
             ("generation_tokens_total", "counter", now.completion_tokens),
             ("num_requests_total", "counter", now.finished),
         )
-        lines = [f"# TYPE sglang:{name} {kind}\nsglang:{name} {value}.0\n" for name, kind, value in values]
+        lines = [
+            f"# TYPE sglang:{name} {kind}\nsglang:{name} {value}.0\n"
+            for name, kind, value in values
+        ]
         return Answer.text("".join(lines))
 
     async def separate_reasoning(self, request: Request) -> Answer:
@@ -167,5 +203,8 @@ class MoreHandlers:
         return Answer.json({"reasoning_text": thought, "text": text})
 
     async def absent(self, request: Request) -> Answer:
-        message = f"{request.path} is a route of sglang that this fake does not have; it generates and calls tools."
+        message = (
+            f"{request.path} is a route of sglang that this fake does not have; it "
+            "generates and calls tools."
+        )
         return error_answer(message, "NotImplementedError", 501)

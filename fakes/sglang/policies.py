@@ -1,4 +1,5 @@
-"""Policies, which decide what the model says: scripted turns, a solver of word problems, and one that gets worse."""
+"""Policies, which decide what the model says: scripted turns, a solver of word problems, and one
+that gets worse."""
 
 from __future__ import annotations
 
@@ -10,23 +11,25 @@ from typing import Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from sfusion.fakes.errors import BadScript, NothingToSay
-from sfusion.fakes.faults.pattern import Pattern, matches
-from sfusion.fakes.sglang.keyed_digest import Key, digest, draw, hex_id, pick, whole
-from sfusion.fakes.sglang.malformed import MalformedText, kinds, malformed
-from sfusion.fakes.sglang.problems import TEMPLATES, Template
-from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, ToolCall
 from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError, YamlError, near, refusal
 from sfusion_tools.marked_yaml import read_marked
+
+from ..errors import BadScript, NothingToSay
+from ..faults.pattern import Pattern, matches
+from .keyed_digest import Key, digest, draw, hex_id, pick, whole
+from .malformed import MalformedText, kinds, malformed
+from .problems import TEMPLATES, Template
+from .protocol import Ask, Finish, Policy, Reply, ToolCall
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ScriptedTurn:
     """One turn of the assistant and its conditions, all of which must hold.
 
-    ``turn`` is the number of earlier turns of the assistant. ``tool_result`` and ``prompt`` are regular expressions,
-    searched in the tool results since the last turn and in the last message of the user.
+    ``turn`` is the number of earlier turns of the assistant. ``tool_result`` and ``prompt`` are
+    regular expressions, searched in the tool results since the last turn and in the last message of
+    the user.
     """
 
     say: str = ""
@@ -60,11 +63,14 @@ class ScriptedTurn:
 class ScriptedPolicy:
     """A policy that gives the first of its turns whose conditions hold."""
 
-    def __init__(self, turns: Iterable[ScriptedTurn | str], otherwise: ScriptedTurn | str | None = None) -> None:
+    def __init__(
+        self, turns: Iterable[ScriptedTurn | str], otherwise: ScriptedTurn | str | None = None
+    ) -> None:
         """Plain strings are given in their order, one per turn."""
         given = list(turns)
         self.turns = tuple(
-            ScriptedTurn(say=turn, turn=number) if isinstance(turn, str) else turn for number, turn in enumerate(given)
+            ScriptedTurn(say=turn, turn=number) if isinstance(turn, str) else turn
+            for number, turn in enumerate(given)
         )
         self.otherwise = ScriptedTurn(say=otherwise) if isinstance(otherwise, str) else otherwise
 
@@ -82,7 +88,8 @@ class ScriptedPolicy:
 
     @classmethod
     def load(cls, path: Path) -> ScriptedPolicy:
-        """Read a script from YAML or JSON: ``turns`` (strings or mappings) and optionally ``otherwise``."""
+        """Read a script from YAML or JSON: ``turns`` (strings or mappings) and optionally
+        ``otherwise``."""
         try:
             data = (
                 parse_json(read_bounded(path, 1_000_000), str(path))
@@ -95,7 +102,8 @@ class ScriptedPolicy:
             data = {"turns": data}
         if not isinstance(data, dict) or not isinstance(data.get("turns"), list):
             raise BadScript(
-                f"{path}: a script is a list of turns, or a mapping with `turns` and optionally `otherwise`"
+                f"{path}: a script is a list of turns, or a mapping with `turns` and "
+                "optionally `otherwise`"
             )
         turns = [
             {"say": turn, "turn": number} if isinstance(turn, str) else turn
@@ -127,9 +135,10 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 class Gsm8kSolver:
     """A policy that uses nothing but the text of the question.
 
-    It calls ``code_interpreter`` with a program, tries again if the result is not a number, passes its answer to
-    ``calc_gsm8k_reward`` once if that tool is offered, and ends with ``#### ANSWER``. With ``marks``, each program
-    contains ``sfusion:call=ID``, so that a sandbox's ledger can follow it.
+    It calls ``code_interpreter`` with a program, tries again if the result is not a number, passes
+    its answer to ``calc_gsm8k_reward`` once if that tool is offered, and ends with ``#### ANSWER``.
+    With ``marks``, each program contains ``sfusion:call=ID``, so that a sandbox's ledger can follow
+    it.
     """
 
     def __init__(self, *, attempts: int = 3, marks: bool = False) -> None:
@@ -139,29 +148,47 @@ class Gsm8kSolver:
     def reply(self, ask: Ask) -> Reply:
         read = _read(ask)
         if read is None:
-            return Reply("<think>\nI have not seen a problem like this.\n</think>\n\nI do not know how to solve this.")
+            return Reply(
+                "<think>\nI have not seen a problem like this.\n</think>\n\nI do not know "
+                "how to solve this."
+            )
         template, name, numbers = read
         answer = self._answer(ask)
         if answer is None:
             return self._program(ask, template, name, numbers)
-        closing = f"<think>\n{template.fill(template.closing, name, numbers, result=answer)}</think>\n\n"
+        closing = (
+            f"<think>\n{template.fill(template.closing, name, numbers, result=answer)}</think>\n\n"
+        )
         turns = [message for message in ask.messages if message.get("role") == "assistant"]
         said = "\n".join(f"{turn.get('content')}{turn.get('tool_calls')}" for turn in turns)
         if _REWARD_TOOL in ask.tool_names and _REWARD_TOOL not in said:
             return Reply(closing, (ToolCall(_REWARD_TOOL, {"answer": answer}),))
         return Reply(f"{closing}#### {answer}")
 
-    def _program(self, ask: Ask, template: Template, name: str, numbers: Mapping[str, int]) -> Reply:
+    def _program(
+        self, ask: Ask, template: Template, name: str, numbers: Mapping[str, int]
+    ) -> Reply:
         if ask.turn == 0:
             thought = template.fill(template.thought, name, numbers)
         elif ask.turn < self.attempts:
-            thought = "That is not a number, so the program did not run as it should. I will run it again.\n"
+            thought = (
+                "That is not a number, so the program did not run as it should. I "
+                "will run it again.\n"
+            )
         else:
-            return Reply("<think>\nThe tool does not give me a result.\n</think>\n\nI could not run the program.")
+            return Reply(
+                "<think>\nThe tool does not give me a result.\n</think>\n\nI could not run "
+                "the program."
+            )
         code = template.program(numbers)
         if self.marks:
-            own = () if ask.sampling.get("sampling_seed") is None else (ask.seed,)  # siblings have one question
-            code = f"# sfusion:call={template.kind}-{hex_id(10, ask.question, ask.sample, *own)}-{ask.turn}\n{code}"
+            own = (
+                () if ask.sampling.get("sampling_seed") is None else (ask.seed,)
+            )  # siblings have one question
+            code = (
+                "# "
+                f"sfusion:call={template.kind}-{hex_id(10, ask.question, ask.sample, *own)}-{ask.turn}\n{code}"
+            )
         call = ToolCall("code_interpreter", {"code": code, **template.extra_arguments})
         return Reply(f"<think>\n{thought}</think>\n\n", (call,))
 
@@ -187,9 +214,9 @@ def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
 class Misbehaving:
     """A policy that makes the calls of another one malformed.
 
-    At a step, ``rate + slope * step`` of the turns that call a tool are malformed, each in one of the ways of the
-    catalogue. Which turns depends on the seed and the conversation: a turn that is malformed at one
-    step is malformed at every later one.
+    At a step, ``rate + slope * step`` of the turns that call a tool are malformed, each in one of
+    the ways of the catalogue. Which turns depends on the seed and the conversation: a turn that is
+    malformed at one step is malformed at every later one.
     """
 
     def __init__(
@@ -204,7 +231,10 @@ class Misbehaving:
             raise ValueError(f"rate must be between 0 and 1, found {rate}")
         unknown = sorted(set(only or ()) - set(kinds()))
         if unknown:
-            raise ValueError(f"there is no kind of malformed text called {unknown[0]!r}: {near(unknown[0], kinds())}")
+            raise ValueError(
+                f"there is no kind of malformed text called {unknown[0]!r}: "
+                f"{near(unknown[0], kinds())}"
+            )
         self.inner = inner or Gsm8kSolver()
         self.rate = rate
         self.slope = slope
@@ -227,7 +257,12 @@ class Misbehaving:
             return good
         finish = None if bad.finish_reason == "stop" else Finish(bad.finish_reason)
         # Kinds that are about thinking include their own; the others follow the good thinking.
-        own_thought = bad.kind in ("call_in_think", "draft_then_call", "unclosed_think", "unclosed_think_alone")
+        own_thought = bad.kind in (
+            "call_in_think",
+            "draft_then_call",
+            "unclosed_think",
+            "unclosed_think_alone",
+        )
         return Reply(bad.text if own_thought else good.text + bad.text, finish=finish)
 
     def _spoiled(self, form: str, keys: tuple[Key, ...]) -> MalformedText | None:

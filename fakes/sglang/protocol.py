@@ -65,9 +65,10 @@ class Step:
 class Reply:
     """The reply of a policy.
 
-    Usually ``text`` and ``calls``: the engine writes the calls in its format after the text, tokenizes, and ends at
-    the end-of-sequence token, a stop string or the token limit. ``steps`` replays exact decoding steps instead, with
-    ``finish`` as given. ``error`` is raised after ``error_after`` steps.
+    Usually ``text`` and ``calls``: the engine writes the calls in its format after the text,
+    tokenizes, and ends at the end-of-sequence token, a stop string or the token limit. ``steps``
+    replays exact decoding steps instead, with ``finish`` as given. ``error`` is raised after
+    ``error_after`` steps.
     """
 
     text: str = ""
@@ -82,7 +83,8 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the model is asked: the prompt, and the conversation it was rendered from or read back into."""
+    """What the model is asked: the prompt, and the conversation it was rendered from or read back
+    into."""
 
     prompt: str
     messages: tuple[Mapping[str, Any], ...]
@@ -106,7 +108,9 @@ class Ask:
 
     @property
     def last_user(self) -> str:
-        return next((_text(m) for m in reversed(self.messages) if m.get("role") == "user"), self.prompt)
+        return next(
+            (_text(m) for m in reversed(self.messages) if m.get("role") == "user"), self.prompt
+        )
 
     @property
     def tool_results(self) -> tuple[str, ...]:
@@ -128,7 +132,10 @@ def _text(message: Mapping[str, Any]) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return "".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in content)
+        return "".join(
+            str(part.get("text", "")) if isinstance(part, Mapping) else str(part)
+            for part in content
+        )
     return ""
 
 

@@ -18,8 +18,9 @@ Switch = Literal["always", "on", "off"]
 class Reasoning:
     """How a model family marks its thinking.
 
-    ``tool_start`` ends the thinking even if it was not closed. ``switch`` is whether a text begins inside the thinking:
-    ``always``, ``on`` (unless ``parameter`` of the chat template is false) or ``off`` (only if it is true).
+    ``tool_start`` ends the thinking even if it was not closed. ``switch`` is whether a text begins
+    inside the thinking: ``always``, ``on`` (unless ``parameter`` of the chat template is false) or
+    ``off`` (only if it is true).
     """
 
     start: str
@@ -54,7 +55,8 @@ class Reasoning:
 
 
 class ThoughtStream(ABC):
-    """Separates thinking and answer of one text in deltas; a possible beginning of a marker is held back."""
+    """Separates thinking and answer of one text in deltas; a possible beginning of a marker is held
+    back."""
 
     def __init__(self) -> None:
         self._reader = TextReader()
@@ -91,7 +93,8 @@ class ThoughtStream(ABC):
 
 
 class ReasoningStream(ThoughtStream):
-    """Reads thinking up to its end; unless it is wanted ``at_once``, it is returned when it has ended."""
+    """Reads thinking up to its end; unless it is wanted ``at_once``, it is returned when it has
+    ended."""
 
     def __init__(self, reasoning: Reasoning, inside: bool, at_once: bool) -> None:
         self._marks = reasoning
@@ -105,7 +108,9 @@ class ReasoningStream(ThoughtStream):
         start = (marks.start,)
         ends = tuple(filter(None, (marks.end, marks.tool_start)))
         if inside or (yield from reader.until(markers_of(*start), self._rest.append)):
-            found = yield from reader.until(markers_of(*ends, *(start if inside else ())), self._thought.append)
+            found = yield from reader.until(
+                markers_of(*ends, *(start if inside else ())), self._thought.append
+            )
             if found == marks.start:
                 found = yield from reader.until(markers_of(*ends), self._thought.append)
             self._held_back = False
@@ -118,14 +123,17 @@ class ReasoningStream(ThoughtStream):
             yield
 
 
-_ANALYSIS = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)(?:<\|end\|>|\Z)", re.DOTALL)
+_ANALYSIS = re.compile(
+    r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)(?:<\|end\|>|\Z)", re.DOTALL
+)
 _FINAL = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|return\|>")
 _HARMONY_BEGIN = Markers(("<|start|>", "<|channel|>"))
 _HARMONY_END = Markers(("<|end|>", "<|call|>", "<|return|>"))
 
 
 class Harmony:
-    """gpt-oss: the analysis channel is the thinking, the final channel the answer, and calls stay as they are."""
+    """gpt-oss: the analysis channel is the thinking, the final channel the answer, and calls stay
+    as they are."""
 
     def begins_inside(self, template_kwargs: Mapping[str, Any] | None) -> bool:
         return False
@@ -161,7 +169,9 @@ PARSERS: Mapping[str, Reasoning | Harmony] = {
     "glm45": Reasoning(*_THINK, tool_start=_QWEN_TOOL, switch="on"),
     "gpt-oss": Harmony(),
     "kimi": Reasoning("◁think▷", "◁/think▷", switch="off"),
-    "kimi_k2": Reasoning(*_THINK, tool_start="<|tool_calls_section_begin|>", switch="on", parameter="thinking"),
+    "kimi_k2": Reasoning(
+        *_THINK, tool_start="<|tool_calls_section_begin|>", switch="on", parameter="thinking"
+    ),
     "qwen3": Reasoning(*_THINK, tool_start=_QWEN_TOOL, switch="on"),
     "qwen3-thinking": Reasoning(*_THINK, tool_start=_QWEN_TOOL),
 }

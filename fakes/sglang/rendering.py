@@ -1,4 +1,5 @@
-"""Writes the reply of a policy as text, and reads a ChatML prompt back into the conversation it was rendered from."""
+"""Writes the reply of a policy as text, and reads a ChatML prompt back into the conversation it was
+rendered from."""
 
 from __future__ import annotations
 
@@ -9,16 +10,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.fakes.errors import NothingToSay
-from sfusion.fakes.sglang.json_schema import constrained, smallest
-from sfusion.fakes.sglang.protocol import Reply, ToolCall
 from sfusion_tools.formats import Format, RenderError
 from sfusion_tools.tokenizers import IM_END, IM_START, Tokenizer
+
+from ..errors import NothingToSay
+from .json_schema import constrained, smallest
+from .protocol import Reply, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What constrained decoding enforces: that a tool is called, which one, only one, and as plain JSON.
+    """What constrained decoding enforces: that a tool is called, which one, only one, and as plain
+    JSON.
 
     JSON of a schema (a sampling parameter) begins behind ``free_until``, the end of the thinking.
     """
@@ -43,18 +46,28 @@ def render_reply(
         thought, closed, text = reply.text.partition(constraint.free_until or "</think>")
         thinking = thought if closed else ""
         answer = constrained((text if closed else reply.text).strip(), json_schema)
-        return answer if constraint.free_until is None else f"{thinking}{constraint.free_until}{answer}"
+        return (
+            answer
+            if constraint.free_until is None
+            else f"{thinking}{constraint.free_until}{answer}"
+        )
     calls = _constrained(reply.calls, tools, constraint)
     if not calls:
         return reply.text
     if constraint.as_array:
-        return json.dumps([{"name": c.name, "parameters": dict(c.arguments)} for c in calls], ensure_ascii=False)
+        return json.dumps(
+            [{"name": c.name, "parameters": dict(c.arguments)} for c in calls], ensure_ascii=False
+        )
     written = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
     try:
         # The format adds a newline between text and calls.
-        return form.render(written, content=reply.text.removesuffix("\n"), tools=list(tools) or None)
+        return form.render(
+            written, content=reply.text.removesuffix("\n"), tools=list(tools) or None
+        )
     except RenderError as error:
-        raise NothingToSay(f"The calls of the policy cannot be written in the format {form.name}: {error}") from error
+        raise NothingToSay(
+            f"The calls of the policy cannot be written in the format {form.name}: {error}"
+        ) from error
 
 
 def _constrained(
@@ -91,7 +104,8 @@ def read_prompt(prompt: str) -> tuple[ChatMessage, ...]:
 
 
 def read_ids(ids: Sequence[int], prompt: str, tokenizer: Tokenizer) -> tuple[ChatMessage, ...]:
-    """Return the messages of a prompt by its ids and text; markers that are plain text in one do not begin a turn."""
+    """Return the messages of a prompt by its ids and text; markers that are plain text in one do
+    not begin a turn."""
     marks = tokenizer.encode(IM_START)
     if len(marks) != 1 or ids.count(marks[0]) in (0, prompt.count(IM_START)):
         return read_prompt(prompt)
@@ -124,11 +138,17 @@ def _messages(turns: Sequence[str]) -> tuple[ChatMessage, ...]:
         role, _, body = turn.partition("\n")
         closed = body.rstrip("\n").endswith(IM_END)
         body = body.rstrip("\n").removesuffix(IM_END) if closed else body
-        if position == len(turns) - 1 and role == "assistant" and not closed and not _NO_THOUGHT.sub("", body):
+        if (
+            position == len(turns) - 1
+            and role == "assistant"
+            and not closed
+            and not _NO_THOUGHT.sub("", body)
+        ):
             break  # the generation prompt, still empty
         responses = _TOOL_RESPONSE.findall(body) if role in ("user", "tool") else []
         if responses and not _TOOL_RESPONSE.sub("", body).strip():
-            # Qwen's own template shows tool results as a user turn, that of Hermes as one turn for all of them.
+            # Qwen's own template shows tool results as a user turn, that of Hermes as one turn for
+            # all of them.
             messages += [{"role": "tool", "content": response} for response in responses]
         else:
             messages.append({"role": role, "content": body})

@@ -6,21 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sfusion.fakes.errors import BadValue
-from sfusion.fakes.sglang.generation import GenerateCall, GenerationRequest, Logprobs, decoded
-from sfusion.fakes.sglang.sampling import SamplingParams
 from sfusion_tools.tokenizers import Tokenizer
+
+from ..errors import BadValue
+from .generation import GenerateCall, GenerationRequest, Logprobs, decoded
+from .sampling import SamplingParams
 
 # sglang has no such bounds; without them one short request would keep the fake busy for hours.
 _MOST_SAMPLES = 16_384
 _MOST_LOGPROBS = 1024
 
 
-CALL_OPTIONS = frozenset(field.name for field in fields(GenerateCall)) - {"messages", "tools", "constraint"}
+CALL_OPTIONS = frozenset(field.name for field in fields(GenerateCall)) - {
+    "messages",
+    "tools",
+    "constraint",
+}
 """What a caller can set; the rest comes from a chat request."""
 
 
-def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[GenerationRequest]:
+def requests_of(
+    call: GenerateCall, tokenizer: Tokenizer, context_length: int
+) -> list[GenerationRequest]:
     """Return the single requests of a call, ordered by ``index``; the engine adds missing ids."""
     prompts, is_batch = _prompts(call, tokenizer)
     if not prompts:
@@ -32,7 +39,9 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
     if samples * len(prompts) > _MOST_SAMPLES:
         raise BadValue(f"The fake generates at most {_MOST_SAMPLES:,} samples for one request.")
     if any(_samples(params) != samples for params in given):
-        raise BadValue("The parallel_sample_num should be the same for all samples in sample params.")
+        raise BadValue(
+            "The parallel_sample_num should be the same for all samples in sample params."
+        )
     is_batch = is_batch or samples > 1
     rids = _rids(call.rid, len(prompts), samples, is_batch)
     wants = zip(
@@ -48,7 +57,9 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
         _check_vocabulary(ids, tokenizer)
         checked = SamplingParams.read(params, tokenizer.vocab_size)
         if (want[2] or 0) > _MOST_LOGPROBS:
-            raise BadValue(f"The fake returns at most {_MOST_LOGPROBS:,} log probabilities for a token.")
+            raise BadValue(
+                f"The fake returns at most {_MOST_LOGPROBS:,} log probabilities for a token."
+            )
         logprobs = Logprobs(
             wanted=bool(want[0]),
             start=-1 if want[1] is None else want[1],
@@ -78,7 +89,9 @@ def _samples(params: Mapping[str, Any] | None) -> int:
     return 1 if wanted is None else int(wanted)
 
 
-def _prompts(call: GenerateCall, tokenizer: Tokenizer) -> tuple[list[tuple[Sequence[int], str]], bool]:
+def _prompts(
+    call: GenerateCall, tokenizer: Tokenizer
+) -> tuple[list[tuple[Sequence[int], str]], bool]:
     if call.text is None and call.input_ids is None:
         raise BadValue("Either text, input_ids or input_embeds should be provided.")
     if call.text is not None:
@@ -96,7 +109,10 @@ def _spread(value: Any, count: int, one: type) -> list[Any]:
     if value is None or isinstance(value, one):
         return [value] * count
     if len(value) != count:
-        raise BadValue(f"The length of a list of parameters is {len(value)}, but the batch has {count} prompts.")
+        raise BadValue(
+            f"The length of a list of parameters is {len(value)}, but the batch has "
+            f"{count} prompts."
+        )
     return list(value)
 
 
@@ -112,21 +128,29 @@ def _rids(rid: str | Sequence[str] | None, prompts: int, samples: int, is_batch:
     if isinstance(rid, str):
         return [f"{rid}_{number}" for number in range(prompts * samples)] if is_batch else [rid]
     if len(rid) != prompts:
-        raise BadValue(f"The specified rids length mismatch with the batch_size: {len(rid)} != {prompts}.")
-    return [name if samples == 1 else f"{name}_{sample}" for name in rid for sample in range(samples)]
+        raise BadValue(
+            f"The specified rids length mismatch with the batch_size: {len(rid)} != {prompts}."
+        )
+    return [
+        name if samples == 1 else f"{name}_{sample}" for name in rid for sample in range(samples)
+    ]
 
 
 def _check_length(ids: Sequence[int], params: Mapping[str, Any], context_length: int) -> None:
     if len(ids) >= context_length:
         raise BadValue(
-            f"The input ({len(ids)} tokens) is longer than the model's context length ({context_length} tokens)."
+            f"The input ({len(ids)} tokens) is longer than the model's context length "
+            f"({context_length} tokens)."
         )
     wanted = params.get("max_new_tokens")
     if isinstance(wanted, int) and len(ids) + wanted > context_length:
         raise BadValue(
-            f"Requested token count exceeds the model's maximum context length of {context_length} tokens. You "
-            f"requested a total of {len(ids) + wanted} tokens: {len(ids)} tokens from the input messages and {wanted} "
-            "tokens for the completion. Please reduce the number of tokens in the input messages or the completion to "
+            "Requested token count exceeds the model's maximum context length of "
+            f"{context_length} tokens. You "
+            f"requested a total of {len(ids) + wanted} tokens: {len(ids)} tokens from the "
+            f"input messages and {wanted} "
+            "tokens for the completion. Please reduce the number of tokens in the input "
+            "messages or the completion to "
             "fit within the limit."
         )
 
@@ -135,5 +159,6 @@ def _check_vocabulary(ids: Sequence[int], tokenizer: Tokenizer) -> None:
     used = set(ids)
     if used and not 0 <= min(used) <= max(used) < tokenizer.vocab_size:
         raise BadValue(
-            f"The input_ids {list(ids)} contains values greater than the vocab size ({tokenizer.vocab_size})."
+            f"The input_ids {list(ids)} contains values greater than the vocab size "
+            f"({tokenizer.vocab_size})."
         )

@@ -12,12 +12,17 @@ from urllib.parse import parse_qs
 
 from pydantic import Field
 
-from sfusion.fakes.errors import BadValue, EngineRefused, FakeSGLangError
-from sfusion.fakes.sglang import schema
-from sfusion.fakes.sglang.calls import ArrayParser, CallPiece, OwnParser, call_parser
-from sfusion.fakes.sglang.chat import ChatView
-from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
-from sfusion.fakes.sglang.completions import (
+from sfusion_tools._version import __version__
+from sfusion_tools.errors import TemplateError
+
+from ..errors import BadValue, EngineRefused, FakeSGLangError
+from ..wire.app import Handler, Request
+from ..wire.message import Answer
+from . import schema
+from .calls import ArrayParser, CallPiece, OwnParser, call_parser
+from .chat import ChatView
+from .chat_rules import chat_call, completion_call, must_call, refusal
+from .completions import (
     DONE,
     EVENT_STREAM,
     AnswerStream,
@@ -30,23 +35,20 @@ from sfusion.fakes.sglang.completions import (
     is_error,
     native_error_event,
 )
-from sfusion.fakes.sglang.dialects import dialect_of, is_written_as_array, shown_name
-from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.generation import GenerateCall, StreamProgress
-from sfusion.fakes.sglang.keyed_digest import hex_id
-from sfusion.fakes.sglang.more_routes import MoreHandlers
-from sfusion.fakes.sglang.protocol import JsonObject
-from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
-from sfusion.fakes.sglang.validation import read_body, read_json_body, read_query
-from sfusion.fakes.wire.app import Handler, Request
-from sfusion.fakes.wire.message import Answer
-from sfusion_tools._version import __version__
-from sfusion_tools.errors import TemplateError
+from .dialects import dialect_of, is_written_as_array, shown_name
+from .engine import FakeSGLang
+from .generation import GenerateCall, StreamProgress
+from .keyed_digest import hex_id
+from .more_routes import MoreHandlers
+from .protocol import JsonObject
+from .reasoning import Reasoning, reasoning_parser
+from .validation import read_body, read_json_body, read_query
 
 logger = logging.getLogger(__name__)
 
 _FLUSHED = (
-    "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, the "
+    "Cache flushed.\nPlease check backend logs for more details. (When there are running "
+    "or waiting requests, the "
     "operation will not be performed.)\n"
 )
 
@@ -110,7 +112,12 @@ class Handlers:
         if name == self._model.name:
             return Answer.json(self._card())
         message = f"The model '{name}' does not exist"
-        error = {"message": message, "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
+        error = {
+            "message": message,
+            "type": "invalid_request_error",
+            "param": "model",
+            "code": "model_not_found",
+        }
         return Answer.json({"error": error}, status=404)
 
     def _card(self) -> JsonObject:
@@ -144,7 +151,8 @@ class Handlers:
         return Answer.json(info)
 
     async def server_info(self, request: Request) -> Answer:
-        """The arguments of the server as far as a fake has them, what its scheduler made of them, and its state."""
+        """The arguments of the server as far as a fake has them, what its scheduler made of
+        them, and its state."""
         engine, model = self._engine, self._model
         host, _, port = request.address.rpartition(":")
         snapshot = engine.snapshot()
@@ -200,12 +208,18 @@ class Handlers:
     async def flush(self, request: Request) -> Answer:
         """Clear the cache, waiting up to ``timeout`` seconds for the engine to be idle."""
         given = parse_qs(request.query, keep_blank_values=True).get("timeout")
-        timeout = read_query(Annotated[float, Field(ge=0)], given[-1], "timeout", request) if given else 0.0
+        timeout = (
+            read_query(Annotated[float, Field(ge=0)], given[-1], "timeout", request)
+            if given
+            else 0.0
+        )
         if not self._engine.flush_cache():
             if timeout <= 0:
                 return Answer(status=400, body=b"Flush cache failed.\n", content_type=None)
             if not await self._engine.flush_when_idle(timeout):
-                return Answer(status=400, body=b"Timed out waiting for idle state.", content_type=None)
+                return Answer(
+                    status=400, body=b"Timed out waiting for idle state.", content_type=None
+                )
         return Answer(body=_FLUSHED.encode(), content_type=None)
 
     async def pause(self, request: Request) -> Answer:
@@ -244,7 +258,9 @@ class Handlers:
         if call.stream:
             progress = StreamProgress()
             return Answer(
-                stream=self._native_stream(call, progress), content_type=EVENT_STREAM, share=lambda: progress.sent
+                stream=self._native_stream(call, progress),
+                content_type=EVENT_STREAM,
+                share=lambda: progress.sent,
             )
         try:
             output = await self._output(call)
@@ -257,7 +273,9 @@ class Handlers:
             return Answer.text("Internal Server Error", status=500)
         return Answer.json(output)
 
-    async def _native_stream(self, call: GenerateCall, progress: StreamProgress) -> AsyncIterator[bytes]:
+    async def _native_stream(
+        self, call: GenerateCall, progress: StreamProgress
+    ) -> AsyncIterator[bytes]:
         try:
             async with aclosing(self._engine.stream(call, progress)) as outputs:
                 async for output in outputs:
@@ -282,7 +300,9 @@ class Handlers:
         view = self._view(body, as_array)
         thinking = view.reasoning if view.thinks and isinstance(view.reasoning, Reasoning) else None
         try:
-            call = chat_call(body, self._engine.tokenizer, as_array, thinking.end if thinking else None)
+            call = chat_call(
+                body, self._engine.tokenizer, as_array, thinking.end if thinking else None
+            )
         except (ValueError, TemplateError) as error:
             return error_answer(str(error), "BadRequest")
         return await self._answer(call, view)
@@ -291,11 +311,23 @@ class Handlers:
         model = self._model
         parser: OwnParser | ArrayParser | None = None
         if body.tools and body.tool_choice != "none" and model.tool_call_parser is not None:
-            parser = ArrayParser() if as_array and must_call(body) else call_parser(model.tool_call_parser)
+            parser = (
+                ArrayParser()
+                if as_array and must_call(body)
+                else call_parser(model.tool_call_parser)
+            )
         reasoning = reasoning_parser(model.reasoning_parser) if body.separate_reasoning else None
-        earlier = sum(len(message.tool_calls or ()) for message in body.messages if message.role == "assistant")
-        numbered = model.tool_call_parser is not None and dialect_of(model.tool_call_parser).numbered_ids
-        salt = hex_id(16, self._engine.seed, "call", self._engine.snapshot().finished, body.model_dump_json())
+        earlier = sum(
+            len(message.tool_calls or ())
+            for message in body.messages
+            if message.role == "assistant"
+        )
+        numbered = (
+            model.tool_call_parser is not None and dialect_of(model.tool_call_parser).numbered_ids
+        )
+        salt = hex_id(
+            16, self._engine.seed, "call", self._engine.snapshot().finished, body.model_dump_json()
+        )
 
         def call_id(piece: CallPiece, choice: int) -> str:
             if numbered:
@@ -318,7 +350,9 @@ class Handlers:
             call = completion_call(body)
         except ValueError as error:
             return error_answer(str(error))
-        view = CompletionView(body, int(time.time()), self._model.report_cache, self._engine.tokenizer)
+        view = CompletionView(
+            body, int(time.time()), self._model.report_cache, self._engine.tokenizer
+        )
         return await self._answer(call, view)
 
     async def _answer(self, call: GenerateCall, view: AnswerView) -> Answer:
@@ -342,14 +376,17 @@ class Handlers:
         return output
 
     async def _streamed(self, call: GenerateCall, stream: AnswerStream) -> Answer:
-        """Wait for the first events, so that an invalid request is answered with an error status."""
+        """Wait for the first events, so that an invalid request is answered with an error
+        status."""
         progress = StreamProgress()
         events = self._events(call, stream, progress)
         try:
             first = await anext(events)
         except Exception as error:
             return _failure(error)
-        return Answer(stream=_after(first, events), content_type=EVENT_STREAM, share=lambda: progress.sent)
+        return Answer(
+            stream=_after(first, events), content_type=EVENT_STREAM, share=lambda: progress.sent
+        )
 
     async def _events(
         self, call: GenerateCall, stream: AnswerStream, progress: StreamProgress
@@ -381,7 +418,10 @@ class Handlers:
 def _log(error: Exception) -> None:
     """Log what is not an error of the engine: a bug of a policy, or of the fake."""
     if not isinstance(error, FakeSGLangError):
-        logger.error("generation failed; the client hears no more of it than from the real server", exc_info=error)
+        logger.error(
+            "generation failed; the client hears no more of it than from the real server",
+            exc_info=error,
+        )
 
 
 def _failure(error: Exception) -> Answer:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sfusion.fakes.errors import BadValue, SlowPattern
-from sfusion.fakes.faults.pattern import check_pattern, find
-from sfusion.fakes.sglang.json_schema import validator
-from sfusion.fakes.sglang.protocol import Finish
 from sfusion_tools.tokenizers import Tokenizer
+
+from ..errors import BadValue, SlowPattern
+from ..faults.pattern import check_pattern, find
+from .json_schema import validator
+from .protocol import Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,9 @@ class SamplingParams:
         unknown = [name for name in given if name not in _NAMES]
         if unknown:
             # sglang passes them to a constructor, and this is the message of Python then.
-            raise BadValue(f"SamplingParams.__init__() got an unexpected keyword argument '{unknown[0]}'")
+            raise BadValue(
+                f"SamplingParams.__init__() got an unexpected keyword argument '{unknown[0]}'"
+            )
         _check(given, vocab_size)
         schema = given.get("json_schema")
         if schema is not None:
@@ -56,8 +59,23 @@ class SamplingParams:
 
 
 _NAMES = frozenset(field.name for field in fields(SamplingParams)) | {
-    *("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"),
-    *("regex", "ebnf", "structural_tag", "spaces_between_special_tokens", "sampling_seed", "logit_bias"),
+    *(
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "frequency_penalty",
+        "presence_penalty",
+        "repetition_penalty",
+    ),
+    *(
+        "regex",
+        "ebnf",
+        "structural_tag",
+        "spaces_between_special_tokens",
+        "sampling_seed",
+        "logit_bias",
+    ),
     *("custom_params", "beam_width", "stream_interval"),
 }
 """All parameters that sglang knows."""
@@ -84,13 +102,21 @@ def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> S
         ids = [*(body[at % len(body)] for at in range(wanted)), eos]
     stops = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset({eos}))
     free = ids[params.min_new_tokens :]
-    cut = min([limit, *(params.min_new_tokens + free.index(stop) for stop in stops if stop in free)])
-    found = _first_stop_text(tokenizer.decode(ids[:cut]), params) if params.stop or params.stop_regex else None
+    cut = min(
+        [limit, *(params.min_new_tokens + free.index(stop) for stop in stops if stop in free)]
+    )
+    found = (
+        _first_stop_text(tokenizer.decode(ids[:cut]), params)
+        if params.stop or params.stop_regex
+        else None
+    )
     if found is not None:
         stop, start, matched = found
         whole = tokenizer.decode(ids)
         shown = whole[:stop] if params.no_stop_trim else whole[:start]
-        return SampledText(tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched))
+        return SampledText(
+            tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched)
+        )
     if cut < limit:
         sampled = tuple(ids[: cut + 1])
         shown_ids = sampled if params.no_stop_trim else sampled[:-1]
@@ -159,5 +185,11 @@ def _check(given: Mapping[str, Any], vocab_size: int) -> None:
     for token in given.get("logit_bias") or ():
         if not 0 <= int(token) < vocab_size:
             raise BadValue(f"logit_bias must has keys in [0, {vocab_size - 1}], got {token}.")
-    if sum(given.get(name) is not None for name in ("json_schema", "regex", "ebnf", "structural_tag")) > 1:
+    if (
+        sum(
+            given.get(name) is not None
+            for name in ("json_schema", "regex", "ebnf", "structural_tag")
+        )
+        > 1
+    ):
         raise BadValue("Only one of json_schema, regex, ebnf, or structural_tag can be set.")

@@ -1,7 +1,8 @@
 """The request bodies of all routes, as pydantic models.
 
-Validation errors of the real server quote the names of models in unions, validators and fields, so these have the same
-names, types and order. Fields that a fake cannot use are here because the real server refuses wrong values for them.
+Validation errors of the real server quote the names of models in unions, validators and fields, so
+these have the same names, types and order. Fields that a fake cannot use are here because the real
+server refuses wrong values for them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Annotated, Any, Literal, Self, Union
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from sfusion.fakes.sglang.generation import GenerateCall
-from sfusion.fakes.sglang.requests import CALL_OPTIONS
+from .generation import GenerateCall
+from .requests import CALL_OPTIONS
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Role = Literal["system", "assistant", "tool", "function", "developer", "latest_reminder"]
@@ -221,7 +222,9 @@ class ChatCompletionRequest(BaseModel):
     return_prompt_token_ids: bool = False
     return_token_ids: bool = False
     return_meta_info: bool = False
-    reasoning_effort: Effort | Annotated[float, Field(ge=0.0, le=0.99, allow_inf_nan=False)] | None = None
+    reasoning_effort: (
+        Effort | Annotated[float, Field(ge=0.0, le=0.99, allow_inf_nan=False)] | None
+    ) = None
     top_k: int | None = None
     min_p: float | None = None
     min_tokens: int = 0

@@ -8,20 +8,32 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import asdict
 from typing import Any, Self, TypeVar, Unpack
 
-from sfusion.fakes.errors import EngineRefused, UnsafeBindError
-from sfusion.fakes.faults import Rule
-from sfusion.fakes.sglang.completions import error_answer
-from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.faults import engine_rules, split
-from sfusion.fakes.sglang.policies import Gsm8kSolver
-from sfusion.fakes.sglang.protocol import Policy
-from sfusion.fakes.sglang.routes import Handlers, ModelInfo
-from sfusion.fakes.wire.app import MARK, App, Execution, Handler, Refused, Request, Routes, Subject, Visit, digest_of
-from sfusion.fakes.wire.message import Answer
-from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
-from sfusion.fakes.wire.server import WireServer
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
+
+from ..errors import EngineRefused, UnsafeBindError
+from ..faults import Rule
+from ..wire.app import (
+    MARK,
+    App,
+    Execution,
+    Handler,
+    Refused,
+    Request,
+    Routes,
+    Subject,
+    Visit,
+    digest_of,
+)
+from ..wire.message import Answer
+from ..wire.served import Served, ServerOptions, queue_family, server_of
+from ..wire.server import WireServer
+from .completions import error_answer
+from .engine import FakeSGLang
+from .faults import engine_rules, split
+from .policies import Gsm8kSolver
+from .protocol import Policy
+from .routes import Handlers, ModelInfo
 
 T = TypeVar("T")
 
@@ -47,8 +59,12 @@ class SGLangApp(App):
         if request.path.startswith("/v1/models/") and request.path != "/v1/models/":
             if request.method == "GET":
                 return self.handlers.model
-            return Answer.json({"detail": "Method Not Allowed"}, status=405, headers=(("allow", "GET"),))
-        return self._routes.find(request.method, request.path, host=request.host, query=request.query)
+            return Answer.json(
+                {"detail": "Method Not Allowed"}, status=405, headers=(("allow", "GET"),)
+            )
+        return self._routes.find(
+            request.method, request.path, host=request.host, query=request.query
+        )
 
 
 class SGLangVisit(Visit):
@@ -85,7 +101,8 @@ class SGLangVisit(Visit):
         except EngineRefused as error:
             return error_answer(str(error), str(error.status), error.status)
         finally:
-            # A stream has only begun, but its request is accepted, which is what can be counted here.
+            # A stream has only begun, but its request is accepted, which is what can be counted
+            # here.
             execution.finished()
 
 
@@ -105,7 +122,9 @@ async def _unless(gone: asyncio.Future[None] | None, work: Awaitable[T]) -> T:
         gone.remove_done_callback(leave)
 
 
-async def _pieces(gone: asyncio.Future[None] | None, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _pieces(
+    gone: asyncio.Future[None] | None, stream: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
     """A stream that ends when the client disconnects, and always closes its source."""
     try:
         while True:
@@ -137,9 +156,10 @@ class _EngineServer(WireServer):
 class FakeSGLangServer(Served):
     """An sglang server without a model.
 
-    ``async with FakeSGLangServer(policy) as server`` inside a loop, ``with FakeSGLangServer(policy) as server``
-    anywhere else (its loop then runs in a thread); then ``server.url``. Takes a policy, or an engine that has one.
-    ``tool_call_parser`` is the format in which calls are written and read; None turns tool calls off, as in sglang.
+    ``async with FakeSGLangServer(policy) as server`` inside a loop, ``with FakeSGLangServer(policy)
+    as server`` anywhere else (its loop then runs in a thread); then ``server.url``. Takes a policy,
+    or an engine that has one. ``tool_call_parser`` is the format in which calls are written and
+    read; None turns tool calls off, as in sglang.
     """
 
     def __init__(
@@ -155,13 +175,16 @@ class FakeSGLangServer(Served):
         host = options.get("host", "127.0.0.1")
         if not options.get("allow_remote") and not is_loopback(host):
             raise UnsafeBindError(
-                f"{host} can be reached from other machines; give allow_remote (--allow-remote) if that is intended"
+                f"{host} can be reached from other machines; give allow_remote "
+                "(--allow-remote) if that is intended"
             )
         if isinstance(policy, FakeSGLang):
             self.engine = policy
         else:
             self.engine = FakeSGLang(
-                policy or Gsm8kSolver(), format=tool_call_parser or "qwen25", seed=options.get("seed", 0)
+                policy or Gsm8kSolver(),
+                format=tool_call_parser or "qwen25",
+                seed=options.get("seed", 0),
             )
         self.info = ModelInfo(
             name=model,
@@ -175,7 +198,9 @@ class FakeSGLangServer(Served):
         if in_engine:
             self.engine.set_faults(in_engine)
         admin = {("PUT", "step"): self._set_step}
-        super().__init__(server_of(self, self.app, at_socket, options, routes=admin, kind=_EngineServer))
+        super().__init__(
+            server_of(self, self.app, at_socket, options, routes=admin, kind=_EngineServer)
+        )
 
     async def start(self) -> Self:
         self.app.handlers.exiting = False
@@ -205,14 +230,33 @@ class FakeSGLangServer(Served):
         return [
             *super()._families(),
             queue_family(engine.waiting),
-            single("sfusion_engine_running", "gauge", "Requests that the engine generates for.", engine.running),
-            single("sfusion_engine_prompt_tokens_total", "counter", "Tokens of prompts.", engine.prompt_tokens),
-            single("sfusion_engine_tokens_total", "counter", "Tokens generated.", engine.completion_tokens),
+            single(
+                "sfusion_engine_running",
+                "gauge",
+                "Requests that the engine generates for.",
+                engine.running,
+            ),
+            single(
+                "sfusion_engine_prompt_tokens_total",
+                "counter",
+                "Tokens of prompts.",
+                engine.prompt_tokens,
+            ),
+            single(
+                "sfusion_engine_tokens_total",
+                "counter",
+                "Tokens generated.",
+                engine.completion_tokens,
+            ),
         ]
 
     def faults(self) -> dict[str, Any]:
         strikes = self.server.plan.strikes() | self.engine.fault_strikes()
-        return {"seed": self.server.plan.seed, "faults": [rule.as_data() for rule in self.rules], "strikes": strikes}
+        return {
+            "seed": self.server.plan.seed,
+            "faults": [rule.as_data() for rule in self.rules],
+            "strikes": strikes,
+        }
 
     def read_faults(self, source: object, *, where: str = "faults") -> list[Rule]:
         return engine_rules(source, where=where)
@@ -231,5 +275,7 @@ class FakeSGLangServer(Served):
         try:
             self.engine.step = int(request.body)
         except ValueError:
-            return Answer.json({"detail": f"a step is a whole number, found {request.body[:40]!r}"}, 422)
+            return Answer.json(
+                {"detail": f"a step is a whole number, found {request.body[:40]!r}"}, 422
+            )
         return Answer.json(self.state())

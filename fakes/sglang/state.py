@@ -1,4 +1,5 @@
-"""The state of the engine: requests running and waiting, counters, prefix cache, and how long everything takes."""
+"""The state of the engine: requests running and waiting, counters, prefix cache, and how long
+everything takes."""
 
 from __future__ import annotations
 
@@ -8,15 +9,17 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
-from sfusion.fakes.sglang.protocol import Finish
+from .protocol import Finish
 
 _BLOCK = 16
 Known = tuple[int, int]
-"""How many leading tokens of a prompt are in the prefix cache, and the digest of the last block of them."""
+"""How many leading tokens of a prompt are in the prefix cache, and the digest of the last block of
+them."""
 
 
 class PrefixCache:
-    """Remembers the prefixes that were served, by digests of blocks, so that only new text takes memory."""
+    """Remembers the prefixes that were served, by digests of blocks, so that only new text takes
+    memory."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
@@ -62,7 +65,8 @@ class EngineSnapshot:
 
 @dataclass(slots=True, eq=False)
 class EngineRun:
-    """One request between its arrival and its end; ``wake`` is set when it has to look at the other fields."""
+    """One request between its arrival and its end; ``wake`` is set when it has to look at the other
+    fields."""
 
     rid: str
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,7 +118,8 @@ class State:
         self.working.pop(run, None)
 
     def abort(self, rid: str, all_of_them: bool) -> int:
-        """Abort the requests whose id begins with ``rid``, or all; an empty id matches none. Return how many."""
+        """Abort the requests whose id begins with ``rid``, or all; an empty id matches none. Return
+        how many."""
         hit = [run for run in self.runs if all_of_them or (rid and run.rid.startswith(rid))]
         for run in hit:
             run.ended_by = Finish.aborted()
@@ -144,8 +149,8 @@ class State:
 class Latency:
     """A latency model; all zero by default, so that tests do not wait.
 
-    ``first_token`` seconds, then ``per_token`` for each further token. ``load`` stretches both: with k requests running
-    they take 1 + load * (k - 1) times as long.
+    ``first_token`` seconds, then ``per_token`` for each further token. ``load`` stretches both:
+    with k requests running they take 1 + load * (k - 1) times as long.
     """
 
     first_token: float = 0.0
@@ -156,7 +161,9 @@ class Latency:
         for name in self.__slots__:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"latency: {name} must be a finite number of at least 0, found {value}")
+                raise ValueError(
+                    f"latency: {name} must be a finite number of at least 0, found {value}"
+                )
 
     def factor(self, running: int) -> float:
         """Return how much slower a request is than one alone."""

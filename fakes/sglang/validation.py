@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from sfusion.fakes.sglang.completions import error_answer
-from sfusion.fakes.wire.app import DEEPEST_JSON, Refused, Request, deeper_than, is_json, json_invalid
-from sfusion.fakes.wire.message import Answer
+from ..wire.app import DEEPEST_JSON, Refused, Request, deeper_than, is_json, json_invalid
+from ..wire.message import Answer
+from .completions import error_answer
 
 T = TypeVar("T")
 
@@ -44,7 +44,9 @@ def read_body(model: type[T], request: Request) -> T:
     if body and (not content_type or is_json(content_type)):
         body = _decode(body, where)
     if body is None or body == b"":
-        raise _invalid([{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}], where)
+        raise _invalid(
+            [{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}], where
+        )
     try:
         read: T = _adapter(model).validate_python(body, from_attributes=True)
     except ValidationError as error:
@@ -59,7 +61,9 @@ def read_json_body(model: type[T], request: Request) -> T:
     """Return the body of a request to an OpenAI route, which must be declared as JSON."""
     if request.headers.get("Content-Type", "").lower().split(";", 1)[0] != "application/json":
         message = "Unsupported Media Type: Only 'application/json' is allowed"
-        raise _invalid([{"loc": ["header", "content-type"], "msg": message, "type": "value_error"}], "")
+        raise _invalid(
+            [{"loc": ["header", "content-type"], "msg": message, "type": "value_error"}], ""
+        )
     return read_body(model, request)
 
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from sfusion_tools._lazy import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
-    from sfusion.fakes.wire.app import Request, WireApp
-    from sfusion.fakes.wire.message import Answer
-    from sfusion.fakes.wire.served import Served
-    from sfusion.fakes.wire.server import WireServer
+    from .app import Request, WireApp
+    from .message import Answer
+    from .served import Served
+    from .server import WireServer
 
 __all__ = ["Answer", "Request", "Served", "WireApp", "WireServer"]
 

@@ -12,22 +12,26 @@ from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import urlsplit
 
-from sfusion.fakes.errors import UnsafeBindError
-from sfusion.fakes.wire.app import Request
-from sfusion.fakes.wire.message import Answer
 from sfusion_tools.hosts import address_of, is_loopback, is_this_machine
+
+from ..errors import UnsafeBindError
+from .app import Request
+from .message import Answer
 
 ADMIN: Final = "/__sfusion/"
 LONGEST_BODY: Final = 100_000
-"""Bytes of an admin request. Reading YAML takes about 10 s for each megabyte, in which nothing else is served."""
+"""Bytes of an admin request. Reading YAML takes about 10 s for each megabyte, in which nothing else
+is served."""
 PINGS = frozenset({"/v1/ping", "/health"})
 _MOST_KNOWN = 100
 _LONGEST_SHOWN = 100
 # Names that public DNS does not have, so that nobody can make them lead here.
 _PRIVATE_SUFFIXES = (".local", ".internal")
 _NO_TOKEN = (
-    "this request needs the token of the server: in the header x-sfusion-token, as a bearer token, or as the password "
-    "in the URL (http://x:TOKEN@host). A server gets its token from SFUSION_TOKEN or --token-file when it is started; "
+    "this request needs the token of the server: in the header x-sfusion-token, as a "
+    "bearer token, or as the password "
+    "in the URL (http://x:TOKEN@host). A server gets its token from SFUSION_TOKEN or "
+    "--token-file when it is started; "
     "a fake in Python has it as .token"
 )
 
@@ -38,10 +42,12 @@ def is_admin(path: str) -> bool:
 
 
 class Access:
-    """Refuses requests that a web page made a browser send, and requests without the token where it is needed.
+    """Refuses requests that a web page made a browser send, and requests without the token where it
+    is needed.
 
-    Browsers send requests to any address that a page names, also to loopback; they name the page's origin. A page can
-    also let its own name lead to loopback (DNS rebinding); then the Host is not a name of this machine.
+    Browsers send requests to any address that a page names, also to loopback; they name the page's
+    origin. A page can also let its own name lead to loopback (DNS rebinding); then the Host is not
+    a name of this machine.
     """
 
     def __init__(
@@ -58,15 +64,17 @@ class Access:
     ) -> None:
         """Raise UnsafeBindError when it would run code for anyone who can reach ``host``.
 
-        ``require_token``: every request but the ping needs the token. Where code runs for other machines that is always
-        so. Admin routes need it if one was given, where code runs (programs can reach their server), and for other
-        machines; if none was given, it is drawn at random.
+        ``require_token``: every request but the ping needs the token. Where code runs for other
+        machines that is always so. Admin routes need it if one was given, where code runs (programs
+        can reach their server), and for other machines; if none was given, it is drawn at random.
         """
         self._local = is_loopback(host)
         if runs_code and not self._local and not (allow_remote and token):
             raise UnsafeBindError(
-                f"listening on {host} would run code for anyone who can reach this machine; give both allow_remote "
-                "(--allow-remote) and a token (SFUSION_TOKEN or --token-file), or listen on 127.0.0.1"
+                f"listening on {host} would run code for anyone who can reach this "
+                "machine; give both allow_remote "
+                "(--allow-remote) and a token (SFUSION_TOKEN or --token-file), or listen "
+                "on 127.0.0.1"
             )
         self._everything = require_token or (runs_code and not self._local)
         needed = bool(token) or self._everything or runs_code or not self._local
@@ -83,7 +91,9 @@ class Access:
         headers = request.headers
         host = headers.get("Host", "")
         if host not in self._known and not self._is_ours(host) and not self.has_token(headers):
-            return _forbidden(f"{_shown(host)} is not a name of this server", "--allow-host", "allow_hosts")
+            return _forbidden(
+                f"{_shown(host)} is not a name of this server", "--allow-host", "allow_hosts"
+            )
         origin = headers.get("Origin")
         if origin is None:
             foreign = headers.get("Sec-Fetch-Site") == "cross-site" and "*" not in self._origins
@@ -91,18 +101,25 @@ class Access:
             foreign = not self._is_own_page(origin.lower(), host.lower(), request.address)
         if foreign:
             whose = "another origin" if origin is None else f"the origin {_shown(origin)}"
-            return _forbidden(f"the request comes from a web page of {whose}", "--allow-origin", "allow_origins")
+            return _forbidden(
+                f"the request comes from a web page of {whose}", "--allow-origin", "allow_origins"
+            )
         if self.token is None and is_admin(request.path) and not host:
             # HTTP/0.9, too: other protocols that a page makes a browser speak can look like it.
             return Answer.json({"detail": "sfusion: admin routes need a Host header"}, 403)
-        if self.token is None or not (is_admin(request.path) or (self._everything and request.path not in PINGS)):
+        if self.token is None or not (
+            is_admin(request.path) or (self._everything and request.path not in PINGS)
+        ):
             return None
         if self.has_token(headers):
             return None
-        return Answer.json({"detail": _NO_TOKEN}, 401, (("www-authenticate", f'Basic realm="{self._realm}"'),))
+        return Answer.json(
+            {"detail": _NO_TOKEN}, 401, (("www-authenticate", f'Basic realm="{self._realm}"'),)
+        )
 
     def has_token(self, headers: Mapping[str, str]) -> bool:
-        """True when the token is in ``x-sfusion-token``, a bearer token, or the password of the URL."""
+        """True when the token is in ``x-sfusion-token``, a bearer token, or the password of the
+        URL."""
         return self._matches(headers.get("X-Sfusion-Token", "")) or self.is_authorized(headers)
 
     def is_authorized(self, headers: Mapping[str, str]) -> bool:
@@ -123,12 +140,14 @@ class Access:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def _is_ours(self, host: str) -> bool:
-        """True for a Host of this machine or one that is allowed; the port may be one that is forwarded here."""
+        """True for a Host of this machine or one that is allowed; the port may be one that is
+        forwarded here."""
         name = _without_port(host)
         if not (is_this_machine(name) or name in self._names or _fits(name, self._hosts)):
             if self._local:
                 return False
-            # Asked to serve other machines. A page cannot choose an address or a name that public DNS does not have.
+            # Asked to serve other machines. A page cannot choose an address or a name that public
+            # DNS does not have.
             if "." in name and not name.endswith(_PRIVATE_SUFFIXES) and address_of(name) is None:
                 return False
         if len(self._known) < _MOST_KNOWN:
@@ -165,4 +184,7 @@ def _shown(text: str) -> str:
 
 
 def _forbidden(why: str, option: str, parameter: str) -> Answer:
-    return Answer.json({"detail": f"sfusion: {why}; if it should be served, start with {option} ({parameter})"}, 403)
+    return Answer.json(
+        {"detail": f"sfusion: {why}; if it should be served, start with {option} ({parameter})"},
+        403,
+    )

@@ -12,22 +12,25 @@ from email.message import Message
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
-from sfusion.fakes.wire.message import Answer
 from sfusion_tools.formats.jsontext import nesting
+
+from .message import Answer
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator
 
-    from sfusion.fakes.faults import ContentFault
+    from ..faults import ContentFault
 
 MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
-"""The mark that a workload puts in a comment of its code, so that any client's calls can be followed."""
+"""The mark that a workload puts in a comment of its code, so that any client's calls can be
+followed."""
 
 
 @dataclass(slots=True)
 class Request:
-    """One HTTP request. ``headers`` is case-insensitive; ``body`` is empty until it has been read."""
+    """One HTTP request. ``headers`` is case-insensitive; ``body`` is empty until it has been
+    read."""
 
     method: str
     path: str
@@ -39,7 +42,8 @@ class Request:
     target: str = ""
     """Path and query as they were sent."""
     gone: Callable[[], asyncio.Future[None]] | None = None
-    """Returns a future that is done when the client has disconnected, for apps that then stop working."""
+    """Returns a future that is done when the client has disconnected, for apps that then stop
+    working."""
     body: bytes = b""
     rest: AsyncIterator[bytes] | None = None
     """What follows ``body``, on servers that do not read long bodies at once."""
@@ -85,7 +89,8 @@ class Execution(Protocol):
 
 
 class Visit(ABC):
-    """One request to an app, with what the app learns about it. The server calls each method at most once.
+    """One request to an app, with what the app learns about it. The server calls each method at
+    most once.
 
     By default every POST is work, everyone is admitted, and content faults change nothing.
     """
@@ -98,9 +103,12 @@ class Visit(ABC):
         """This is the health check, which a wedged server may still answer."""
 
     def describe(self) -> Subject | None:
-        """Say what the request is about, once its body is there; None (admin) exempts it from faults and ledger."""
+        """Say what the request is about, once its body is there; None (admin) exempts it from
+        faults and ledger."""
         body = self.request.body
-        return Subject(call_of(body.decode("utf-8", "replace"), body), work=self.request.method == "POST")
+        return Subject(
+            call_of(body.decode("utf-8", "replace"), body), work=self.request.method == "POST"
+        )
 
     async def admit(self) -> Answer | None:
         """Admit a request for work, now or later, or turn it away with an answer."""
@@ -115,7 +123,8 @@ class Visit(ABC):
         """Return the answer when nothing goes wrong; exceptions become the app's ``failure``."""
 
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
-        """Apply a content fault: the spoiled answer, and how many seconds it takes in phase ``during``.
+        """Apply a content fault: the spoiled answer, and how many seconds it takes in phase
+        ``during``.
 
         ``answer`` is None when nothing was executed.
         """
@@ -129,7 +138,8 @@ class App(Protocol):
         """Open the visit of a request whose head has been read."""
 
     def failure(self, error: Exception) -> Answer:
-        """What the faked server answers when it has a bug: Starlette's plain 500, unless it has words of its own."""
+        """What the faked server answers when it has a bug: Starlette's plain 500, unless it has
+        words of its own."""
         return Answer.text("Internal Server Error", status=500)
 
 
@@ -142,7 +152,8 @@ def parse_target(target: str) -> tuple[str, str]:
 
 
 def origin_form(target: str, otherwise: str = "/") -> str:
-    """A request's target as path and query, even if the client sent a whole URL, or something else such as a star."""
+    """A request's target as path and query, even if the client sent a whole URL, or something
+    else such as a star."""
     if not target.startswith("/"):
         _, found, rest = target.partition("://")
         slash = rest.find("/")
@@ -216,13 +227,16 @@ class Routes(Generic[H]):
         self.paths = frozenset(table)
 
     def find(self, method: str, path: str, *, host: str, query: str = "") -> H | Answer:
-        """The handler, or the answer that there is none. ``host`` is the Host header, or the server's address."""
+        """The handler, or the answer that there is none. ``host`` is the Host header, or the
+        server's address."""
         methods = self._table.get(path)
         if methods is None:
             return self._elsewhere(path, host, query)
         handler = methods.get(method)
         if handler is None:
-            return Answer(status=405, body=_NOT_ALLOWED, headers=(("allow", ", ".join(sorted(methods))),))
+            return Answer(
+                status=405, body=_NOT_ALLOWED, headers=(("allow", ", ".join(sorted(methods))),)
+            )
         return handler
 
     def _elsewhere(self, path: str, host: str, query: str) -> Answer:
@@ -245,7 +259,8 @@ def is_json(content_type: str) -> bool:
 
 
 DEEPEST_JSON = 970
-"""Deepest nesting that the JSON parser of a real server accepts, a little below the recursion limit of Python 3.11."""
+"""Deepest nesting that the JSON parser of a real server accepts, a little below the recursion
+limit of Python 3.11."""
 
 
 def deeper_than(body: bytes, limit: int) -> bool:
@@ -256,8 +271,20 @@ def deeper_than(body: bytes, limit: int) -> bool:
 def json_invalid(error: json.JSONDecodeError) -> dict[str, Any]:
     """The problem of a body that is not JSON, as FastAPI writes it on Python 3.10 and 3.11."""
     message, at = error.msg, error.pos
-    if message.startswith("Illegal trailing comma"):  # since 3.13; before, the bracket after the comma was the problem
+    if message.startswith(
+        "Illegal trailing comma"
+    ):  # since 3.13; before, the bracket after the comma was the problem
         at = len(error.doc) - len(error.doc[at + 1 :].lstrip(" \t\n\r"))
-        message = "Expecting value" if error.doc[at] == "]" else "Expecting property name enclosed in double quotes"
+        message = (
+            "Expecting value"
+            if error.doc[at] == "]"
+            else "Expecting property name enclosed in double quotes"
+        )
     ctx = {"error": message}
-    return {"type": "json_invalid", "loc": ("body", at), "msg": "JSON decode error", "input": {}, "ctx": ctx}
+    return {
+        "type": "json_invalid",
+        "loc": ("body", at),
+        "msg": "JSON decode error",
+        "input": {},
+        "ctx": ctx,
+    }

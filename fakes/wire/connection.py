@@ -1,4 +1,5 @@
-"""One client connection: aiohttp's protocol, behaving like uvicorn's, that can be broken on purpose."""
+"""One client connection: aiohttp's protocol, behaving like uvicorn's, that can be broken on
+purpose."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from sfusion.fakes.wire.message import Answer, invalid_request, render_head
 from sfusion_tools._loops import resolve
 from sfusion_tools.sandbox.public_transport import is_readable
+
+from .message import Answer, invalid_request, render_head
 
 _REQUEST_LINE = re.compile(rb"[^\r\n]* HTTP/1\.[01](?:\r\n|$)")
 _FOLDED = re.compile(rb"\r\n[ \t]+")
@@ -44,9 +46,11 @@ class _Head(NamedTuple):
 
 
 class RequestFilter:
-    """Follows the requests of a connection, rewrites their heads and drops what comes after the last one.
+    """Follows the requests of a connection, rewrites their heads and drops what comes after the
+    last one.
 
-    It gives up, and passes on everything as it comes, after a head that arrives in parts or a body without a length.
+    It gives up, and passes on everything as it comes, after a head that arrives in parts or a body
+    without a length.
     """
 
     def __init__(self) -> None:
@@ -72,7 +76,8 @@ class RequestFilter:
         return b"".join([*passed, data[at:]])
 
     def _head(self, data: bytes, at: int) -> tuple[bytes, int]:
-        """Read the head of the request that begins here; return it as aiohttp wants it, and where it ends."""
+        """Read the head of the request that begins here; return it as aiohttp wants it, and
+        where it ends."""
         start = at
         while data[start : start + 1] in (b"\r", b"\n"):
             start += 1
@@ -103,7 +108,8 @@ _known_head = lru_cache(maxsize=256)(_read_head)
 
 
 def lenient(head: bytes) -> bytes:
-    """Rewrite a head that has no Host or several, a header of several lines, or a space inside the name of one."""
+    """Rewrite a head that has no Host or several, a header of several lines, or a space inside
+    the name of one."""
     if _FOLDED_MEANING.search(head):
         return head
     first, *lines = _FOLDED.sub(b" ", head.removesuffix(b"\r\n\r\n")).split(b"\r\n")
@@ -116,11 +122,13 @@ def lenient(head: bytes) -> bytes:
 
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 _LONGEST_HEAD = 256 * 1024
-"""Bytes of a head that may come without its end. uvicorn has such a bound with h11 (64 KiB), but not with httptools."""
+"""Bytes of a head that may come without its end. uvicorn has such a bound with h11 (64 KiB), but
+not with httptools."""
 
 
 class AlreadySent(web.StreamResponse):
-    """A response whose bytes were written to the transport directly; says whether the connection lives on."""
+    """A response whose bytes were written to the transport directly; says whether the connection
+    lives on."""
 
     def __init__(self, *, keep_alive: bool) -> None:
         super().__init__()
@@ -138,7 +146,8 @@ class AlreadySent(web.StreamResponse):
 
 
 class Connection(web.RequestHandler):
-    """A connection that can ignore or hold back its input, be closed or reset, and knows when the client is gone."""
+    """A connection that can ignore or hold back its input, be closed or reset, and knows when
+    the client is gone."""
 
     def __init__(
         self,
@@ -178,7 +187,8 @@ class Connection(web.RequestHandler):
         self._connected(self)
 
     async def start(self) -> None:
-        """Serve requests; one that was read in the moment in which the connection was lost is let go.
+        """Serve requests; one that was read in the moment in which the connection was lost is let
+        go.
 
         aiohttp's protocol has then forgotten how to make a request of it.
         """
@@ -189,7 +199,8 @@ class Connection(web.RequestHandler):
                 raise
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Wake all waiters; a program that the client started keeps running, as on the real server."""
+        """Wake all waiters; a program that the client started keeps running, as on the real
+        server."""
         self.lost = True
         super().connection_lost(exc)
         for waiting in (self._gone, self._writable):
@@ -197,10 +208,14 @@ class Connection(web.RequestHandler):
                 resolve(waiting, None)
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp never keeps the connection
-        """Keep a half-closed connection for the answer to a GET, for which uvicorn is fast enough."""
+        """Keep a half-closed connection for the answer to a GET, for which uvicorn is fast
+        enough."""
         self.half_closed = True
         waiting = [message for message, _ in getattr(self, "_messages", ())]
-        return any(getattr(message, "method", None) in ("GET", "HEAD") for message in [*waiting, self.message])
+        return any(
+            getattr(message, "method", None) in ("GET", "HEAD")
+            for message in [*waiting, self.message]
+        )
 
     def data_received(self, data: bytes) -> None:
         if self._ignoring:
@@ -242,8 +257,8 @@ class Connection(web.RequestHandler):
     def _process_keepalive(self) -> None:
         """Close an idle connection, unless its next request has arrived and only waits to be read.
 
-        To close it then would reset it, and the client would lose a request that it sent in time. On a busy loop many
-        milliseconds lie between the last look for input and this call.
+        To close it then would reset it, and the client would lose a request that it sent in time.
+        On a busy loop many milliseconds lie between the last look for input and this call.
         """
         sock = self._socket()
         if sock is not None and is_readable(sock):
@@ -252,7 +267,8 @@ class Connection(web.RequestHandler):
             super()._process_keepalive()
 
     def force_close(self) -> None:
-        """Close at once: asyncio closes a socket one turn later, and until then clients would still use it."""
+        """Close at once: asyncio closes a socket one turn later, and until then clients would
+        still use it."""
         if self.transport is not None and self._socket() is not None:
             with contextlib.suppress(OSError):  # the client has just reset it
                 self.transport.write_eof()
@@ -290,7 +306,8 @@ class Connection(web.RequestHandler):
 
     @property
     def all_sent(self) -> bool:
-        """False if a client does not read answers to earlier requests, so that the next has to wait."""
+        """False if a client does not read answers to earlier requests, so that the next has to
+        wait."""
         return self.transport is None or not self.transport.get_write_buffer_size()
 
     async def drained(self) -> None:
@@ -342,7 +359,8 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer as uvicorn does: aiohttp calls this for bytes that are not HTTP, and for a bug of ours."""
+        """Answer as uvicorn does: aiohttp calls this for bytes that are not HTTP, and for a bug
+        of ours."""
         answer = invalid_request()
         if status >= 500 and isinstance(exc, Exception):
             failure = self._failed(exc)

@@ -1,4 +1,5 @@
-"""What the requests of one server share: ledger, fault plan, journal, event log, and whether the server is wedged."""
+"""What the requests of one server share: ledger, fault plan, journal, event log, and whether the
+server is wedged."""
 
 from __future__ import annotations
 
@@ -10,12 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from sfusion.fakes.faults import FaultPlan, Rule
-from sfusion.fakes.faults.action import Ping
-from sfusion.fakes.wire.app import App
-from sfusion.fakes.wire.connection import Connection
-from sfusion.fakes.wire.ledger import Ledger
-from sfusion.fakes.wire.message import Answer
 from sfusion_tools._loops import resolve
 from sfusion_tools.event_lines import call_line
 from sfusion_tools.event_log import LINE, EventLogSettings, Facts, open_event_log
@@ -24,6 +19,13 @@ from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.retry import retry_after
+
+from ..faults import FaultPlan, Rule
+from ..faults.action import Ping
+from .app import App
+from .connection import Connection
+from .ledger import Ledger
+from .message import Answer
 
 
 class Parking:
@@ -39,7 +41,9 @@ class Parking:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
-            await asyncio.wait({waiter, connection.gone()}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {waiter, connection.gone()}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             self._waiters.discard(waiter)
 
@@ -52,7 +56,8 @@ EventLogPath = EventLogSettings | str | Path
 
 
 class RequestLog:
-    """Writes requests for work to the event log of this process, in the same form as the tool's calls.
+    """Writes requests for work to the event log of this process, in the same form as the tool's
+    calls.
 
     ``sandbox`` returns the address that it names.
     """
@@ -87,14 +92,21 @@ class RequestLog:
 def _line(worker: str, facts: Facts) -> bytes:
     _, sandbox, call, began, seconds, sent, answer, fault, client_gone, spoiled = facts
     served = Attempt(
-        1, sandbox, Outcome.of_status(None, client_gone=client_gone), seconds=seconds, sent=sent, fault=fault
+        1,
+        sandbox,
+        Outcome.of_status(None, client_gone=client_gone),
+        seconds=seconds,
+        sent=sent,
+        fault=fault,
     )
     if answer is not None:
         served.status, served.received = answer.status, len(answer.body) or answer.length or 0
         headers = {name.title(): value for name, value in answer.headers}
         served.retry_after = retry_after(headers, began + seconds)
         served.outcome = Outcome.of_status(answer.status)
-        if answer.status == 200 and not (spoiled or answer.stream is not None or "Content-Encoding" in headers):
+        if answer.status == 200 and not (
+            spoiled or answer.stream is not None or "Content-Encoding" in headers
+        ):
             reading = read_answer(answer.status, answer.content_type or "", answer.body)
             served.outcome, served.execution_time = reading.outcome, reading.execution_time
     return call_line("server", worker, call, began, seconds, served.outcome, [served])
@@ -112,7 +124,9 @@ class WorkEvents:
 
     started: str = "started"
     finished: str = "finished"
-    ran: Mapping[Ran, str] = field(default_factory=lambda: {"no": "no", "began": "began", "ended": "ended"})
+    ran: Mapping[Ran, str] = field(
+        default_factory=lambda: {"no": "no", "began": "began", "ended": "ended"}
+    )
     """How much of the code has run, as far as the server knows."""
 
 
@@ -137,7 +151,8 @@ class ServerCore(ABC):
         self.plan = FaultPlan(rules, seed=seed)
         self.request_log: RequestLog | None = None
         self.expected_headers: Mapping[str, str] = {}
-        """Headers that every request for work should carry; the journal names those that are missing or differ."""
+        """Headers that every request for work should carry; the journal names those that are
+        missing or differ."""
         self.wedged_by: str | None = None
         self.ping_alive = True
         self._background: set[asyncio.Task[Any]] = set()
@@ -183,7 +198,9 @@ class ServerCore(ABC):
     def crash(self, *, restart_after: float | None = None) -> None:
         """Close the port, reset every connection and cancel what runs."""
 
-    def wedge(self, *, ping: Ping = "alive", seconds: float | None = None, rule: str = "wedge") -> None:
+    def wedge(
+        self, *, ping: Ping = "alive", seconds: float | None = None, rule: str = "wedge"
+    ) -> None:
         """From now on accept requests and never answer."""
         self.wedged_by = rule
         self.ping_alive = ping == "alive"
@@ -204,7 +221,8 @@ class ServerCore(ABC):
             await self._hanging.wait(connection, seconds)
 
     async def hang_wedged(self, connection: Connection) -> bool:
-        """Wait while the server is wedged; False when the client disconnected or the server stops."""
+        """Wait while the server is wedged; False when the client disconnected or the server
+        stops."""
         while self.wedged_by is not None and not connection.lost and not self._stopping:
             await self._wedged.wait(connection)
         return not connection.lost and not self._stopping

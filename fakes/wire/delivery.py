@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from sfusion.fakes.errors import BrokenStream
-from sfusion.fakes.faults import Spoilage
-from sfusion.fakes.faults.action import Ending, part
-from sfusion.fakes.wire.connection import Connection
-from sfusion.fakes.wire.message import Answer, chunk, render_head
+from ..errors import BrokenStream
+from ..faults import Spoilage
+from ..faults.action import Ending, part
+from .connection import Connection
+from .message import Answer, chunk, render_head
 
 
 class Delivery:
@@ -34,7 +34,8 @@ class Delivery:
             self._connection.finish()
 
     async def send_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
-        """Send it as the spoilage says; return how the caller must end the connection, None if it stays open."""
+        """Send it as the spoilage says; return how the caller must end the connection, None if it
+        stays open."""
         if spoilage.content_type is not None:
             answer = answer.with_type(spoilage.content_type)
         if answer.stream is not None and _needs_whole(answer, spoilage):
@@ -53,7 +54,8 @@ class Delivery:
         return None if spoilage.cut is None else spoilage.ending
 
     async def _stream(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
-        """A share below 1 is one of the content, if the app knows it, or of the length, or of the first piece."""
+        """A share below 1 is one of the content, if the app knows it, or of the length, or of the
+        first piece."""
         assert answer.stream is not None
         left = spoilage.cut
         share = None
@@ -109,5 +111,8 @@ def _needs_whole(answer: Answer, spoilage: Spoilage) -> bool:
     """True when all of a stream must be known before its first byte can be sent."""
     if spoilage.rewrite is not None:
         return True
-    # Pieces of a relayed answer are as large as the network made them, so a share of one piece means nothing.
-    return answer.relayed and answer.length is None and spoilage.cut is not None and spoilage.cut < 1
+    # Pieces of a relayed answer are as large as the network made them, so a share of one piece
+    # means nothing.
+    return (
+        answer.relayed and answer.length is None and spoilage.cut is not None and spoilage.cut < 1
+    )

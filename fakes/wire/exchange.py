@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sfusion.fakes.errors import BrokenStream
-from sfusion.fakes.faults import Arrival, ContentFault, Fate, Phase, Spoilage, Status
-from sfusion.fakes.faults.action import Ping
-from sfusion.fakes.wire.app import Request, Subject, Visit, is_json
-from sfusion.fakes.wire.connection import Connection
-from sfusion.fakes.wire.core import Ran, ServerCore
-from sfusion.fakes.wire.delivery import Delivery
-from sfusion.fakes.wire.message import Answer, dump_json, phrase_of
 from sfusion_tools.sandbox.endpoints import redact_path
+
+from ..errors import BrokenStream
+from ..faults import Arrival, ContentFault, Fate, Phase, Spoilage, Status
+from ..faults.action import Ping
+from .app import Request, Subject, Visit, is_json
+from .connection import Connection
+from .core import Ran, ServerCore
+from .delivery import Delivery
+from .message import Answer, dump_json, phrase_of
 
 _JSON = "application/json"
 _AT_ONCE = 32 * 1024
@@ -23,10 +24,16 @@ _AT_ONCE = 32 * 1024
 
 
 class Exchange:
-    """Serves one request. It is the ``Execution`` that the app reports to, and the site that faults act on."""
+    """Serves one request. It is the ``Execution`` that the app reports to, and the site that faults
+    act on."""
 
     def __init__(
-        self, core: ServerCore, connection: Connection, request: Request, visit: Visit, delivery: Delivery
+        self,
+        core: ServerCore,
+        connection: Connection,
+        request: Request,
+        visit: Visit,
+        delivery: Delivery,
     ) -> None:
         self._core = core
         self._connection = connection
@@ -85,7 +92,8 @@ class Exchange:
 
     @property
     def is_counted(self) -> bool:
-        """False for requests to admin routes, and for those that broke off before they could be told from them."""
+        """False for requests to admin routes, and for those that broke off before they could be
+        told from them."""
         return bool(self._call)
 
     async def serve(self) -> int:
@@ -103,7 +111,13 @@ class Exchange:
         if self._core.journal is not None:
             number, path = self._connection.number, self._request.path
             shown = path if path in self._core.routes else redact_path(path)
-            self.note("arrived", path=shown, in_flight=ledger.in_flight, connection=number, **self._sent(subject))
+            self.note(
+                "arrived",
+                path=shown,
+                in_flight=ledger.in_flight,
+                connection=number,
+                **self._sent(subject),
+            )
         status, log = 0, self._core.request_log
         began, started = (0.0, 0.0) if log is None else (time.time(), self._core.now())
         try:
@@ -165,8 +179,8 @@ class Exchange:
 
     async def _run(self) -> None:
         """Execute, with the faults that strike during and after it."""
-        # With rules for this phase every program gets a task, struck or not: calls then differ only in their faults,
-        # and not in how they are run.
+        # With rules for this phase every program gets a task, struck or not: calls then differ only
+        # in their faults, and not in how they are run.
         if self._core.plan.concerns("during"):
             self._begun = asyncio.Event()
             run = self._core.keep(self._execute())
@@ -183,7 +197,8 @@ class Exchange:
             self._answer = await run
         else:
             self._answer = await self._execute()
-        # There is no "after execution" when the request was refused before anything ran, or when the work failed.
+        # There is no "after execution" when the request was refused before anything ran, or when
+        # the work failed.
         if not self._failed and (self._ran != "no" or not self._work):
             await self._strike("after")
 
@@ -207,7 +222,8 @@ class Exchange:
         self._delivered = answer
         small = answer.stream is None and len(answer.body) <= _AT_ONCE
         if self._work and small and self._core.journal is not None and self._connection.all_sent:
-            # A client in another process may go on before this one does: no event of its comes before the answer.
+            # A client in another process may go on before this one does: no event of its comes
+            # before the answer.
             self._tell(answer.status)
         await self._delivery.send(answer)
         return answer.status
@@ -311,7 +327,11 @@ class Exchange:
     def _sent(self, subject: Subject) -> dict[str, Any]:
         """Return what was sent: never the value of a header, which may be a secret."""
         headers = self._request.headers
-        lacks = [name for name, value in self._core.expected_headers.items() if headers.get(name) != value]
+        lacks = [
+            name
+            for name, value in self._core.expected_headers.items()
+            if headers.get(name) != value
+        ]
         kind = headers.get("Content-Type", _JSON)
         if kind != _JSON and not is_json(kind):
             lacks.append("Content-Type")
@@ -329,7 +349,14 @@ class Exchange:
     def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
         self._core.ledger.strike(rule)
         self._fault = self._fault or rule
-        self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._core.work_events.ran[self._ran], **more)
+        self.note(
+            "strike",
+            rule=rule,
+            phase=phase,
+            kind=kind,
+            code_ran=self._core.work_events.ran[self._ran],
+            **more,
+        )
 
     def note(self, event: str, **more: Any) -> None:
         """Write an event of this attempt to the journal."""
@@ -351,4 +378,6 @@ def status_answer(action: Status) -> Answer:
             content_type = action.content_type or "text/plain; charset=utf-8"
         case _:
             body = dump_json(action.body)
-    return Answer(status=action.status, body=body, content_type=content_type, headers=tuple(headers))
+    return Answer(
+        status=action.status, body=body, content_type=content_type, headers=tuple(headers)
+    )

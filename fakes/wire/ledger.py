@@ -1,4 +1,5 @@
-"""The ledger: what arrived, what was really executed and how often, and what was in flight. No clock, no I/O."""
+"""The ledger: what arrived, what was really executed and how often, and what was in flight. No
+clock, no I/O."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class CallRecord:
 
 
 class Ledger:
-    """Counts over all requests for work. Identity: the mark in the code, else a digest of the body."""
+    """Counts over all requests for work. Identity: the mark in the code, else a digest of the
+    body."""
 
     record: type[CallRecord] = CallRecord
     """The type that records a call."""
@@ -68,7 +70,8 @@ class Ledger:
         return record.arrived
 
     def arrive_other(self, call: str) -> int:
-        """Return the number of this attempt of a request that is not for work; nothing else is kept of these."""
+        """Return the number of this attempt of a request that is not for work; nothing else is
+        kept of these."""
         self._others[call] = attempt = self._others.get(call, 0) + 1
         return attempt
 

@@ -7,7 +7,7 @@ import errno
 import socket
 from collections.abc import Callable
 
-from sfusion.fakes.errors import PortTaken, WireError
+from ..errors import PortTaken, WireError
 
 _BACKLOG = 2048
 _PAUSE = 1.0
@@ -19,8 +19,9 @@ Factory = Callable[[], asyncio.Protocol]
 class Acceptor:
     """Serves a bound socket on the running loop.
 
-    Not ``loop.create_server``: if its server is closed in the same turn of the loop in which a connection was accepted,
-    that connection is never closed (a bug in CPython). A server that crashes on command can be closed in any turn.
+    Not ``loop.create_server``: if its server is closed in the same turn of the loop in which a
+    connection was accepted, that connection is never closed (a bug in CPython). A server that
+    crashes on command can be closed in any turn.
     """
 
     def __init__(self, factory: Factory, sock: socket.socket) -> None:
@@ -74,7 +75,8 @@ class Acceptor:
 
 
 class ListeningPort:
-    """Holds a port: while it does not listen, connections are refused, and no other process can take the port."""
+    """Holds a port: while it does not listen, connections are refused, and no other process can
+    take the port."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -103,7 +105,9 @@ class ListeningPort:
         # A loop with its own network (virtual time) accepts connections there.
         in_memory = getattr(asyncio.get_running_loop(), "listen_in_memory", None)
         try:
-            self._server = Acceptor(factory, sock) if in_memory is None else in_memory(factory, sock)
+            self._server = (
+                Acceptor(factory, sock) if in_memory is None else in_memory(factory, sock)
+            )
         except OSError as error:
             sock.close()
             raise self._explain(error) from error
@@ -134,7 +138,8 @@ class ListeningPort:
         return sock
 
     def _placeholder(self, port: int) -> socket.socket | None:
-        """Bind a socket that never listens: where the OS allows it, the port stays ours while the server is down."""
+        """Bind a socket that never listens: where the OS allows it, the port stays ours while the
+        server is down."""
         try:
             return self._bind(port)
         except WireError:
@@ -143,7 +148,11 @@ class ListeningPort:
     def _explain(self, error: OSError) -> WireError:
         if error.errno == errno.EADDRINUSE:
             choose = "choose another port, or 0 for a free one"
-            return PortTaken(f"port {self.port} on {self._host} is in use by another program; {choose}")
+            return PortTaken(
+                f"port {self.port} on {self._host} is in use by another program; {choose}"
+            )
         if error.errno == errno.EACCES:
-            return WireError(f"no permission to listen on port {self.port}; choose a port from 1024 on")
+            return WireError(
+                f"no permission to listen on port {self.port}; choose a port from 1024 on"
+            )
         return WireError(f"cannot listen on {self.address}: {error.strerror or error}")

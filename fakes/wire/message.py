@@ -19,17 +19,19 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
     416: "Requested Range Not Satisfiable",
     422: "Unprocessable Entity",
 }
-"""As in Python 3.10 and 3.11, which the real server runs on; 3.13 has other words for these four."""
+"""As in Python 3.10 and 3.11, which the real server runs on; 3.13 has other words for these
+four."""
 
 
 @dataclass(slots=True)
 class Answer:
     """The answer to one request.
 
-    On the wire the headers are: ``date``, ``server``, ``headers``, ``content-length``, ``content-type``,
-    ``late_headers``. With a ``stream`` the body is chunked, the length is left out, and the order is ``date``,
-    ``server``, ``headers``, ``content-type``, ``late_headers``, ``transfer-encoding``. The head of a ``relayed`` answer
-    is just its ``headers``: another server wrote them.
+    On the wire the headers are: ``date``, ``server``, ``headers``, ``content-length``,
+    ``content-type``, ``late_headers``. With a ``stream`` the body is chunked, the length is left
+    out, and the order is ``date``, ``server``, ``headers``, ``content-type``, ``late_headers``,
+    ``transfer-encoding``. The head of a ``relayed`` answer is just its ``headers``: another server
+    wrote them.
     """
 
     status: int = 200
@@ -44,29 +46,36 @@ class Answer:
     reason: str = ""
     """The reason phrase of a relayed answer."""
     chunked: bool = True
-    """A stream is framed in chunks. Otherwise its length is in the headers, or it ends with the connection."""
+    """A stream is framed in chunks. Otherwise its length is in the headers, or it ends with the
+    connection."""
     length: int | None = None
     """Length of a stream in bytes, if known."""
     share: Callable[[], float] | None = None
-    """Returns how much of a stream's content has been yielded, from 0 to 1, if the app knows: a fault that cuts a share
-    off then strikes between two pieces."""
+    """Returns how much of a stream's content has been yielded, from 0 to 1, if the app knows: a
+    fault that cuts a share off then strikes between two pieces."""
     release: Callable[[], None] | None = None
-    """Called when the answer is no longer needed, whether or not it was sent; may be called more than once."""
+    """Called when the answer is no longer needed, whether or not it was sent; may be called more
+    than once."""
 
     @classmethod
     def json(cls, content: Any, status: int = 200, headers: Headers = ()) -> Answer:
-        """Build a compact JSON answer in UTF-8; raise ValueError for what JSON or UTF-8 cannot represent."""
+        """Build a compact JSON answer in UTF-8; raise ValueError for what JSON or UTF-8 cannot
+        represent."""
         return cls(status=status, body=dump_json(content), headers=headers)
 
     @classmethod
-    def text(cls, text: str, status: int = 200, content_type: str = "text/plain; charset=utf-8") -> Answer:
+    def text(
+        cls, text: str, status: int = 200, content_type: str = "text/plain; charset=utf-8"
+    ) -> Answer:
         return cls(status=status, body=text.encode(), content_type=content_type)
 
     def with_body(self, body: bytes) -> Answer:
         """The same answer with another body."""
         if not self.relayed:
             return replace(self, body=body, stream=None)
-        headers = _with_header(self.headers, ("content-length", "transfer-encoding"), str(len(body)))
+        headers = _with_header(
+            self.headers, ("content-length", "transfer-encoding"), str(len(body))
+        )
         return replace(self, body=body, stream=None, headers=headers)
 
     def with_type(self, content_type: str) -> Answer:
@@ -110,7 +119,8 @@ _ESCAPED = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029, *range(0xD
 def json_line(record: Any) -> str:
     """Write one line of a JSON Lines file.
 
-    What some readers take for the end of a line, and surrogates, which UTF-8 cannot encode, are escaped.
+    What some readers take for the end of a line, and surrogates, which UTF-8 cannot encode, are
+    escaped.
     """
     return json.dumps(record, ensure_ascii=False).translate(_ESCAPED) + "\n"
 
@@ -122,7 +132,10 @@ def phrase_of(status: int) -> str:
 
 @lru_cache(maxsize=64)
 def _opening(status: int, second: int) -> str:
-    return f"HTTP/1.1 {status} {phrase_of(status)}\r\ndate: {formatdate(second, usegmt=True)}\r\nserver: uvicorn\r\n"
+    return (
+        f"HTTP/1.1 {status} {phrase_of(status)}\r\ndate: "
+        f"{formatdate(second, usegmt=True)}\r\nserver: uvicorn\r\n"
+    )
 
 
 def render_head(answer: Answer, *, announce_close: bool = False) -> bytes:
@@ -146,7 +159,10 @@ def render_head(answer: Answer, *, announce_close: bool = False) -> bytes:
 
 
 def _relayed_head(answer: Answer, *, announce_close: bool) -> bytes:
-    lines = [f"HTTP/1.1 {answer.status} {answer.reason}", *[f"{name}: {value}" for name, value in answer.headers]]
+    lines = [
+        f"HTTP/1.1 {answer.status} {answer.reason}",
+        *[f"{name}: {value}" for name, value in answer.headers],
+    ]
     if announce_close:
         lines.append("connection: close")
     lines.append("\r\n")

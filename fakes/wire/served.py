@@ -1,4 +1,5 @@
-"""Running a fake, inside a running loop or beside synchronous code, with its options, admin routes and metrics."""
+"""Running a fake, inside a running loop or beside synchronous code, with its options, admin routes
+and metrics."""
 
 from __future__ import annotations
 
@@ -6,20 +7,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
-from sfusion.fakes.errors import FaultError
-from sfusion.fakes.faults import Rule, read_rules
-from sfusion.fakes.wire.access import ADMIN, LONGEST_BODY, Access
-from sfusion.fakes.wire.app import App, Request
-from sfusion.fakes.wire.core import EventSink
-from sfusion.fakes.wire.ledger import Ledger
-from sfusion.fakes.wire.message import Answer
-from sfusion.fakes.wire.server import WireServer
 from sfusion_tools._loops import LoopThread
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.errors import InputError, YamlError
 from sfusion_tools.exposition import CONTENT_TYPE, MetricFamily, by_label, render, single
 from sfusion_tools.marked_yaml import Marked, YamlLimits, YamlPlace, parse_marked
+
+from ..errors import FaultError
+from ..faults import Rule, read_rules
+from .access import ADMIN, LONGEST_BODY, Access
+from .app import App, Request
+from .core import EventSink
+from .ledger import Ledger
+from .message import Answer
+from .server import WireServer
 
 T = TypeVar("T")
 Route = Callable[[Request], Answer]
@@ -52,8 +54,8 @@ class ServerOptions(TypedDict, total=False):
 class Served:
     """Base of every fake with a server.
 
-    ``async with`` uses the running loop, ``with`` a thread; either way ``url`` answers when the block is entered, and
-    nothing is left running when it ends.
+    ``async with`` uses the running loop, ``with`` a thread; either way ``url`` answers when the
+    block is entered, and nothing is left running when it ends.
     """
 
     def __init__(self, server: WireServer) -> None:
@@ -122,7 +124,9 @@ class Served:
         """Listen again after a crash, on the same port."""
         self._do(lambda: self.server.keep(self.server.restart()))
 
-    def wedge(self, *, ping: Literal["alive", "dead"] = "alive", seconds: float | None = None) -> None:
+    def wedge(
+        self, *, ping: Literal["alive", "dead"] = "alive", seconds: float | None = None
+    ) -> None:
         """From now on accept requests and never answer."""
         self._do(lambda: self.server.wedge(ping=ping, seconds=seconds))
 
@@ -155,26 +159,68 @@ class Served:
         """The metrics; called in the loop of the server, whose clock measures the uptime."""
         server, ledger = self.server, self.ledger
         answers = [
-            ({"method": method, "route": route, "status": str(status) if status else "none"}, float(count))
+            (
+                {"method": method, "route": route, "status": str(status) if status else "none"},
+                float(count),
+            )
             for (method, route, status), count in sorted(ledger.answers.items())
         ]
         ended = "Requests that ended; status none: without an answer."
-        uptime, since = server.now() - server.started, "Seconds since it began to listen, in its own time."
+        uptime, since = (
+            server.now() - server.started,
+            "Seconds since it began to listen, in its own time.",
+        )
         this = [({"kind": type(self).__name__, "version": __version__}, 1.0)]
         families = [
             MetricFamily("sfusion_server_info", "gauge", "What serves this page.", this),
             single("sfusion_server_uptime_seconds", "gauge", since, uptime),
             MetricFamily("sfusion_server_requests_total", "counter", ended, answers),
-            by_label("sfusion_server_faults_total", "counter", "Strikes of fault rules.", "rule", self._strikes()),
-            single("sfusion_server_in_flight", "gauge", "Requests for work in flight.", ledger.in_flight),
-            single("sfusion_server_connections_total", "counter", "Connections accepted.", ledger.connections),
-            single("sfusion_server_open_connections", "gauge", "Open connections.", server.open_connections),
-            single("sfusion_server_wedged", "gauge", "1 while it is wedged.", server.wedged_by is not None),
+            by_label(
+                "sfusion_server_faults_total",
+                "counter",
+                "Strikes of fault rules.",
+                "rule",
+                self._strikes(),
+            ),
+            single(
+                "sfusion_server_in_flight",
+                "gauge",
+                "Requests for work in flight.",
+                ledger.in_flight,
+            ),
+            single(
+                "sfusion_server_connections_total",
+                "counter",
+                "Connections accepted.",
+                ledger.connections,
+            ),
+            single(
+                "sfusion_server_open_connections",
+                "gauge",
+                "Open connections.",
+                server.open_connections,
+            ),
+            single(
+                "sfusion_server_wedged",
+                "gauge",
+                "1 while it is wedged.",
+                server.wedged_by is not None,
+            ),
         ]
         if ledger.executing is not None:  # a proxy cannot know
             families += [
-                single("sfusion_server_executing", "gauge", "Requests whose work is being done.", ledger.executing),
-                single("sfusion_server_executions_total", "counter", "Executions that began.", ledger.started),
+                single(
+                    "sfusion_server_executing",
+                    "gauge",
+                    "Requests whose work is being done.",
+                    ledger.executing,
+                ),
+                single(
+                    "sfusion_server_executions_total",
+                    "counter",
+                    "Executions that began.",
+                    ledger.started,
+                ),
             ]
         return families
 
@@ -184,13 +230,19 @@ class Served:
     def faults(self) -> dict[str, Any]:
         """The rules in force, as they could be written in YAML, and how often each has struck."""
         plan = self.server.plan
-        return {"seed": plan.seed, "faults": [rule.as_data() for rule in plan.rules], "strikes": plan.strikes()}
+        return {
+            "seed": plan.seed,
+            "faults": [rule.as_data() for rule in plan.rules],
+            "strikes": plan.strikes(),
+        }
 
     def read_faults(self, source: object, *, where: str = "faults") -> list[Rule]:
         """Read rules that this fake can have."""
         return read_rules(source, where=where)
 
-    def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
+    def set_faults(
+        self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None
+    ) -> None:
         """Replace all fault rules; their counters and clocks start again."""
         rules = self.read_faults(faults)
         self._do(lambda: self._replace_faults(rules, seed))
@@ -228,15 +280,29 @@ def server_of(
     kind: type[WireServer] = WireServer,
     **more: Any,
 ) -> WireServer:
-    """Make the server of a fake; ``routes`` are admin routes of its own, ``more`` are arguments of its ``kind``."""
+    """Make the server of a fake; ``routes`` are admin routes of its own, ``more`` are arguments of
+    its ``kind``."""
     unknown = options.keys() - ServerOptions.__annotations__.keys()
     if unknown:
-        raise TypeError(f"{type(fake).__name__} got an unexpected keyword argument {min(unknown)!r}")
+        raise TypeError(
+            f"{type(fake).__name__} got an unexpected keyword argument {min(unknown)!r}"
+        )
     given: Mapping[str, Any] = options
     guarded = {name: given[name] for name in _ACCESS_OPTIONS if name in given}
-    passed = {name: given[name] for name in ("host", "port", "seed", "journal", "access_log") if name in given}
+    passed = {
+        name: given[name]
+        for name in ("host", "port", "seed", "journal", "access_log")
+        if name in given
+    }
     access = Access(options.get("host", "127.0.0.1"), runs_code=runs_code, realm=realm, **guarded)
-    return kind(app, rules=rules, access=access, admin=AdminRoutes(fake, routes or {}).answer, **passed, **more)
+    return kind(
+        app,
+        rules=rules,
+        access=access,
+        admin=AdminRoutes(fake, routes or {}).answer,
+        **passed,
+        **more,
+    )
 
 
 _ACCESS_OPTIONS = ("token", "require_token", "allow_remote", "allow_hosts", "allow_origins")
@@ -268,16 +334,22 @@ class AdminRoutes:
 
     def answer(self, request: Request) -> Answer:
         if request.rest is not None or len(request.body) > LONGEST_BODY:
-            return replace(_problem(f"the body is larger than {LONGEST_BODY:,} bytes", 413), close=True)
+            return replace(
+                _problem(f"the body is larger than {LONGEST_BODY:,} bytes", 413), close=True
+            )
         name = request.path.removeprefix(ADMIN)
         route = self._routes.get((request.method, name))
         if route is not None:
             return route(request)
         methods = sorted(method for method, route_name in self._routes if route_name == name)
         if methods:
-            return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
+            return Answer.json(
+                {"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),)
+            )
         known = ", ".join(sorted({route_name for _, route_name in self._routes}))
-        return Answer.json({"detail": f"there is no {request.path}; under {ADMIN} there are: {known}"}, 404)
+        return Answer.json(
+            {"detail": f"there is no {request.path}; under {ADMIN} there are: {known}"}, 404
+        )
 
     def _set_faults(self, request: Request) -> Answer:
         seed = None
@@ -304,7 +376,9 @@ class AdminRoutes:
             return parse_marked(body.decode("utf-8", "replace"), "body", _LIMITS)
 
     def _ledger(self, request: Request) -> Answer:
-        return Answer.json(self._fake.ledger.snapshot(calls="calls=0" not in request.query.split("&")))
+        return Answer.json(
+            self._fake.ledger.snapshot(calls="calls=0" not in request.query.split("&"))
+        )
 
     def _reset(self, request: Request) -> Answer:
         self._fake.forget()
@@ -313,8 +387,13 @@ class AdminRoutes:
 
 def _problem(text: str, status: int) -> Answer:
     """An error, in which what was found is not repeated at any length."""
-    return Answer.json({"detail": text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " ..."}, status)
+    return Answer.json(
+        {"detail": text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " ..."},
+        status,
+    )
 
 
 def queue_family(waiting: int) -> MetricFamily:
-    return single("sfusion_server_queue", "gauge", "Requests that wait until others are done.", waiting)
+    return single(
+        "sfusion_server_queue", "gauge", "Requests that wait until others are done.", waiting
+    )

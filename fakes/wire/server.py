@@ -1,12 +1,13 @@
-"""The HTTP server under a fake: aiohttp's parser, uvicorn's bytes, and faults that really happen at the socket.
+"""The HTTP server under a fake: aiohttp's parser, uvicorn's bytes, and faults that really happen at
+the socket.
 
     server = WireServer(WireApp(handler))        # async handler(request) -> Answer
     await server.start()                         # an ephemeral loopback port
     ... server.url ...
     await server.stop()
 
-Pass ``rules`` (or call ``set_faults``) for faults and ``journal`` to receive what happens. ``crash``, ``restart``,
-``wedge`` and ``unwedge`` do on call what faults do by rule.
+Pass ``rules`` (or call ``set_faults``) for faults and ``journal`` to receive what happens.
+``crash``, ``restart``, ``wedge`` and ``unwedge`` do on call what faults do by rule.
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ from urllib.parse import quote
 
 from aiohttp import HttpVersion10, StreamReader, web
 
-from sfusion.fakes.errors import WireError
-from sfusion.fakes.faults import Arrival, ContentFault, FaultError, Rule, Status
-from sfusion.fakes.faults.action import Ping
-from sfusion.fakes.wire.access import LONGEST_BODY, Access, is_admin
-from sfusion.fakes.wire.app import AdminVisit, App, Request, Visit, parse_target
-from sfusion.fakes.wire.connection import AlreadySent, Connection
-from sfusion.fakes.wire.core import EventSink, ServerCore, WorkEvents
-from sfusion.fakes.wire.delivery import Delivery
-from sfusion.fakes.wire.exchange import Exchange
-from sfusion.fakes.wire.ledger import Ledger
-from sfusion.fakes.wire.listener import ListeningPort
-from sfusion.fakes.wire.message import Answer, invalid_request
+from ..errors import WireError
+from ..faults import Arrival, ContentFault, FaultError, Rule, Status
+from ..faults.action import Ping
+from .access import LONGEST_BODY, Access, is_admin
+from .app import AdminVisit, App, Request, Visit, parse_target
+from .connection import AlreadySent, Connection
+from .core import EventSink, ServerCore, WorkEvents
+from .delivery import Delivery
+from .exchange import Exchange
+from .ledger import Ledger
+from .listener import ListeningPort
+from .message import Answer, invalid_request
 
 
 class ConnectionSite:
-    """Strikes without waiting: what takes time is left to timers, because there is no request yet that could wait.
+    """Strikes without waiting: what takes time is left to timers, because there is no request yet
+    that could wait.
 
-    One site serves all strikes of a connection: delays add up, and what follows them happens when they are over.
+    One site serves all strikes of a connection: delays add up, and what follows them happens when
+    they are over.
     """
 
     def __init__(self, core: ServerCore, connection: Connection) -> None:
@@ -53,7 +56,9 @@ class ConnectionSite:
             self._connection.hold_input()
         else:
             self._release.cancel()
-        self._release = asyncio.get_running_loop().call_later(self._delay, self._connection.release_input)
+        self._release = asyncio.get_running_loop().call_later(
+            self._delay, self._connection.release_input
+        )
 
     def hang(self, seconds: float | None) -> None:
         self._connection.ignore_input()
@@ -70,7 +75,8 @@ class ConnectionSite:
         self._break(lambda: self._core.crash(restart_after=restart_after))
 
     def _break(self, act: Callable[[], None]) -> None:
-        self._connection.ignore_input()  # what was held back would be released at the very moment at which it breaks
+        # what was held back would be released at the very moment at which it breaks
+        self._connection.ignore_input()
         self._after_delay(act)
 
     def wedge(self, ping: Ping, seconds: float | None) -> None:
@@ -87,7 +93,9 @@ class ConnectionSite:
         return self._core.now() - self._core.plan.started
 
     def respond(self, action: Status | ContentFault) -> None:
-        raise FaultError(f"{action.kind} cannot strike in phase 'connect': there is no request yet to answer")
+        raise FaultError(
+            f"{action.kind} cannot strike in phase 'connect': there is no request yet to answer"
+        )
 
     spoil = respond
 
@@ -120,11 +128,14 @@ class WireServer(ServerCore):
         access: Access | None = None,
         admin: Callable[[Request], Answer] | None = None,
     ) -> None:
-        """``whole_body``: read no more than this many bytes of a longer body before handling the request.
+        """``whole_body``: read no more than this many bytes of a longer body before handling the
+        request.
 
         ``admin`` answers the requests to admin routes.
         """
-        super().__init__(app, rules=rules, seed=seed, journal=journal, ledger=ledger, work_events=work_events)
+        super().__init__(
+            app, rules=rules, seed=seed, journal=journal, ledger=ledger, work_events=work_events
+        )
         self._whole_body = whole_body
         self.access = access or Access(host)
         self._admin = admin
@@ -142,7 +153,8 @@ class WireServer(ServerCore):
         return self
 
     def attach(self) -> None:
-        """Get ready without listening, for connections made through ``protocol`` (in-memory transports)."""
+        """Get ready without listening, for connections made through ``protocol`` (in-memory
+        transports)."""
         self._stopping = False
         self.plan.started = self.started = self.now()
         self._manager = web.Server(self._handle, request_factory=self._make_request)
@@ -165,7 +177,8 @@ class WireServer(ServerCore):
         )
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, let requests in flight finish for ``grace`` seconds, then cut them off."""
+        """Stop listening, let requests in flight finish for ``grace`` seconds, then cut them
+        off."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -239,7 +252,12 @@ class WireServer(ServerCore):
         site = ConnectionSite(self, connection)
         for strike in fate.at("connect", self.now()) if fate is not None else ():
             self.ledger.strike(strike.rule)
-            about = {"rule": strike.rule, "phase": "connect", "kind": strike.action.kind, "code_ran": "no"}
+            about = {
+                "rule": strike.rule,
+                "phase": "connect",
+                "kind": strike.action.kind,
+                "code_ran": "no",
+            }
             self.note("strike", call=call, attempt=1, **about)
             site.rule = strike.rule
             strike.action.strike(site, strike.draw)
@@ -249,7 +267,9 @@ class WireServer(ServerCore):
     ) -> web.BaseRequest:
         protocol.message = message
         # The real server has no limit on the size of a body.
-        return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=0)
+        return web.BaseRequest(
+            message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=0
+        )
 
     async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
         connection = raw.protocol
@@ -272,14 +292,20 @@ class WireServer(ServerCore):
             connection.gone,
         )
         refusal = self.access.refusal(request)
-        if refusal is None and message.upgrade and message.headers.get("Upgrade", "").lower() == "websocket":
+        if (
+            refusal is None
+            and message.upgrade
+            and message.headers.get("Upgrade", "").lower() == "websocket"
+        ):
             # uvicorn hands these to its WebSocket protocol, where no route takes them.
             await Delivery(connection, head_only=False, announce_close=True).send(_NO_WEBSOCKET)
             return _END
         # uvicorn closes for HTTP/1.0 and for exactly "close".
         close = request.http_1_0 or request.headers.get("Connection") == "close"
         close = close or (refusal is not None and message.upgrade)
-        delivery = Delivery(connection, head_only=method == "HEAD", announce_close=close and not request.http_1_0)
+        delivery = Delivery(
+            connection, head_only=method == "HEAD", announce_close=close and not request.http_1_0
+        )
         if refusal is not None:
             await delivery.send(refusal)
             status = refusal.status
@@ -294,9 +320,12 @@ class WireServer(ServerCore):
                 return _END
             if connection.died:
                 return _END
-            status = await self._serve(Exchange(self, connection, request, visit, delivery), request)
+            status = await self._serve(
+                Exchange(self, connection, request, visit, delivery), request
+            )
         if self._access_log is not None:
-            # Neither the query nor the user of a whole URL, which may hold secrets; and no line breaks.
+            # Neither the query nor the user of a whole URL, which may hold secrets; and no line
+            # breaks.
             shown = quote(path, safe=_SHOWN)
             self._access_log(f'{raw.remote} - "{method} {shown}" {status or "no answer"}')
         connection.message = None
@@ -320,7 +349,9 @@ class WireServer(ServerCore):
         route = request.path if request.path in self.routes else "other"
         self.ledger.answer(request.method if request.method in _METHODS else "other", route, status)
 
-    async def _read_body(self, raw: web.BaseRequest, request: Request, connection: Connection) -> bool:
+    async def _read_body(
+        self, raw: web.BaseRequest, request: Request, connection: Connection
+    ) -> bool:
         """Read the body; False when it was not HTTP or the client disconnected."""
         expect = request.headers.get("Expect")
         if expect is not None and expect.lower() == "100-continue":
@@ -337,7 +368,8 @@ class WireServer(ServerCore):
             else:
                 await self._read_some(content, request, self._whole_body)
         except Exception:
-            # aiohttp has several types for this, not all public; in every case the bytes are not usable.
+            # aiohttp has several types for this, not all public; in every case the bytes are not
+            # usable.
             connection.write(invalid_request())
             return False
         return True

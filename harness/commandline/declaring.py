@@ -20,7 +20,12 @@ declared: dict[str, Callable[..., None]] = {}
 
 
 def option(
-    help: str, metavar: str | None = None, panel: str | None = None, *, names: str | tuple[str, ...] = (), **more: Any
+    help: str,
+    metavar: str | None = None,
+    panel: str | None = None,
+    *,
+    names: str | tuple[str, ...] = (),
+    **more: Any,
 ) -> Any:
     """Declare an option; a name or metavar that is left out follows from its parameter."""
     given = (names,) if isinstance(names, str) else names
@@ -28,9 +33,11 @@ def option(
 
 
 def command(function: Function) -> Function:
-    """Declare the command of a module. Its help is the module's docstring, its exit code what the function returns.
+    """Declare the command of a module. Its help is the module's docstring, its exit code what the
+    function returns.
 
-    Parameters are declared as Typer wants them. A parameter whose type is a dataclass stands for all fields of it.
+    Parameters are declared as Typer wants them. A parameter whose type is a dataclass stands for
+    all fields of it.
     """
     parameters: list[Parameter] = []
     groups: dict[str, Any] = {}
@@ -38,9 +45,13 @@ def command(function: Function) -> Function:
         if is_dataclass(annotation):
             groups[name] = annotation
             hints = _hints(annotation)
-            parameters += [_parameter(one.name, hints[one.name], _default(one)) for one in fields(annotation)]
+            parameters += [
+                _parameter(one.name, hints[one.name], _default(one)) for one in fields(annotation)
+            ]
         elif name != "return":
-            parameters.append(_parameter(name, annotation, signature(function).parameters[name].default))
+            parameters.append(
+                _parameter(name, annotation, signature(function).parameters[name].default)
+            )
 
     def run(**values: Any) -> None:
         for name, group in groups.items():
@@ -74,5 +85,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
     if declaration.metavar is None:
         types = [one for one in (*get_args(kind), kind) if one is not type(None)]
         choices = issubclass(types[0], Enum)
-        declaration.metavar = "|".join(one.value for one in types[0]) if choices else _METAVARS[types[0]]
+        declaration.metavar = (
+            "|".join(one.value for one in types[0]) if choices else _METAVARS[types[0]]
+        )
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -29,7 +29,7 @@ def write_json(file: Path | None, document: dict[str, Any]) -> None:
 
 def write_answer(file: Path | None, text: str) -> None:
     """Write what is JSON already, if a file is wanted; raises CannotWrite."""
-    from sfusion.harness.atomic_files import write_file
+    from ..atomic_files import write_file
 
     if is_stdout(file):
         typer.echo(text, nl=False)

@@ -1,4 +1,5 @@
-"""The expressions of ``-k``, with pytest's grammar, which is Python's: words, `and`, `or`, `not` and parentheses."""
+"""The expressions of ``-k``, with pytest's grammar, which is Python's: words, `and`, `or`, `not`
+and parentheses."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import ast
 import re
 from collections.abc import Callable
 
-from sfusion.harness.errors import BadOption
+from ..errors import BadOption
 
 _WORD = re.compile(r"[^\s()]+")
 _OPERATORS = ("and", "or", "not")
@@ -14,18 +15,23 @@ _PARTS = (ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast
 
 
 def read_keyword(text: str) -> Callable[[str], bool]:
-    """Read an expression; a word matches the names that contain it, in upper or lower case. No word matches all."""
+    """Read an expression; a word matches the names that contain it, in upper or lower case. No word
+    matches all."""
     if not text.strip():
         return lambda name: True
     line = " ".join(text.split())
     try:
         # A name that is as long stands in place of each word, which may contain anything.
-        names = _WORD.sub(lambda word: word[0] if word[0] in _OPERATORS else "_" * len(word[0]), line)
+        names = _WORD.sub(
+            lambda word: word[0] if word[0] in _OPERATORS else "_" * len(word[0]), line
+        )
         tree = ast.parse(names, mode="eval")
     except (SyntaxError, RecursionError, MemoryError):
         tree = None
     if tree is None or not all(isinstance(node, _PARTS) for node in ast.walk(tree)):
-        raise BadOption(f"-k {text!r}: expected words, joined by `and`, `or`, `not` and parentheses")
+        raise BadOption(
+            f"-k {text!r}: expected words, joined by `and`, `or`, `not` and parentheses"
+        )
     expression = tree.body
 
     def holds(node: ast.expr, name: str) -> bool:

@@ -10,26 +10,36 @@ from typing import Annotated
 
 from typer import Argument
 
-from sfusion.harness.commandline.declaring import option
-from sfusion.harness.errors import BadOption
 from sfusion_tools.bounded_input import read_bounded
 from sfusion_tools.errors import InputError
+
+from ..errors import BadOption
+from .declaring import option
 
 WHERE = "Where to run"
 WRITTEN = "What to write"
 
 Paths = Annotated[
     list[str] | None,
-    Argument(metavar="PATH", help="Files, folders or names of bundled scenarios; by default all bundled ones."),
+    Argument(
+        metavar="PATH",
+        help="Files, folders or names of bundled scenarios; by default all bundled ones.",
+    ),
 ]
 Keyword = Annotated[
-    str, option("Only names that match, as with pytest's -k: 'word', 'a or b', 'not c'.", "EXPRESSION", names="-k")
+    str,
+    option(
+        "Only names that match, as with pytest's -k: 'word', 'a or b', 'not c'.",
+        "EXPRESSION",
+        names="-k",
+    ),
 ]
 Seed = Annotated[int, option("Decides everything that is random.", names="--seed", min=0)]
 Tools = Annotated[
     Path | None,
     option(
-        "Tool config (verl's YAML), or module:name of any client, to use instead of the tools of the scenario.",
+        "Tool config (verl's YAML), or module:name of any client, to use instead of the "
+        "tools of the scenario.",
         names="--tools",
     ),
 ]
@@ -45,7 +55,10 @@ SANDBOX = "fake|URL|docker[:IMAGE]"
 Sandboxes = Annotated[
     list[str] | None,
     option(
-        "Sandbox to use: the fake (default), a server or a container. Repeatable.", SANDBOX, WHERE, names="--sandbox"
+        "Sandbox to use: the fake (default), a server or a container. Repeatable.",
+        SANDBOX,
+        WHERE,
+        names="--sandbox",
     ),
 ]
 Schedule = Annotated[
@@ -58,29 +71,53 @@ Schedule = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    option("Write journal, verdicts and report of each run to a folder below this one.", "DIR", WRITTEN, names="--out"),
+    option(
+        "Write journal, verdicts and report of each run to a folder below this one.",
+        "DIR",
+        WRITTEN,
+        names="--out",
+    ),
 ]
-Html = Annotated[Path | None, option("Write the result as an HTML page.", panel=WRITTEN, names="--html")]
-Json = Annotated[Path | None, option("Write the result as JSON; - is stdout.", panel=WRITTEN, names="--json")]
+Html = Annotated[
+    Path | None, option("Write the result as an HTML page.", panel=WRITTEN, names="--html")
+]
+Json = Annotated[
+    Path | None, option("Write the result as JSON; - is stdout.", panel=WRITTEN, names="--json")
+]
 Summary = Annotated[
-    Path | None, option("Write a Markdown summary, such as for a pull request.", panel=WRITTEN, names="--summary")
+    Path | None,
+    option(
+        "Write a Markdown summary, such as for a pull request.", panel=WRITTEN, names="--summary"
+    ),
 ]
 Faults = Annotated[Path | None, option("YAML file of fault rules.", names="--faults")]
 Force = Annotated[bool, option("Replace the file if it exists.", names="--force")]
-Logs = Annotated[list[Path], Argument(metavar="LOG", help="Log files, or folders of them; - is stdin.")]
+Logs = Annotated[
+    list[Path], Argument(metavar="LOG", help="Log files, or folders of them; - is stdin.")
+]
 
-Jobs = Annotated[int, option("Number of processes; 0 for one per CPU.", panel=WHERE, names="--jobs", min=0)]
+Jobs = Annotated[
+    int, option("Number of processes; 0 for one per CPU.", panel=WHERE, names="--jobs", min=0)
+]
 On = Annotated[
     str,
-    option("Spread the runs of world sim over this machine or over a Ray cluster.", "here|ray", WHERE, names="--on"),
+    option(
+        "Spread the runs of world sim over this machine or over a Ray cluster.",
+        "here|ray",
+        WHERE,
+        names="--on",
+    ),
 ]
 RAY_ADDRESS = "Running Ray cluster to use; auto is the one on this machine."
-RayAddress = Annotated[str | None, option(RAY_ADDRESS, "HOST:PORT|auto", WHERE, names="--ray-address")]
+RayAddress = Annotated[
+    str | None, option(RAY_ADDRESS, "HOST:PORT|auto", WHERE, names="--ray-address")
+]
 
 Headers = Annotated[
     list[str] | None,
     option(
-        "Header for every request to the real sandbox. Repeatable. A secret is '@FILE' or '$VARIABLE'.",
+        "Header for every request to the real sandbox. Repeatable. A secret is '@FILE' or "
+        "'$VARIABLE'.",
         "NAME:VALUE",
         names="--header",
     ),
@@ -94,7 +131,8 @@ VISIBLE = "other users can read a command line"
 
 
 def hidden_value(text: str, what: str) -> str:
-    """Return what a file (``@FILE``) or a variable (``$VARIABLE``) holds; any other text is itself."""
+    """Return what a file (``@FILE``) or a variable (``$VARIABLE``) holds; any other text is
+    itself."""
     if text[:1] == "@":
         try:
             return read_bounded(Path(text[1:]), 10_000).decode("utf-8").strip()
@@ -117,13 +155,21 @@ def read_headers(texts: Iterable[str] | None) -> dict[str, str]:
         name, colon, value = (part.strip() for part in text.partition(":"))
         if not colon or not _HEADER_NAME.fullmatch(name):
             # Without a colon the whole text may be the secret.
-            raise BadOption("--header takes 'Name: value', such as 'X-Token: abc'; one value has no name or no colon")
+            raise BadOption(
+                "--header takes 'Name: value', such as 'X-Token: abc'; one value has no "
+                "name or no colon"
+            )
         if name.lower() in _FRAMING:
             raise BadOption(f"--header {name}: this header frames each request and cannot be set")
         if _SECRET.search(name) and value[:1] not in ("@", "$"):
-            raise BadOption(f"--header {name}: {VISIBLE}; give its value as '{name}: @FILE' or '{name}: $VARIABLE'")
+            raise BadOption(
+                f"--header {name}: {VISIBLE}; give its value as '{name}: @FILE' or "
+                f"'{name}: $VARIABLE'"
+            )
         value = hidden_value(value, f"--header {name}")
         if not value.isprintable():
-            raise BadOption(f"--header {name}: the value contains characters that a header cannot have")
+            raise BadOption(
+                f"--header {name}: the value contains characters that a header cannot have"
+            )
         headers[name] = value
     return headers

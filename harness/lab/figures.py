@@ -1,4 +1,5 @@
-"""The figures of a run: throughput, how long calls took and waited, and which attempts were for nothing."""
+"""The figures of a run: throughput, how long calls took and waited, and which attempts were for
+nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, Story
 from sfusion_tools.record import ANSWERED, Call
 
+from .journal import Journal
+from .promises.story import PROGRAM_OUTCOMES, Story
+
 REFUSALS = ("429", "503")
-"""The reasons in ``RunFigures.failures`` that are refusals: the sandbox or its gateway turned the request away."""
+"""The reasons in ``RunFigures.failures`` that are refusals: the sandbox or its gateway turned the
+request away."""
 
 
 @dataclass(frozen=True, slots=True)

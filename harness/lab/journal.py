@@ -1,6 +1,7 @@
 """The journal: the events of a run in order, with ids that are the same in every run.
 
-One NDJSON file: a header line, then one event per line. docs/journal.md describes it; ``VERSION`` changes with it.
+One NDJSON file: a header line, then one event per line. docs/journal.md describes it; ``VERSION``
+changes with it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.errors import JournalError
-from sfusion.harness.lab import journal_v1
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
+
+from ..atomic_files import write_file
+from ..errors import JournalError
+from . import journal_v1
 
 VERSION = 2
 _LATEST = 1e12
@@ -41,7 +43,13 @@ class Journal:
     @classmethod
     def begin(cls, *, scenario: str, cell: str, seed: int, world: str) -> Self:
         """Return an empty journal for a run."""
-        head = {"journal": VERSION, "scenario": scenario, "cell": cell, "seed": seed, "world": world}
+        head = {
+            "journal": VERSION,
+            "scenario": scenario,
+            "cell": cell,
+            "seed": seed,
+            "world": world,
+        }
         return cls({**head, "sfusion": __version__})
 
     def note(self, at: float, source: str, event: str, **facts: Any) -> None:
@@ -91,7 +99,9 @@ class Journal:
                 elif _is_event(record):
                     events.append(journal_v1.upgraded(record) if is_old else record)
                 else:
-                    raise JournalError(f"{path}:{number}: not an event: it needs a time `at`, `source` and `event`")
+                    raise JournalError(
+                        f"{path}:{number}: not an event: it needs a time `at`, `source` and `event`"
+                    )
         except InputError as error:
             raise JournalError(f"{error}; this is not a journal, or not a whole one") from None
         if header is None:
@@ -111,24 +121,31 @@ def _checked_header(record: Any, path: Path) -> dict[str, Any]:
         raise JournalError(f"{path}:1: not a journal: its first line has no key 'journal'")
     if record["journal"] not in (journal_v1.VERSION, VERSION):
         known = f"{journal_v1.VERSION} and {VERSION}"
-        raise JournalError(f"{path}:1: a journal of version {record['journal']!r}; this sfusion reads {known}")
+        raise JournalError(
+            f"{path}:1: a journal of version {record['journal']!r}; this sfusion reads {known}"
+        )
     kinds = {"scenario": str, "cell": str, "seed": int, "world": str, "sandboxes": list}
     for key, kind in kinds.items():
         if key != "sandboxes" and key not in record:
             raise JournalError(f"{path}:1: not a journal: its first line has no key {key!r}")
         if key in record and not isinstance(record[key], kind):
-            raise JournalError(f"{path}:1: {key} is {record[key]!r}, which is not a {kind.__name__}")
+            raise JournalError(
+                f"{path}:1: {key} is {record[key]!r}, which is not a {kind.__name__}"
+            )
     return record
 
 
 def _is_event(record: Any) -> bool:
     if not isinstance(record, dict) or not isinstance(record.get("at"), int | float):
         return False
-    return abs(record["at"]) < _LATEST and all(isinstance(record.get(key), str) for key in ("source", "event"))
+    return abs(record["at"]) < _LATEST and all(
+        isinstance(record.get(key), str) for key in ("source", "event")
+    )
 
 
 def first_difference(one: Journal, other: Journal) -> tuple[int, str, str] | None:
-    """Return number and texts of the first line in which two journals differ; None if they are equal."""
+    """Return number and texts of the first line in which two journals differ; None if they are
+    equal."""
     pairs = zip_longest(one.lines(), other.lines(), fillvalue="(the journal ends)")
     for number, (left, right) in enumerate(pairs, 1):
         if left != right:
@@ -138,5 +155,7 @@ def first_difference(one: Journal, other: Journal) -> tuple[int, str, str] | Non
 
 def is_reordered(one: Journal, other: Journal) -> bool:
     """Have two journals the same events, and only those of one instant come in another order?"""
-    left, right = ([(event["at"], encode_line(event)) for event in journal.events] for journal in (one, other))
+    left, right = (
+        [(event["at"], encode_line(event)) for event in journal.events] for journal in (one, other)
+    )
     return left != right and sorted(left) == sorted(right)

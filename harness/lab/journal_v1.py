@@ -1,4 +1,5 @@
-"""Reads journals of version 1, in which what was wrong with a malformed call is only in the text for the model.
+"""Reads journals of version 1, in which what was wrong with a malformed call is only in the text
+for the model.
 
 Nothing else knows that version.
 """

@@ -1,4 +1,5 @@
-"""What programs do, as journals keep it: texts with ``{call}``, ``{canary}`` and ``{fill:N}``, and what they mean."""
+"""What programs do, as journals keep it: texts with ``{call}``, ``{canary}`` and ``{fill:N}``,
+and what they mean."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from sfusion.fakes.sandbox.program import fill, passed_on
-from sfusion.harness.lab.facts.canary import token
-from sfusion.harness.lab.facts.truth import Ending, ProgramTruth
+from ...fakes.sandbox.program import fill, passed_on
+from .facts.canary import token
+from .facts.truth import Ending, ProgramTruth
 
 PRINTS = "{canary}"
 """What a program prints if a file does not say it."""
@@ -28,29 +29,35 @@ _ENDINGS: dict[Any, Ending] = {
 
 
 def truth_of(intent: dict[str, Any], call: str, *, whole: bool = False) -> ProgramTruth | None:
-    """Return what the program of an intent does when nothing goes wrong; None if the journal does not say it all.
+    """Return what the program of an intent does when nothing goes wrong; None if the journal does
+    not say it all.
 
     ``whole``: with what it wrote and the server does not pass on.
     """
     kind, name = intent.get("kind"), REPEATED if "mark" in intent else call
     if kind not in _ENDINGS or "partial" in intent or "size" in intent:
         return None
-    early, prints, errors = (fill(named(intent.get(key, ""), name)) for key in ("early", "prints", "errors"))
+    early, prints, errors = (
+        fill(named(intent.get(key, ""), name)) for key in ("early", "prints", "errors")
+    )
     if "prints" not in intent and kind in ("ok", "program_error"):
         prints = named(PRINTS, name)
     stdout, stderr = early + (prints if kind != "program_timeout" else ""), errors
     if not whole and not intent.get("whole"):
         stdout, stderr = passed_on(stdout), passed_on(stderr)
-    return ProgramTruth(stdout, stderr, intent.get("exit", 1 if kind == "program_error" else 0), _ENDINGS[kind])
+    return ProgramTruth(
+        stdout, stderr, intent.get("exit", 1 if kind == "program_error" else 0), _ENDINGS[kind]
+    )
 
 
 Pieces = list[str | list[Any]]
-"""A long text: parts of the program's streams, ``[stream, start, end]``, and what else is in it, where many of one
-character are ``[character, count]``."""
+"""A long text: parts of the program's streams, ``[stream, start, end]``, and what else is in it,
+where many of one character are ``[character, count]``."""
 
 
 def packed(text: str, truth: ProgramTruth) -> Pieces | None:
-    """Return the pieces of a text, so that a journal holds all of it; None if too much of it is not the program's."""
+    """Return the pieces of a text, so that a journal holds all of it; None if too much of it is
+    not the program's."""
     pieces: Pieces = []
     at = begun = literal = 0
     while at < len(text):
@@ -88,7 +95,9 @@ def unpacked(pieces: Pieces, truth: ProgramTruth) -> str:
         if isinstance(one, str):
             found.append(one)
         else:
-            found.append(one[0] * one[1] if len(one) == 2 else getattr(truth, one[0])[one[1] : one[2]])
+            found.append(
+                one[0] * one[1] if len(one) == 2 else getattr(truth, one[0])[one[1] : one[2]]
+            )
     return "".join(found)
 
 
@@ -102,7 +111,8 @@ def named(text: str, name: str) -> str:
 
 
 def canary(name: str) -> str:
-    """Return lines that only this call prints: words at both ends and in the middle, blanks, and more than ASCII."""
+    """Return lines that only this call prints: words at both ends and in the middle, blanks, and
+    more than ASCII."""
     first, middle, last, _ = _words(name)
     end = "\n" if last < first else ""  # not every output ends with its line
     return f"{first} {name}\n  {middle} é漢\n\n{last}{end}"
@@ -110,7 +120,8 @@ def canary(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _words(name: str) -> tuple[str, ...]:
-    """Return the four words of a call: one and the same, turned, which takes less time than four."""
+    """Return the four words of a call: one and the same, turned, which takes less time than
+    four."""
     word = token(name)
     letters = word[2:-2]
     return tuple(f"Zq{letters[turn:]}{letters[:turn]}qZ" for turn in (0, 3, 6, 8))

@@ -1,7 +1,7 @@
 """Spreads work over this process, several processes or a Ray cluster; the results are the same.
 
-Work is a function and picklable items. A process or node that dies loses only what it was running: those items are
-handed out again, and each has one result.
+Work is a function and picklable items. A process or node that dies loses only what it was running:
+those items are handed out again, and each has one result.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from multiprocessing.resource_tracker import ensure_running
 from queue import SimpleQueue
 from typing import Any, Protocol, Self, TypeVar
 
-from sfusion.harness.errors import BadOption, MissingWorld, WorkerLost
 from sfusion_tools._version import __version__
+
+from ..errors import BadOption, MissingWorld, WorkerLost
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,30 +33,33 @@ Result = TypeVar("Result")
 RETRIES = 3
 """How often an item is handed out again after the death of what ran it."""
 _AHEAD = 16
-"""Items handed out per worker before the first result is taken. With fewer, one slow item leaves the other workers
-idle; with more, a process that dies loses more work."""
+"""Items handed out per worker before the first result is taken. With fewer, one slow item leaves
+the other workers idle; with more, a process that dies loses more work."""
 
 
 class Workers(Protocol):
     """Where work runs."""
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Yield the result of each item, in the order of the items; the first error of ``work`` is raised.
+        """Yield the result of each item, in the order of the items; the first error of ``work`` is
+        raised.
 
-        Items are taken from the iterable a little ahead of the results; how far depends on the number of workers.
+        Items are taken from the iterable a little ahead of the results; how far depends on the
+        number of workers.
         """
 
 
 @contextmanager
 def open_workers(jobs: int = 1, on: str = "here", address: str | None = None) -> Iterator[Workers]:
-    """Open ``jobs`` processes (0: one per CPU, 1: this process) or a Ray cluster: the running one, or an address."""
+    """Open ``jobs`` processes (0: one per CPU, 1: this process) or a Ray cluster: the running
+    one, or an address."""
     if on not in ("here", "ray"):
         raise BadOption(f"--on {on}: no such place; use here or ray")
     if on == "here" and address is not None:
         raise BadOption("--ray-address names a Ray cluster; add --on ray")
     jobs = jobs or os.cpu_count() or 1
     if on == "ray":
-        from sfusion.harness.lab.worlds.ray_cluster import open_cluster
+        from .worlds.ray_cluster import open_cluster
 
         with closing(open_cluster(address or "auto")):
             yield RayTasks()
@@ -71,7 +75,9 @@ class _ThisProcess:
         yield from map(work, items)
 
 
-def _in_order(submit: Callable[[Any], Any], take: Callable[[Any], Result], items: Iterable[Any], ahead: int) -> Any:
+def _in_order(
+    submit: Callable[[Any], Any], take: Callable[[Any], Result], items: Iterable[Any], ahead: int
+) -> Any:
     """Submit items up to ``ahead`` of the results, and take each result in its turn."""
     pending: deque[Any] = deque()
     for item in items:
@@ -86,7 +92,8 @@ def _in_order(submit: Callable[[Any], Any], take: Callable[[Any], Result], items
 
 
 class _Processes:
-    """Processes with a thread and a pipe for each: one that is killed in the middle of a result disturbs no other."""
+    """Processes with a thread and a pipe for each: one that is killed in the middle of a result
+    disturbs no other."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
@@ -127,7 +134,10 @@ class _Processes:
         raise WorkerLost(f"the process that ran it died {RETRIES + 1} times: {item!r:.300}")
 
     def _start(self, instead_of: _Process | None = None) -> _Process:
-        with self._lock, _without_interrupts():  # also for the process: it may get no Ctrl-C before it ignores it
+        with (
+            self._lock,
+            _without_interrupts(),
+        ):  # also for the process: it may get no Ctrl-C before it ignores it
             if self._ended:
                 raise WorkerLost("the command ends")
             process = _Process()
@@ -200,7 +210,8 @@ def _without_interrupts() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         if not _can_fork():
-            ensure_running()  # multiprocessing would start this later, and then unblock what we have blocked
+            # multiprocessing would start this later, and then unblock what we have blocked
+            ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     finally:
@@ -208,7 +219,8 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _can_fork() -> bool:
-    """Is it safe to fork this process? A fork has everything imported, but not the threads that may hold a lock."""
+    """Is it safe to fork this process? A fork has everything imported, but not the threads that
+    may hold a lock."""
     try:
         return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
     except OSError:
@@ -216,12 +228,14 @@ def _can_fork() -> bool:
 
 
 def _start_process() -> None:
-    """Leave Ctrl-C, which reaches every process, to the parent, and end with it, however it ends."""
+    """Leave Ctrl-C, which reaches every process, to the parent, and end with it, however it
+    ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the parent's handler
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # A journal is many small objects that all live to the end of its run; looking through them takes a tenth of it.
+    # A journal is many small objects that all live to the end of its run; looking through them
+    # takes a tenth of it.
     gc.freeze()
     gc.set_threshold(20_000)
 
@@ -237,7 +251,8 @@ def _end_with_parent() -> None:
 
 
 class RayTasks:
-    """One task per item; Ray itself keeps track of which node runs what, and starts lost tasks again."""
+    """One task per item; Ray itself keeps track of which node runs what, and starts lost tasks
+    again."""
 
     def __init__(self) -> None:
         import ray
@@ -280,14 +295,20 @@ def _task() -> Callable[[list[str], str, bytes], tuple[str, bytes]]:
 
         # On the driver's machine, this process imports exactly what the driver imports.
         mine = [folder or os.getcwd() for folder in path]
-        sys.path[:] = [*filter(os.path.exists, mine), *(folder for folder in sys.path if folder not in mine)]
+        sys.path[:] = [
+            *filter(os.path.exists, mine),
+            *(folder for folder in sys.path if folder not in mine),
+        ]
         where = f"node {os.uname().nodename} of the Ray cluster"
         try:
             from sfusion_tools._version import __version__ as found
         except ImportError as error:
             return f"{where} cannot import sfusion ({error}); install sfusion {version} there", b""
         if found != version:
-            return f"{where} has sfusion {found}, the driver {version}; install the same version", b""
+            return (
+                f"{where} has sfusion {found}, the driver {version}; install the same version",
+                b"",
+            )
         work, item = pickle.loads(orders)  # from the driver, over Ray
         try:
             return "", pickle.dumps((True, work(item)))

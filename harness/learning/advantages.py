@@ -1,7 +1,8 @@
-"""Advantages of a step's samples: four estimators as verl 0.9.1 defines them, and what may be done with lost samples.
+"""Advantages of a step's samples: four estimators as verl 0.9.1 defines them, and what may be done
+with lost samples.
 
-A sample is lost if its last tool call was lost, so that its score says nothing about the model. Groups are given as one
-key per sample; samples with equal keys are siblings.
+A sample is lost if its last tool call was lost, so that its score says nothing about the model.
+Groups are given as one key per sample; samples with equal keys are siblings.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ SIGNAL = 1e-6
 
 
 class Estimator(StrEnum):
-    """How scores become advantages; the names are verl's, but for dr_grpo, which is verl's grpo without the std."""
+    """How scores become advantages; the names are verl's, but for dr_grpo, which is verl's grpo
+    without the std."""
 
     GRPO = "grpo"
     """(score - mean of the group) / (std of the group + 1e-6)."""
@@ -38,11 +40,13 @@ class Handling(StrEnum):
     MASK = "mask"
     """They are out of the loss; their score still counts in the group's baseline."""
     EXCLUDE = "exclude"
-    """They are out of the loss and of the baseline, and so is a sample that has lost all its siblings by that."""
+    """They are out of the loss and of the baseline, and so is a sample that has lost all its
+    siblings by that."""
     DROP = "drop"
     """Their whole group is out of the loss."""
     FAILED = "failed"
-    """As if the call had been retried and the sample had failed; with `passed`, the bounds of a retry."""
+    """As if the call had been retried and the sample had failed; with `passed`, the bounds of a
+    retry."""
     PASSED = "passed"
     """As if the call had been retried and the sample had passed."""
 
@@ -66,9 +70,11 @@ def advantages(
     tokens: Sequence[float] | None = None,
     in_loss: Sequence[bool] | None = None,
 ) -> list[float]:
-    """Return the advantage of each sample. A sample without siblings has the baseline 0, as in verl.
+    """Return the advantage of each sample. A sample without siblings has the baseline 0, as in
+    verl.
 
-    Only whitening uses ``tokens``, how many each sample has in the loss (default: all alike), and ``in_loss``.
+    Only whitening uses ``tokens``, how many each sample has in the loss (default: all alike), and
+    ``in_loss``.
     """
     sums: dict[Hashable, tuple[int, float]] = {}
     for group, score in zip(groups, scores, strict=True):
@@ -86,22 +92,35 @@ def advantages(
             others = {group: n / (n - 1) if n > 1 else 1.0 for group, (n, _) in sums.items()}
             return [one * others[group] for group, one in zip(groups, centred, strict=True)]
         case Estimator.GRPO:
-            stds = {g: math.sqrt(squares[g] / (n - 1)) if n > 1 else 1.0 for g, (n, _) in sums.items()}
-            return [one / (stds[group] + _GRPO_EPSILON) for group, one in zip(groups, centred, strict=True)]
+            stds = {
+                g: math.sqrt(squares[g] / (n - 1)) if n > 1 else 1.0 for g, (n, _) in sums.items()
+            }
+            return [
+                one / (stds[group] + _GRPO_EPSILON)
+                for group, one in zip(groups, centred, strict=True)
+            ]
     kept = [True] * len(centred) if in_loss is None else in_loss
-    weights = [float(keep) * (1.0 if tokens is None else tokens[place]) for place, keep in enumerate(kept)]
+    weights = [
+        float(keep) * (1.0 if tokens is None else tokens[place]) for place, keep in enumerate(kept)
+    ]
     return _whitened(centred, weights)
 
 
 def _whitened(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Shift and scale to mean 0 and variance 1 over tokens; 0 where fewer than two tokens are left."""
+    """Shift and scale to mean 0 and variance 1 over tokens; 0 where fewer than two tokens are
+    left."""
     total = sum(weights)
     if total <= 1:
         return [0.0] * len(values)
     mean = sum(value * weight for value, weight in zip(values, weights, strict=True)) / total
-    squares = sum(weight * (value - mean) ** 2 for value, weight in zip(values, weights, strict=True))
+    squares = sum(
+        weight * (value - mean) ** 2 for value, weight in zip(values, weights, strict=True)
+    )
     scale = 1 / math.sqrt(squares / (total - 1) + _WHITEN_EPSILON)
-    return [(value - mean) * scale if weight else 0.0 for value, weight in zip(values, weights, strict=True)]
+    return [
+        (value - mean) * scale if weight else 0.0
+        for value, weight in zip(values, weights, strict=True)
+    ]
 
 
 def handled(
@@ -114,7 +133,8 @@ def handled(
     bounds: tuple[float, float] = (0.0, 1.0),
     tokens: Sequence[float] | None = None,
 ) -> Handled:
-    """Return the advantages of a step under a handling of its lost samples; ``bounds`` are the scores of a retry."""
+    """Return the advantages of a step under a handling of its lost samples; ``bounds`` are the
+    scores of a retry."""
     count = len(scores)
     if handling in (Handling.ZERO, Handling.FAILED, Handling.PASSED):
         if handling is not Handling.ZERO:
@@ -127,7 +147,9 @@ def handled(
         return Handled([one if keep else 0.0 for one, keep in zip(found, kept, strict=True)], kept)
     left = Counter(group for group, gone in zip(groups, lost, strict=True) if not gone)
     hit = {group for group, gone in zip(groups, lost, strict=True) if gone}
-    if handling is Handling.EXCLUDE:  # verl would give a single one the baseline 0, a push for whatever it did
+    if (
+        handling is Handling.EXCLUDE
+    ):  # verl would give a single one the baseline 0, a push for whatever it did
         hit = {group for group in hit if left[group] == 1}
     kept = [not gone and group not in hit for group, gone in zip(groups, lost, strict=True)]
     places = [place for place, keep in enumerate(kept) if keep]
@@ -144,12 +166,15 @@ def handled(
 
 
 def push(advantages: Sequence[float], marked: Sequence[bool]) -> float:
-    """Return the net push on what some samples do: the mean of advantage x (does it - share that does it).
+    """Return the net push on what some samples do: the mean of advantage x (does it - share that
+    does it).
 
-    Positive if the step makes it more likely. The difference between the means of both kinds would hide that a mask
-    leaves fewer samples of one kind in the loss.
+    Positive if the step makes it more likely. The difference between the means of both kinds would
+    hide that a mask leaves fewer samples of one kind in the loss.
     """
     if not advantages:
         return 0.0
     share = sum(marked) / len(marked)
-    return sum(one * (mark - share) for one, mark in zip(advantages, marked, strict=True)) / len(advantages)
+    return sum(one * (mark - share) for one, mark in zip(advantages, marked, strict=True)) / len(
+        advantages
+    )

@@ -1,4 +1,5 @@
-"""Reads rollout dumps step by step for their groups, scores and lost calls; only one step is in memory at a time."""
+"""Reads rollout dumps step by step for their groups, scores and lost calls; only one step is in
+memory at a time."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.errors import BadOption, NoDump
-from sfusion.harness.learning.evidence import CallsOfSample, Evidence
-from sfusion.harness.rollouts.viewer.sample import dump_files, finite_score, requests_beside
-from sfusion.harness.studies.look.dump_records import step_of
-from sfusion.harness.studies.look.reading import repeats
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError, near
 from sfusion_tools.wording import counted
+
+from ..errors import BadOption, NoDump
+from ..rollouts.viewer.sample import dump_files, finite_score, requests_beside
+from ..studies.look.dump_records import step_of
+from ..studies.look.reading import repeats
+from .evidence import CallsOfSample, Evidence
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     "input": ("input",),
@@ -76,13 +78,17 @@ def read_keys(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
         name, equals, key = text.partition("=")
         if not equals or not key or name not in KEYS:
             known = f"{text!r}: {near(name, KEYS)}" if equals and key else repr(text)
-            raise BadOption(f"--key {known}; expected NAME=KEY with one of {', '.join(KEYS)}, as in group=prompt_id")
+            raise BadOption(
+                f"--key {known}; expected NAME=KEY with one of {', '.join(KEYS)}, as in "
+                "group=prompt_id"
+            )
         found[name] = (key,)
     return found
 
 
 class DumpReader:
-    """The steps of some dumps, in the order of the files and their lines. The lines of a step stand together."""
+    """The steps of some dumps, in the order of the files and their lines. The lines of a step stand
+    together."""
 
     def __init__(
         self,
@@ -116,10 +122,16 @@ class DumpReader:
                 yield step
             self.bytes = before + file.stat().st_size
         if twice:
-            which = f"Step {min(twice)} occurs" if len(twice) == 1 else f"{len(twice)} steps, {min(twice)} first, occur"
+            which = (
+                f"Step {min(twice)} occurs"
+                if len(twice) == 1
+                else f"{len(twice)} steps, {min(twice)} first, occur"
+            )
             self.notes.append(
-                f"{which} in more than one place. Each place is counted as a step of its own, so groups that are "
-                "spread over them are cut: put the lines of a step together, and read one training at a time."
+                f"{which} in more than one place. Each place is counted as a step of its "
+                "own, so groups that are "
+                "spread over them are cut: put the lines of a step together, and read one "
+                "training at a time."
             )
 
     def _steps(self, file: Path) -> Iterator[DumpedStep]:
@@ -145,7 +157,9 @@ class DumpReader:
             try:
                 opened = stack.enter_context(file.open("rb"))
                 if opened.read(len(_GZIP)) == _GZIP:
-                    raise NoDump(f"{file}: is compressed; unpack it first, as in gunzip {file.name}")
+                    raise NoDump(
+                        f"{file}: is compressed; unpack it first, as in gunzip {file.name}"
+                    )
                 opened.seek(0)
                 lines = bounded_lines(opened, str(file))
                 requests = None
@@ -164,19 +178,30 @@ class DumpReader:
                 except InputError as error:
                     self._problem(str(error))
                     continue
-                texts = [key for key in ("input", "output") if not isinstance(_first(record, self._keys[key]), str)]
+                texts = [
+                    key
+                    for key in ("input", "output")
+                    if not isinstance(_first(record, self._keys[key]), str)
+                ]
                 if texts:
                     keys = ", ".join(str(key)[:30] for key in list(record)[:12]) or "none"
-                    self._problem(f"{file}:{number}: no text in {self._keys[texts[0]][0]!r} (keys: {keys}); see --key")
+                    self._problem(
+                        f"{file}:{number}: no text in {self._keys[texts[0]][0]!r} (keys: "
+                        f"{keys}); see --key"
+                    )
                     continue
                 yield number, record, request
             if requests is not None and (more := paired + sum(1 for _ in requests)) != number:
                 self.notes.append(
-                    f"{beside} has {counted(more, 'line')}, {file.name} has {counted(number, 'sample')}: they are of "
-                    "different runs or one is cut off, and lines that stand side by side may not belong together."
+                    f"{beside} has {counted(more, 'line')}, {file.name} has "
+                    f"{counted(number, 'sample')}: they are of "
+                    "different runs or one is cut off, and lines that stand side by side "
+                    "may not belong together."
                 )
 
-    def _sample(self, line: int, record: Mapping[str, Any], request: Mapping[str, Any]) -> DumpedSample:
+    def _sample(
+        self, line: int, record: Mapping[str, Any], request: Mapping[str, Any]
+    ) -> DumpedSample:
         """Read a line; its score is NaN if it has none."""
         both = {**request, **record}
         self.missing = {name for name in self.missing if _first(both, self._keys[name]) is None}
@@ -196,8 +221,12 @@ class DumpReader:
             group = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         tokens = request.get("tokens")
         trained = tokens.get("trained") if isinstance(tokens, Mapping) else None
-        length = float(trained) if isinstance(trained, int) and 0 < trained < _MOST_TOKENS else math.nan
-        return DumpedSample(line, number, group if isinstance(group, Hashable) else str(group), ended, length)
+        length = (
+            float(trained) if isinstance(trained, int) and 0 < trained < _MOST_TOKENS else math.nan
+        )
+        return DumpedSample(
+            line, number, group if isinstance(group, Hashable) else str(group), ended, length
+        )
 
 
 def _object(line: bytes, place: str) -> Mapping[str, Any]:
@@ -215,6 +244,7 @@ def _whole(step: Any) -> Any:
 
 
 def _first(record: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    """Return the value of the first key that has one; NaN, as verl writes a reward that is not a number, is none."""
+    """Return the value of the first key that has one; NaN, as verl writes a reward that is not a
+    number, is none."""
     values = (record.get(key) for key in keys)
     return next((value for value in values if value is not None and value == value), None)

@@ -1,4 +1,5 @@
-"""Which calls of a dumped trajectory were lost, by facts: an event log, what a dump says, or texts that tools wrote."""
+"""Which calls of a dumped trajectory were lost, by facts: an event log, what a dump says, or
+texts that tools wrote."""
 
 from __future__ import annotations
 
@@ -7,15 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.fakes.faults.pattern import matches
-from sfusion.harness.studies.look.dump_records import MOST_CALLS, outcome_of_text, tool_texts
 from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 
-EVENTS, REQUESTS, KEY, PATTERN, TEXT = "event log", "requests file", "key of the dump", "--lost-pattern", "known text"
+from ...fakes.faults.pattern import matches
+from ..studies.look.dump_records import MOST_CALLS, outcome_of_text, tool_texts
+
+EVENTS, REQUESTS, KEY, PATTERN, TEXT = (
+    "event log",
+    "requests file",
+    "key of the dump",
+    "--lost-pattern",
+    "known text",
+)
 """What a lost call is recognised by; the first that says so counts."""
 LOST_KEYS = ("lost_calls", "infrastructure_failures", "infrastructure")
-"""Numbers of lost calls: as docs/verl.md puts them into a dump, as our requests file has them, as the tool's extras."""
+"""Numbers of lost calls: as docs/verl.md puts them into a dump, as our requests file has them,
+as the tool's extras."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,8 @@ class CallsOfSample:
     lost: int = 0
     last_lost: bool = False
     unclear: bool = False
-    """The model read an empty text or one that stands for anything, and nothing else says what happened."""
+    """The model read an empty text or one that stands for anything, and nothing else says what
+    happened."""
     source: str = ""
     """What the lost calls were recognised by."""
     outcomes: tuple[str, ...] = ()
@@ -47,7 +57,8 @@ class Evidence:
     matched: int = 0
     """Samples with calls in the event log."""
     shared: int = 0
-    """Samples with the id of another one before them, so that the event log cannot tell them apart."""
+    """Samples with the id of another one before them, so that the event log cannot tell them
+    apart."""
     _lost: dict[str, list[str]] = field(default_factory=dict)
     """How the lost calls of each trajectory of the event log ended."""
     _last: dict[str, tuple[float, bool]] = field(default_factory=dict)
@@ -55,7 +66,8 @@ class Evidence:
     _met: set[str] = field(default_factory=set)
 
     def add_log(self, calls: Iterable[Call]) -> None:
-        """Keep which trajectories lost calls, and whether their last one was. The order of the lines does not count."""
+        """Keep which trajectories lost calls, and whether their last one was. The order of the
+        lines does not count."""
         for call in calls:
             if call.source != "client":
                 continue
@@ -69,7 +81,9 @@ class Evidence:
             if lost and call.outcome is not None:
                 self._lost.setdefault(call.trajectory, []).append(call.outcome.value)
 
-    def of(self, record: Mapping[str, Any], request: Mapping[str, Any], output: str, id: str) -> CallsOfSample:
+    def of(
+        self, record: Mapping[str, Any], request: Mapping[str, Any], output: str, id: str
+    ) -> CallsOfSample:
         """Return how the calls of a sample ended."""
         texts = tool_texts(output)
         ends = [outcome_of_text(text) if text.strip() else None for text in texts]
@@ -96,12 +110,18 @@ class Evidence:
             return self._found(calls, count, not any(said) or said[-1], KEY)
         for flags, source in ((by_pattern, PATTERN), (said, TEXT)):
             if any(flags):
-                outcomes = tuple(end.value for end, lost in zip(ends, said, strict=True) if lost and end is not None)
+                outcomes = tuple(
+                    end.value
+                    for end, lost in zip(ends, said, strict=True)
+                    if lost and end is not None
+                )
                 return self._found(calls, sum(flags), flags[-1], source, outcomes)
         return CallsOfSample(calls, unclear=unclear and not request and not listed)
 
     @staticmethod
-    def _found(calls: int, lost: int, last: bool, source: str, outcomes: Sequence[str] = ()) -> CallsOfSample:
+    def _found(
+        calls: int, lost: int, last: bool, source: str, outcomes: Sequence[str] = ()
+    ) -> CallsOfSample:
         return CallsOfSample(max(calls, lost), lost, last, False, source, tuple(outcomes))
 
 
@@ -111,10 +131,15 @@ def _whole(value: Any) -> int:
 
 
 def _listed(record: Mapping[str, Any]) -> list[Outcome | None]:
-    """Return the outcomes that the tool's extras list, in order; None for those that are not lost."""
+    """Return the outcomes that the tool's extras list, in order; None for those that are not
+    lost."""
     extras = record.get("sfusion")
     found = (extras if isinstance(extras, Mapping) else record).get("outcomes")
-    ends = [OUTCOMES.get(one) for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    ends = (
+        [OUTCOMES.get(one) for one in found if isinstance(one, str)]
+        if isinstance(found, list)
+        else []
+    )
     return [end if end is not None and end.is_infrastructure else None for end in ends]
 
 

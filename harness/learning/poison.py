@@ -1,4 +1,5 @@
-"""What lost calls did to the advantages: figures that add up over steps, and the groups that were hit most. Pure."""
+"""What lost calls did to the advantages: figures that add up over steps, and the groups that
+were hit most. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handled, Handling, handled, push
-from sfusion.harness.learning.dumps import DumpedStep
+from .advantages import SIGNAL, Estimator, Handled, Handling, handled, push
+from .dumps import DumpedStep
 
 MOST_GROUPS = 20
 """Groups that are shown."""
@@ -24,7 +25,8 @@ class HandlingFigures:
     """Sum of |advantage| in the loss."""
     tool: float = 0.0
     several: float = 0.0
-    """Net push on using the tool and on calling it more than once, times the samples of its step."""
+    """Net push on using the tool and on calling it more than once, times the samples of its
+    step."""
     silent: int = 0
     """Groups with a lost sample in which no advantage is left."""
     alone: int = 0
@@ -56,7 +58,8 @@ class PoisonFigures:
     weight_lost: float = 0.0
     weight_recovered: float = 0.0
     siblings: int = 0
-    """Healthy samples with a lost sibling, those whose advantage moved by it, and by how much in all."""
+    """Healthy samples with a lost sibling, those whose advantage moved by it, and by how much in
+    all."""
     moved: int = 0
     moved_by: float = 0.0
     hit_groups: int = 0
@@ -64,7 +67,9 @@ class PoisonFigures:
     """Healthy samples whose siblings were all lost."""
     only_lost: int = 0
     """Groups whose only signal comes from lost samples."""
-    by: dict[Handling, HandlingFigures] = field(default_factory=lambda: {one: HandlingFigures() for one in Handling})
+    by: dict[Handling, HandlingFigures] = field(
+        default_factory=lambda: {one: HandlingFigures() for one in Handling}
+    )
     outcomes: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -90,10 +95,17 @@ class PoisonFigures:
                 setattr(self, one.name, mine + more)
 
     def as_data(self) -> dict[str, Any]:
-        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("by", "outcomes")}
+        plain = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in ("by", "outcomes")
+        }
         mean = self.score / self.samples if self.samples else None
         return {
-            **{key: round(value, 6) if isinstance(value, float) else value for key, value in plain.items()},
+            **{
+                key: round(value, 6) if isinstance(value, float) else value
+                for key, value in plain.items()
+            },
             "score": None if mean is None else round(mean, 6),
             "lost_share": round(self.lost_share, 6),
             "weight_share": round(self.weight_share, 6),
@@ -133,8 +145,16 @@ class HitGroup:
     def as_data(self) -> dict[str, Any]:
         rows = zip(self.lines, self.scores, self.lost, self.trained, self.excluded, strict=True)
         keys = ("line", "score", "lost", "as_trained", "excluded")
-        listed = [dict(zip(keys, (a, b, c, round(d, 6), round(e, 6)), strict=True)) for a, b, c, d, e in rows]
-        return {"harm": round(self.harm, 6), "step": self.step, "file": str(self.file), "samples": listed}
+        listed = [
+            dict(zip(keys, (a, b, c, round(d, 6), round(e, 6)), strict=True))
+            for a, b, c, d, e in rows
+        ]
+        return {
+            "harm": round(self.harm, 6),
+            "step": self.step,
+            "file": str(self.file),
+            "samples": listed,
+        }
 
 
 @dataclass
@@ -153,11 +173,15 @@ class Poison:
     def add(self, step: DumpedStep) -> None:
         """Count a step."""
         figures, groups = step_figures(step, self.estimator, self.bounds)
-        self.outside += sum(not self.bounds[0] <= one.score <= self.bounds[1] for one in step.samples)
+        self.outside += sum(
+            not self.bounds[0] <= one.score <= self.bounds[1] for one in step.samples
+        )
         self.steps.append((step.step, figures))
         self.total.add(figures)
         hit = [group for group in groups if group.harm > SIGNAL]
-        self.worst = sorted([*self.worst, *hit], key=lambda group: group.harm, reverse=True)[:MOST_GROUPS]
+        self.worst = sorted([*self.worst, *hit], key=lambda group: group.harm, reverse=True)[
+            :MOST_GROUPS
+        ]
 
 
 def step_figures(
@@ -168,8 +192,12 @@ def step_figures(
     scores, keys = [one.score for one in samples], [one.group for one in samples]
     lost, used = [one.lost for one in samples], [one.ended.calls > 0 for one in samples]
     several = [one.ended.calls > 1 for one in samples]
-    tokens = None if any(math.isnan(one.tokens) for one in samples) else [one.tokens for one in samples]
-    found = {h: handled(scores, keys, lost, h, estimator, bounds=bounds, tokens=tokens) for h in Handling}
+    tokens = (
+        None if any(math.isnan(one.tokens) for one in samples) else [one.tokens for one in samples]
+    )
+    found = {
+        h: handled(scores, keys, lost, h, estimator, bounds=bounds, tokens=tokens) for h in Handling
+    }
     places: dict[Hashable, list[int]] = {}
     for place, key in enumerate(keys):
         places.setdefault(key, []).append(place)
@@ -200,7 +228,11 @@ def step_figures(
 
 
 def _handling_figures(
-    answer: Handled, used: Sequence[bool], several: Sequence[bool], groups: Any, hit: Sequence[Sequence[int]]
+    answer: Handled,
+    used: Sequence[bool],
+    several: Sequence[bool],
+    groups: Any,
+    hit: Sequence[Sequence[int]],
 ) -> HandlingFigures:
     values, count = answer.advantages, len(answer.advantages)
     return HandlingFigures(
@@ -219,7 +251,11 @@ def _hit_group(
     trained = [found[Handling.ZERO].advantages[place] for place in group]
     clean = [found[Handling.EXCLUDE].advantages[place] for place in group]
     samples = [step.samples[place] for place in group]
-    healthy = [(one, other) for one, other, sample in zip(trained, clean, samples, strict=True) if not sample.lost]
+    healthy = [
+        (one, other)
+        for one, other, sample in zip(trained, clean, samples, strict=True)
+        if not sample.lost
+    ]
     figures.siblings += len(healthy)
     figures.orphans += len(healthy) == 1
     figures.moved += sum(abs(one - other) > SIGNAL for one, other in healthy)

@@ -1,4 +1,5 @@
-"""What ``sfusion poison`` says: sentences, tables and plots, the same on a terminal and on its page."""
+"""What ``sfusion poison`` says: sentences, tables and plots, the same on a terminal and on its
+page."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handling
-from sfusion.harness.learning.dumps import DumpReader
-from sfusion.harness.learning.evidence import EVENTS, Evidence
-from sfusion.harness.learning.poison import HitGroup, Poison, PoisonFigures
-from sfusion.harness.reports.html import LearningPage, PageTable
-from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
-from sfusion.harness.studies.look.telling import many
-from sfusion.harness.terminal import ReadingReporter
+from ..reports.html import LearningPage, PageTable
+from ..reports.line_chart import ChartLine, ChartPoint, LineChart
+from ..studies.look.telling import many
+from ..terminal import ReadingReporter
+from .advantages import SIGNAL, Estimator, Handling
+from .dumps import DumpReader
+from .evidence import EVENTS, Evidence
+from .poison import HitGroup, Poison, PoisonFigures
 
 _ROWS = 8
 _MOST = 0.9
@@ -28,21 +29,33 @@ NAMES = {
     Handling.PASSED: "retried: all passed",
 }
 _CAUSES = {
-    "throttled": ("the sandbox refused calls", "set `rate_limit` to what it admits, for all workers together"),
+    "throttled": (
+        "the sandbox refused calls",
+        "set `rate_limit` to what it admits, for all workers together",
+    ),
     "transport_timeout": (
         "answers did not come in time",
         "compare `default_timeout` and `call_deadline` with how long calls take (`sfusion look`)",
     ),
     "unreachable": (
         "connections failed",
-        "check the address and restarts of the sandbox; a higher `max_attempts` outlasts a short outage",
+        (
+            "check the address and restarts of the sandbox; a higher `max_attempts` outlasts a "
+            "short outage"
+        ),
     ),
     "sandbox_error": (
         "the sandbox itself failed",
         "look at its own log; a higher `max_attempts` outlasts a short outage",
     ),
-    "bad_response": ("answers were not those of a sandbox", "look for a gateway or a proxy in between"),
-    "cancelled": ("calls were broken off", "look at the guard, at over-sampling and at the trainer's own time limits"),
+    "bad_response": (
+        "answers were not those of a sandbox",
+        "look for a gateway or a proxy in between",
+    ),
+    "cancelled": (
+        "calls were broken off",
+        "look at the guard, at over-sampling and at the trainer's own time limits",
+    ),
 }
 """What an outcome of lost calls means, and what to set or to look at."""
 
@@ -52,7 +65,10 @@ def headline(found: Poison) -> str:
     if not total.samples:
         return "No sample has a score"
     if not total.lost:
-        return f"None of {many(total.samples, 'sample')} with a score is known to have lost its last call"
+        return (
+            f"None of {many(total.samples, 'sample')} with a score is known to have "
+            "lost its last call"
+        )
     return f"Lost calls carry {total.weight_share:.1%} of the gradient's weight"
 
 
@@ -70,7 +86,8 @@ def sentences(found: Poison, reader: DumpReader, evidence: Evidence, problems: i
     if total.recovered:
         share = total.weight_recovered / total.weight if total.weight else 0.0
         said.append(
-            f"{many(total.recovered, 'sample')} lost a call but got a result later. Such a score is real, so the "
+            f"{many(total.recovered, 'sample')} lost a call but got a result later. Such a "
+            "score is real, so the "
             f"sample counts as healthy; in all they carry {share:.1%} of the weight."
         )
     if evidence.used:
@@ -83,7 +100,8 @@ def _what(found: Poison) -> str:
     total = found.total
     moved = total.moved_by / total.moved if total.moved else 0.0
     return (
-        f"{total.lost:,} of {many(total.samples, 'sample')} lost their last call, in {total.hit_groups:,} of "
+        f"{total.lost:,} of {many(total.samples, 'sample')} lost their last call, in "
+        f"{total.hit_groups:,} of "
         f"{many(total.groups, 'group')}. They changed the advantage of {total.moved:,} of "
         f"{many(total.siblings, 'healthy sibling')}, on average by {moved:.2f}. "
         f"{many(total.only_lost, 'group')} had a signal only through lost samples."
@@ -91,7 +109,8 @@ def _what(found: Poison) -> str:
 
 
 def _stretch(found: Poison) -> tuple[int, int, float] | None:
-    """Return the shortest stretch of steps with most of the lost samples, if it is less than half of all steps."""
+    """Return the shortest stretch of steps with most of the lost samples, if it is less than half
+    of all steps."""
     counts = [figures.lost for _, figures in found.steps]
     total, best, start, inside = sum(counts), (0, len(counts) - 1), 0, 0
     for end, count in enumerate(counts):
@@ -118,17 +137,26 @@ def _causes(total: PoisonFigures) -> list[str]:
 
 def _advice(found: Poison) -> list[str]:
     total = found.total
-    trained, mask, clean = (total.push(one) for one in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE))
+    trained, mask, clean = (
+        total.push(one) for one in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE)
+    )
     if total.users == total.samples:
         said = ["Every sample used the tool, so the step pushes neither for nor against it."]
     else:
         said = [
-            f"Push on tool use: {trained:+.3f} as trained, {mask:+.3f} with a loss mask, {clean:+.3f} without them."
+            (
+                f"Push on tool use: {trained:+.3f} as trained, {mask:+.3f} with a loss mask, "
+                f"{clean:+.3f} without them."
+            )
         ]
         low, high = total.push(Handling.FAILED), total.push(Handling.PASSED)
         retried = f"the push would lie between {low:+.3f} and {high:+.3f}."
-        if found.estimator is Estimator.REINFORCE_PLUS_PLUS_BASELINE:  # no bounds: the scale depends on the mixture
-            retried = f"the push would be {low:+.3f} if all had failed, {high:+.3f} if all had passed."
+        if (
+            found.estimator is Estimator.REINFORCE_PLUS_PLUS_BASELINE
+        ):  # no bounds: the scale depends on the mixture
+            retried = (
+                f"the push would be {low:+.3f} if all had failed, {high:+.3f} if all had passed."
+            )
         said.append(f"Had every lost call been retried, {retried}")
     wrong = [
         step
@@ -136,15 +164,23 @@ def _advice(found: Poison) -> list[str]:
         if one.lost and one.push(Handling.ZERO) < -SIGNAL and one.push(Handling.EXCLUDE) > -SIGNAL
     ]
     if wrong:
-        where = f"step {wrong[0]}" if len(wrong) == 1 else f"{len(wrong)} steps from {wrong[0]} to {wrong[-1]},"
-        said.append(f"In {where} training pushes away from the tool only because the sandbox failed.")
+        where = (
+            f"step {wrong[0]}"
+            if len(wrong) == 1
+            else f"{len(wrong)} steps from {wrong[0]} to {wrong[-1]},"
+        )
+        said.append(
+            f"In {where} training pushes away from the tool only because the sandbox failed."
+        )
     said.append(
-        "Leave lost samples out of the loss and out of the group's mean and std; a loss mask alone leaves them in the "
+        "Leave lost samples out of the loss and out of the group's mean and std; a loss "
+        "mask alone leaves them in the "
         "baseline. Divide the loss by all samples, so that a step with few healthy ones moves less."
     )
     if total.orphans:
         said.append(
-            f"{many(total.orphans, 'healthy sample')} lost all siblings. Leave them out too: verl gives a group of one "
+            f"{many(total.orphans, 'healthy sample')} lost all siblings. Leave them out "
+            "too: verl gives a group of one "
             "the baseline 0, so they would push for whatever they did."
         )
     return said
@@ -154,35 +190,57 @@ def _limits(found: Poison, reader: DumpReader, evidence: Evidence, problems: int
     total, said = found.total, []
     if total.unclear:
         said.append(
-            f"{many(total.unclear, 'sample')} last read an empty text or one that stands for anything. A dump "
+            f"{many(total.unclear, 'sample')} last read an empty text or one that stands "
+            "for anything. A dump "
             "cannot tell a sandbox that lost the output from a program that printed nothing."
         )
-    said.append("A sandbox that lies (success without the output) leaves no trace in a dump or an event log.")
+    said.append(
+        "A sandbox that lies (success without the output) leaves no trace in a dump or "
+        "an event log."
+    )
     if evidence.logged_calls and not reader.with_id:
-        said.append("The event log was not used: the dump has no id of the trajectory (`request_id`, or --key id=KEY).")
+        said.append(
+            "The event log was not used: the dump has no id of the trajectory "
+            "(`request_id`, or --key id=KEY)."
+        )
     elif evidence.logged_calls and evidence.logged_calls == evidence.unnamed_calls:
         said.append("The event log was not used: its lines name no trajectory.")
     elif evidence.logged_calls and not evidence.matched:
-        said.append("The event log was not used: it has none of these trajectories. Is it of another training?")
+        said.append(
+            "The event log was not used: it has none of these trajectories. Is it of "
+            "another training?"
+        )
     elif evidence.logged_calls and not evidence.used[EVENTS]:
-        said.append(f"The event log has calls of {many(evidence.matched, 'sample')}, and none of them is lost.")
+        said.append(
+            f"The event log has calls of {many(evidence.matched, 'sample')}, and none of "
+            "them is lost."
+        )
     if evidence.shared:
         said.append(
-            f"{many(evidence.shared, 'sample')} with the id of another one: the event log cannot tell them apart."
+            f"{many(evidence.shared, 'sample')} with the id of another one: the event log "
+            "cannot tell them apart."
         )
     if reader.by_input:
-        said.append(f"{many(reader.by_input, 'sample')} without a group id were grouped by equal inputs in a step.")
+        said.append(
+            f"{many(reader.by_input, 'sample')} without a group id were grouped by equal "
+            "inputs in a step."
+        )
     if total.by[Handling.ZERO].alone:
         said.append(
-            f"{many(total.by[Handling.ZERO].alone, 'sample')} had no siblings: baseline 0, as in verl. If the dump "
+            f"{many(total.by[Handling.ZERO].alone, 'sample')} had no siblings: baseline 0, "
+            "as in verl. If the dump "
             "has groups, name their key: --key group=KEY."
         )
     if total.unscored:
-        lost = f"; {total.unscored_lost:,} of them lost their last call" if total.unscored_lost else ""
+        lost = (
+            f"; {total.unscored_lost:,} of them lost their last call" if total.unscored_lost else ""
+        )
         said.append(f"{many(total.unscored, 'sample')} without a finite score left out{lost}.")
     if found.outside and total.lost:
         low, high = found.bounds
-        said.append(f"{many(found.outside, 'score')} outside {low:g} to {high:g}: give --scores LOW,HIGH.")
+        said.append(
+            f"{many(found.outside, 'score')} outside {low:g} to {high:g}: give --scores LOW,HIGH."
+        )
     if problems:
         said.append(f"{many(problems, 'line')} could not be read.")
     return [*said, *reader.notes]
@@ -217,7 +275,10 @@ def step_rows(steps: Sequence[tuple[int, PoisonFigures]]) -> list[list[str]]:
             f"{one.samples:,}",
             f"{one.lost:,}",
             f"{one.weight_share:.0%}",
-            *(f"{one.push(handling):+.3f}" for handling in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE)),
+            *(
+                f"{one.push(handling):+.3f}"
+                for handling in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE)
+            ),
         ]
         for step, one in steps
     ]
@@ -235,7 +296,10 @@ class PoisonReporter(ReadingReporter):
 
     def tell(self, found: Poison, said: Sequence[str]) -> None:
         """Print headline, sentences and tables."""
-        self.print(f"{headline(found)} ({found.estimator.value})", "bold red" if found.total.lost else "bold")
+        self.print(
+            f"{headline(found)} ({found.estimator.value})",
+            "bold red" if found.total.lost else "bold",
+        )
         self.print()
         for sentence in said:
             self.print(sentence)
@@ -261,25 +325,36 @@ def render_poison(found: Poison, said: Sequence[str], dumps: Sequence[str]) -> s
     labels = [str(step) for step, _ in found.steps]
 
     def chart(title: str, lines: dict[str, Any]) -> LineChart:
-        drawn = [ChartLine(name, [ChartPoint(value(one)) for one in steps]) for name, value in lines.items()]
+        drawn = [
+            ChartLine(name, [ChartPoint(value(one)) for one in steps])
+            for name, value in lines.items()
+        ]
         return LineChart(title, "step", labels, drawn)
 
     def pushes(what: str) -> dict[str, Any]:
-        return {NAMES[one]: lambda figures, one=one: figures.push(one, what) for one in list(Handling)[:3]}
+        return {
+            NAMES[one]: lambda figures, one=one: figures.push(one, what)
+            for one in list(Handling)[:3]
+        }
 
     charts = [
         chart(
             "Share of lost samples, and of the weight they carry",
             {"samples": lambda one: one.lost_share, "weight": lambda one: one.weight_share},
         ),
-        chart("Mean score", {"score": lambda one: one.score / one.samples if one.samples else None}),
+        chart(
+            "Mean score", {"score": lambda one: one.score / one.samples if one.samples else None}
+        ),
         chart("Net push on tool use", pushes("tool")),
         chart("Net push on several calls", pushes("several")),
     ]
     return LearningPage(
         what="poison",
         headline=headline(found),
-        about=f"What lost calls did to the advantages ({found.estimator.value}) in {', '.join(dumps[:8])}"
+        about=(
+            f"What lost calls did to the advantages ({found.estimator.value}) in "
+            f"{', '.join(dumps[:8])}"
+        )
         + (", …" if len(dumps) > 8 else ""),
         facts=[
             ("samples", f"{total.samples:,}"),
@@ -290,7 +365,10 @@ def render_poison(found: Poison, said: Sequence[str], dumps: Sequence[str]) -> s
             ("weight of lost", f"{total.weight_share:.1%}"),
         ],
         sentences=said,
-        legend="Net push: mean of advantage x (does it - share that does it); above 0, the step makes it more likely.",
+        legend=(
+            "Net push: mean of advantage x (does it - share that does it); above 0, the "
+            "step makes it more likely."
+        ),
         charts=charts if len(steps) > 1 else [],
         tables=[
             PageTable(
@@ -317,6 +395,9 @@ def _group_row(group: HitGroup) -> list[str]:
         str(group.step),
         " ".join(f"{score:g}{'x' if lost else ''}" for score, lost in marked),
         " ".join(f"{one:+.2f}" for one in group.trained),
-        " ".join("out" if lost else f"{one:+.2f}" for one, lost in zip(group.excluded, group.lost, strict=True)),
+        " ".join(
+            "out" if lost else f"{one:+.2f}"
+            for one, lost in zip(group.excluded, group.lost, strict=True)
+        ),
         view_command(group),
     ]

@@ -1,9 +1,11 @@
 """A toy that learns: a softmax over a few behaviours, updated by the advantages of a step. Pure.
 
-At the end, what it learns on average if calls are lost independently: thresholds, and the expected update.
+At the end, what it learns on average if calls are lost independently: thresholds, and the expected
+update.
 
-Every draw is a function of the seed and of what it is drawn for, so a training with faults and its twin without them
-differ only by what the faults did. ``simulate`` trains without the stack, ``harness/lab/worlds/training.py`` with it.
+Every draw is a function of the seed and of what it is drawn for, so a training with faults and its
+twin without them differ only by what the faults did. ``simulate`` trains without the stack,
+``harness/lab/worlds/training.py`` with it.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sfusion.fakes.faults.chance import uniform
-from sfusion.harness.lab.scenarios.training import BehaviourPart, TrainingPart
-from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handling, advantages, handled, push
+from ...fakes.faults.chance import uniform
+from ..lab.scenarios.training import BehaviourPart, TrainingPart
+from .advantages import SIGNAL, Estimator, Handling, advantages, handled, push
 
 
 @dataclass
@@ -90,17 +92,25 @@ class TrainedStep:
     """Net push on tool use under each handling."""
 
     def as_data(self, part: TrainingPart) -> dict[str, Any]:
-        """Return it as a journal has it, with the probabilities of using the tool at all and of several calls."""
+        """Return it as a journal has it, with the probabilities of using the tool at all and of
+        several calls."""
         names = [one.name for one in part.behaviours]
         rounded = {name: round(value, 6) for name, value in zip(names, self.p, strict=True)}
         pushes = {name: round(value, 6) for name, value in self.push.items()}
-        shares = {key: round(uses_tool(part, self.p, calls), 6) for key, calls in (("tool", 1), ("several", 2))}
-        rest = {key: round(value, 6) if isinstance(value, float) else value for key, value in vars(self).items()}
+        shares = {
+            key: round(uses_tool(part, self.p, calls), 6)
+            for key, calls in (("tool", 1), ("several", 2))
+        }
+        rest = {
+            key: round(value, 6) if isinstance(value, float) else value
+            for key, value in vars(self).items()
+        }
         return {**rest, "p": rounded, **shares, "push": pushes, "trained_push": pushes[part.lost]}
 
 
 class Toy:
-    """The policy and its trainer. Begin a step, let its samples act, then learn from those that ended."""
+    """The policy and its trainer. Begin a step, let its samples act, then learn from those that
+    ended."""
 
     def __init__(self, part: TrainingPart, seed: int) -> None:
         self.part = part
@@ -132,7 +142,10 @@ class Toy:
             left -= p[place]
             place += 1
         one = self.part.behaviours[place]
-        right, guessed = uniform(self.seed, "right", id) < one.right, uniform(self.seed, "guess", id) < one.guess
+        right, guessed = (
+            uniform(self.seed, "right", id) < one.right,
+            uniform(self.seed, "guess", id) < one.guess,
+        )
         return ToySample(id, group, place, one, right, guessed)
 
     def learn(self, samples: Sequence[ToySample]) -> TrainedStep:
@@ -166,15 +179,28 @@ class Toy:
 
 
 def _only_lost(samples: Sequence[ToySample], advantages: Sequence[float], group: str) -> bool:
-    mine = [(one, advantage) for one, advantage in zip(samples, advantages, strict=True) if one.group == group]
+    mine = [
+        (one, advantage)
+        for one, advantage in zip(samples, advantages, strict=True)
+        if one.group == group
+    ]
     agree = len({one.score for one, _ in mine if not one.lost}) < 2
-    return agree and any(one.lost for one, _ in mine) and any(abs(advantage) > SIGNAL for _, advantage in mine)
+    return (
+        agree
+        and any(one.lost for one, _ in mine)
+        and any(abs(advantage) > SIGNAL for _, advantage in mine)
+    )
 
 
 def simulate(
-    part: TrainingPart, seed: int, lost: Callable[[str], bool] = lambda call: False, *, seen: bool = True
+    part: TrainingPart,
+    seed: int,
+    lost: Callable[[str], bool] = lambda call: False,
+    *,
+    seen: bool = True,
 ) -> list[TrainedStep]:
-    """Train without the stack: ``lost`` says of each call whether it is, and ``seen`` whether the trainer knows."""
+    """Train without the stack: ``lost`` says of each call whether it is, and ``seen`` whether the
+    trainer knows."""
     toy, steps = Toy(part, seed), []
     for _ in range(part.steps):
         samples = toy.begin()
@@ -189,61 +215,86 @@ def simulate(
 
 def uses_tool(part: TrainingPart, p: Sequence[float], calls: int = 1) -> float:
     """Return the probability of behaviours with at least this many calls."""
-    return sum(one for one, behaviour in zip(p, part.behaviours, strict=True) if behaviour.calls >= calls)
+    return sum(
+        one for one, behaviour in zip(p, part.behaviours, strict=True) if behaviour.calls >= calls
+    )
 
 
 def zero_threshold(head: float, tool: float) -> float:
-    """Return the share of lost calls above which scoring them 0 makes answering from the head the better choice."""
+    """Return the share of lost calls above which scoring them 0 makes answering from the head the
+    better choice."""
     return max(0.0, 1 - head / tool)
 
 
 def mask_threshold(head: float, tool: float) -> float:
-    """Return the share above which a loss mask alone turns tool users away, when nearly all samples use the tool.
+    """Return the share above which a loss mask alone turns tool users away, when nearly all samples
+    use the tool.
 
-    The baseline is then (1 - f) tool. Users pull with (1 - f) tool f on average, the lost ones with 0, and the head
-    with head - (1 - f) tool: both are equal where 1 - f^2 = head / tool.
+    The baseline is then (1 - f) tool. Users pull with (1 - f) tool f on average, the lost ones with
+    0, and the head with head - (1 - f) tool: both are equal where 1 - f^2 = head / tool.
     """
     return math.sqrt(zero_threshold(head, tool))
 
 
 def chance_lost(behaviour: BehaviourPart, share: float) -> float:
-    """Return the chance that a behaviour gives up because more of its calls are lost than it makes again."""
+    """Return the chance that a behaviour gives up because more of its calls are lost than it makes
+    again."""
     if not (calls := behaviour.calls):
         return 0.0
-    fine = sum(math.comb(calls - 1 + lost, lost) * share**lost for lost in range(behaviour.again + 1))
+    fine = sum(
+        math.comb(calls - 1 + lost, lost) * share**lost for lost in range(behaviour.again + 1)
+    )
     return 1 - fine * (1 - share) ** calls
 
 
-def expected_p(part: TrainingPart, share: float, handling: Handling | None = None) -> tuple[float, ...]:
-    """Return the probabilities at the end if every update is the expected one. Whitening is taken for the group's."""
+def expected_p(
+    part: TrainingPart, share: float, handling: Handling | None = None
+) -> tuple[float, ...]:
+    """Return the probabilities at the end if every update is the expected one. Whitening is taken
+    for the group's."""
     toy, handling = Toy(part, 0), handling or Handling(part.lost)
     gone = [chance_lost(one, share) for one in part.behaviours]
     for _ in range(part.steps):
         update = _expected_update(part, toy.p, gone, handling)
-        toy.logits = [one + part.learning_rate * more for one, more in zip(toy.logits, update, strict=True)]
+        toy.logits = [
+            one + part.learning_rate * more for one, more in zip(toy.logits, update, strict=True)
+        ]
     return toy.p
 
 
-def _expected_update(part: TrainingPart, p: tuple[float, ...], gone: list[float], handling: Handling) -> list[float]:
+def _expected_update(
+    part: TrainingPart, p: tuple[float, ...], gone: list[float], handling: Handling
+) -> list[float]:
     behaviours, size, estimator = part.behaviours, part.group, Estimator(part.estimator)
     kept = sum(one * (1 - lost) for one, lost in zip(p, gone, strict=True))
     healthy = [one * (1 - lost) * b.right for one, lost, b in zip(p, gone, behaviours, strict=True)]
     scored = [one + p[at] * gone[at] * behaviours[at].guess for at, one in enumerate(healthy)]
     if handling in (Handling.ZERO, Handling.MASK):
-        passed, failed = (_mean_advantage(score, size, sum(scored), estimator) for score in (1.0, 0.0))
+        passed, failed = (
+            _mean_advantage(score, size, sum(scored), estimator) for score in (1.0, 0.0)
+        )
     else:
         share = sum(healthy) / kept if kept else 0.0
-        sizes = {size: kept ** (size - 1)} if handling is Handling.DROP else _binomial(size - 1, kept, 1)
+        sizes = (
+            {size: kept ** (size - 1)}
+            if handling is Handling.DROP
+            else _binomial(size - 1, kept, 1)
+        )
         if size > 1:  # a sample that lost all its siblings is out of the loss
             sizes.pop(1, None)
         passed, failed = (
-            sum(chance * _mean_advantage(score, count, share, estimator) for count, chance in sizes.items())
+            sum(
+                chance * _mean_advantage(score, count, share, estimator)
+                for count, chance in sizes.items()
+            )
             for score in (1.0, 0.0)
         )
     if handling is Handling.ZERO:
         pulls = [one * passed + (p[at] - one) * failed for at, one in enumerate(scored)]
     else:
-        pulls = [one * passed + (p[at] * (1 - gone[at]) - one) * failed for at, one in enumerate(healthy)]
+        pulls = [
+            one * passed + (p[at] * (1 - gone[at]) - one) * failed for at, one in enumerate(healthy)
+        ]
     scale = 1.0
     if part.divide_by == "kept" and handling is not Handling.ZERO:
         scale = 1 / max(kept, 1e-9)
@@ -255,13 +306,19 @@ def _expected_update(part: TrainingPart, p: tuple[float, ...], gone: list[float]
 
 
 def _mean_advantage(score: float, size: int, share: float, estimator: Estimator) -> float:
-    """Return the expected advantage of a score in a group whose other samples pass with this chance."""
+    """Return the expected advantage of a score in a group whose other samples pass with this
+    chance."""
     chances = _binomial(size - 1, share)
-    return sum(chance * _advantage(score, passes, size, estimator) for passes, chance in chances.items())
+    return sum(
+        chance * _advantage(score, passes, size, estimator) for passes, chance in chances.items()
+    )
 
 
 def _binomial(count: int, chance: float, more: int = 0) -> dict[int, float]:
-    return {k + more: math.comb(count, k) * chance**k * (1 - chance) ** (count - k) for k in range(count + 1)}
+    return {
+        k + more: math.comb(count, k) * chance**k * (1 - chance) ** (count - k)
+        for k in range(count + 1)
+    }
 
 
 @lru_cache(maxsize=10_000)

@@ -1,6 +1,7 @@
 """What ``sfusion train`` says: sentences, tables and plots, the same on a terminal and on its page.
 
-A sweep over trainings says what each setting taught, and which of them comes closest to the twin without faults.
+A sweep over trainings says what each setting taught, and which of them comes closest to the twin
+without faults.
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from sfusion.harness.lab.scenarios.training import TrainingPart
-from sfusion.harness.learning.advantages import Handling
-from sfusion.harness.learning.poison_telling import NAMES
-from sfusion.harness.learning.toy import expected_p, mask_threshold, uses_tool, zero_threshold
-from sfusion.harness.learning.trained import Figure, Trained, at, lost_share
-from sfusion.harness.reports.html import LearningPage, PageTable
-from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
-from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
+
+from ..lab.scenarios.training import TrainingPart
+from ..reports.html import LearningPage, PageTable
+from ..reports.line_chart import ChartLine, ChartPoint, LineChart
+from ..terminal import ProgressReporter
+from .advantages import Handling
+from .poison_telling import NAMES
+from .toy import expected_p, mask_threshold, uses_tool, zero_threshold
+from .trained import Figure, Trained, at, lost_share
 
 SHARES = [number / 20 for number in range(20)]
 _UNSEEN = 0.01
 """Share of the lost samples above which it matters that the trainer does not know of them."""
 _CURVES = (Handling.ZERO, Handling.MASK, Handling.EXCLUDE, Handling.DROP)
 TOY = (
-    "This is a toy: a policy of a few behaviours, not a language model. It shows where lost calls push and "
-    "what a setting changes, not how many steps a real training takes or at which share it collapses."
+    "This is a toy: a policy of a few behaviours, not a language model. It shows where "
+    "lost calls push and "
+    "what a setting changes, not how many steps a real training takes or at which share "
+    "it collapses."
 )
 
 
@@ -34,11 +38,17 @@ def headline(found: Trained) -> str:
     if not found.done:
         return "No training ended"
     if tool.middle < twin.middle - 0.1:
-        return f"Unlearns the tool: P(tool) {tool.middle:.2f} at the end, {twin.middle:.2f} without faults"
+        return (
+            f"Unlearns the tool: P(tool) {tool.middle:.2f} at the end, "
+            f"{twin.middle:.2f} without faults"
+        )
     several = found.last(at("several")).middle
     kept = found.last(at("twin", "several")).middle
     if several < kept - 0.2:
-        return f"Keeps the tool but unlearns several calls: {several:.2f} at the end, {kept:.2f} without faults"
+        return (
+            f"Keeps the tool but unlearns several calls: {several:.2f} at the end, "
+            f"{kept:.2f} without faults"
+        )
     return f"Learns as without faults: P(tool) {tool.middle:.2f}, the twin {twin.middle:.2f}"
 
 
@@ -47,14 +57,20 @@ def sentences(found: Trained) -> list[str]:
     part, said = found.part, []
     if not found.done:
         return [TOY]
-    how = f"lost samples: {NAMES[Handling(part.lost)] if part.lost != 'zero' else 'trained on with their score'}"
+    how = (
+        "lost samples: "
+        f"{NAMES[Handling(part.lost)] if part.lost != 'zero' else 'trained on with their score'}"
+    )
     said.append(
-        f"{found.call_share:.1%} of calls were lost, and {found.lost_share:.1%} of samples lost their last call "
-        f"({how}; loss divided by {'all' if part.divide_by == 'all' else 'the kept'} samples; {part.estimator})."
+        f"{found.call_share:.1%} of calls were lost, and {found.lost_share:.1%} of samples "
+        "lost their last call "
+        f"({how}; loss divided by {'all' if part.divide_by == 'all' else 'the kept'} "
+        f"samples; {part.estimator})."
     )
     if found.lost_share and found.unseen_share > _UNSEEN:
         said.append(
-            f"The trainer does not know of {found.unseen_share:.0%} of the lost samples, because the tool does not say "
+            f"The trainer does not know of {found.unseen_share:.0%} of the lost samples, "
+            "because the tool does not say "
             "that a call was lost: no handling can help."
         )
     if stops := [run.stopped for run in found.runs if run.stopped is not None]:
@@ -64,7 +80,9 @@ def sentences(found: Trained) -> list[str]:
     if hit := found.hit_steps:
         where = ", ".join(f"{a + 1} to {b + 1}" if a != b else str(a + 1) for a, b in hit[:6])
         one = len(hit) == 1 and hit[0][0] == hit[0][1]
-        said.append(f"Calls were lost in step{'' if one else 's'} {where}{', …' if len(hit) > 6 else ''}.")
+        said.append(
+            f"Calls were lost in step{'' if one else 's'} {where}{', …' if len(hit) > 6 else ''}."
+        )
     elif found.call_share and found.unseen_share <= _UNSEEN:
         expected = uses_tool(part, expected_p(part, found.call_share))
         chance = f"If {found.call_share:.1%} of calls are lost independently of each other"
@@ -77,10 +95,15 @@ def _cut_off(found: Trained) -> list[str]:
     part, said = found.part, []
     if short := [run for run in found.done if len(run.steps) < part.steps and run.stopped is None]:
         first = min(len(run.steps) for run in short) + 1
-        said.append(f"{counted(len(short), 'seed')} broken off before the end, first in step {first} of {part.steps}.")
+        said.append(
+            f"{counted(len(short), 'seed')} broken off before the end, first in step "
+            f"{first} of {part.steps}."
+        )
     planned = sum(len(run.steps) for run in found.done) * part.prompts * part.group
     if lacking := planned - round(found.total(at("samples"))):
-        said.append(f"{lacking:,} of {planned:,} samples never ended, and training went on without them.")
+        said.append(
+            f"{lacking:,} of {planned:,} samples never ended, and training went on without them."
+        )
     return said
 
 
@@ -100,24 +123,34 @@ PROMISE_HEAD = ("", "promise", "seeds", "")
 
 
 def end_rows(found: Trained) -> list[list[str]]:
-    """Each behaviour, the tool, several calls and the score: at the start, at the end, and of the twin."""
+    """Each behaviour, the tool, several calls and the score: at the start, at the end, and of
+    the twin."""
     part = found.part
     total = sum(one.share for one in part.behaviours)
     start = [one.share / total for one in part.behaviours]
     rows: list[tuple[str, str, tuple[str, ...]]] = [
-        (f"P({one.name})", f"{share:.2f}", ("p", one.name)) for one, share in zip(part.behaviours, start, strict=True)
+        (f"P({one.name})", f"{share:.2f}", ("p", one.name))
+        for one, share in zip(part.behaviours, start, strict=True)
     ]
     rows.append(("P(tool)", f"{uses_tool(part, start):.2f}", ("tool",)))
     if any(one.calls > 1 for one in part.behaviours):
         rows.append(("P(several calls)", f"{uses_tool(part, start, 2):.2f}", ("several",)))
     rows.append(("score", "", ("score",)))
-    return [[name, begin, str(found.last(at(*keys))), str(found.last(at("twin", *keys)))] for name, begin, keys in rows]
+    return [
+        [name, begin, str(found.last(at(*keys))), str(found.last(at("twin", *keys)))]
+        for name, begin, keys in rows
+    ]
 
 
 def promise_rows(found: Trained) -> list[list[str]]:
     seeds = len(found.runs)
     return [
-        ["held" if not count else first.state, promise, f"{seeds - count} of {seeds}", first.sentence]
+        [
+            "held" if not count else first.state,
+            promise,
+            f"{seeds - count} of {seeds}",
+            first.sentence,
+        ]
         for promise, (count, first) in found.promises.items()
     ]
 
@@ -148,10 +181,15 @@ def charts(found: Trained) -> list[LineChart]:
     if any(one.calls > 1 for one in found.part.behaviours):
         shown["P(several calls)"] = "several"
     twins = [
-        _over_steps(found, title, {"with faults": at(key), "twin": at("twin", key)}) for title, key in shown.items()
+        _over_steps(found, title, {"with faults": at(key), "twin": at("twin", key)})
+        for title, key in shown.items()
     ]
     each = {one.name: at("p", one.name) for one in found.part.behaviours}
-    scores = {"score": at("score"), "score of the twin": at("twin", "score"), "samples lost": lost_share}
+    scores = {
+        "score": at("score"),
+        "score of the twin": at("twin", "score"),
+        "samples lost": lost_share,
+    }
     pushes = {NAMES[one]: at("push", one.value) for one in _CURVES[:3]}
     return [
         *twins,
@@ -162,9 +200,17 @@ def charts(found: Trained) -> list[LineChart]:
     ]
 
 
-def _over_steps(found: Trained, title: str, lines: dict[str, Figure], *, band: bool = True) -> LineChart:
+def _over_steps(
+    found: Trained, title: str, lines: dict[str, Figure], *, band: bool = True
+) -> LineChart:
     drawn = [
-        ChartLine(name, [ChartPoint(one.middle, *((one.low, one.high) if band else ())) for one in found.curve(figure)])
+        ChartLine(
+            name,
+            [
+                ChartPoint(one.middle, *((one.low, one.high) if band else ()))
+                for one in found.curve(figure)
+            ],
+        )
         for name, figure in lines.items()
     ]
     labels = [str(step + 1) for step in range(len(drawn[0].points))]
@@ -175,23 +221,36 @@ def _against_share(found: Trained) -> LineChart:
     part, mine = found.part, round(found.call_share, 4)
     shares = sorted({*SHARES, mine})
     drawn = [
-        ChartLine(NAMES[one], [ChartPoint(uses_tool(part, expected_p(part, share, one))) for share in shares])
+        ChartLine(
+            NAMES[one],
+            [ChartPoint(uses_tool(part, expected_p(part, share, one))) for share in shares],
+        )
         for one in _CURVES
     ]
     ended = found.last(at("tool"))
     note = f"{mine:.1%} of calls lost: {ended}"
-    here = [ChartPoint(ended.middle, note=note) if share == mine else ChartPoint(None) for share in shares]
+    here = [
+        ChartPoint(ended.middle, note=note) if share == mine else ChartPoint(None)
+        for share in shares
+    ]
     labels = [f"{share:.0%}" for share in shares]
     title = "P(tool) at the end by the share of lost calls"
     return LineChart(
-        title, "calls lost", labels, [*drawn, ChartLine("this training", here)], shares, shares.index(mine)
+        title,
+        "calls lost",
+        labels,
+        [*drawn, ChartLine("this training", here)],
+        shares,
+        shares.index(mine),
     )
 
 
 def render_train(found: Trained, title: str, about: str) -> str:
     """Return the page."""
     part = found.part
-    ends = PageTable("At the end", "Medians over the seeds, and 10 % to 90 %.", END_HEAD, end_rows(found))
+    ends = PageTable(
+        "At the end", "Medians over the seeds, and 10 % to 90 %.", END_HEAD, end_rows(found)
+    )
     ended = [("P(tool)", ("tool",)), ("of the twin", ("twin", "tool"))]
     return LearningPage(
         what=f"train {title}",
@@ -205,8 +264,10 @@ def render_train(found: Trained, title: str, about: str) -> str:
             *((name, f"{found.last(at(*keys)).middle:.2f}") for name, keys in ended if found.done),
         ],
         sentences=sentences(found),
-        legend="Lines are medians over the seeds, bands reach from 10 % to 90 %. The twin has the same seeds and no "
-        "faults. Shaded: steps in which calls were lost. Expected: the mean update for calls lost independently.",
+        legend="Lines are medians over the seeds, bands reach from 10 % to 90 %. The twin "
+        "has the same seeds and no "
+        "faults. Shaded: steps in which calls were lost. Expected: the mean update for "
+        "calls lost independently.",
         charts=charts(found) if found.done else [],
         tables=[
             *([ends] if found.done else []),
@@ -239,10 +300,14 @@ SWEEP_HEAD = ("P(tool)", "P(several)", "mean score", "lost", "of these unseen", 
 
 
 def _distance(one: Trained) -> float:
-    """How far it ends from the twin; trainings that did not come to the end are farther than any."""
+    """How far it ends from the twin; trainings that did not come to the end are farther than
+    any."""
     if any(len(run.steps) < one.part.steps for run in one.runs):
         return math.inf
-    return sum(abs(one.last(at(key)).middle - one.last(at("twin", key)).middle) for key in ("tool", "several"))
+    return sum(
+        abs(one.last(at(key)).middle - one.last(at("twin", key)).middle)
+        for key in ("tool", "several")
+    )
 
 
 def verdict(settings: Sequence[Setting], axes: Sequence[str]) -> str:
@@ -251,14 +316,19 @@ def verdict(settings: Sequence[Setting], axes: Sequence[str]) -> str:
     if math.isinf(_distance(best)):
         return "no setting came to the end with all seeds"
     named = ", ".join(f"{axis}={value}" for axis, value in zip(axes, values, strict=True))
-    return f"closest to the training without faults: {named} (P(tool) {best.last(at('tool')).middle:.2f})"
+    return (
+        f"closest to the training without faults: {named} (P(tool) "
+        f"{best.last(at('tool')).middle:.2f})"
+    )
 
 
 def tell_sweep(settings: Sequence[Setting], axes: Sequence[str], title: str, out: TextIO) -> None:
     """Print the table and the verdict."""
     shown = ProgressReporter(out, 0, "")
     seeds = len(settings[0][1].runs)
-    shown.print(f"{title}: {counted(len(settings), 'setting')} with {counted(seeds, 'seed')} each", "bold")
+    shown.print(
+        f"{title}: {counted(len(settings), 'setting')} with {counted(seeds, 'seed')} each", "bold"
+    )
     shown.table(rows_of(settings), (*axes, *SWEEP_HEAD), texts=len(axes))
     shown.print()
     shown.print(verdict(settings, axes), "bold")
@@ -269,14 +339,19 @@ def render_sweep(settings: Sequence[Setting], axes: Sequence[str], title: str, a
     """Return the page."""
     table = PageTable(
         "All settings",
-        "Medians over the seeds at the end, and 10 % to 90 %; unseen: lost samples of which the trainer does not know.",
+        (
+            "Medians over the seeds at the end, and 10 % to 90 %; unseen: lost samples of "
+            "which the trainer does not know."
+        ),
         (*axes, *SWEEP_HEAD),
         rows_of(settings),
         texts=len(axes),
     )
     seeds = len(settings[0][1].runs)
     facts = [("settings", str(len(settings))), ("seeds each", str(seeds))]
-    return LearningPage(f"sweep of {title}", verdict(settings, axes), about, facts, [TOY], "", [], [table]).render()
+    return LearningPage(
+        f"sweep of {title}", verdict(settings, axes), about, facts, [TOY], "", [], [table]
+    ).render()
 
 
 def sweep_data(settings: Iterable[Setting], axes: Sequence[str], title: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Trainings over several seeds: how they are played, and their curves with their spread beside those of the twins."""
+"""Trainings over several seeds: how they are played, and their curves with their spread beside
+those of the twins."""
 
 from __future__ import annotations
 
@@ -9,17 +10,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sfusion.harness.errors import HarnessError
-from sfusion.harness.lab.figures import percentile
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises import Verdict
-from sfusion.harness.lab.runs.runner import run_one
-from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.training import TrainingPart
-from sfusion.harness.lab.worlds import sim
-from sfusion.harness.rollouts.dump_writer import StepDump, request_record, sample_record
 from sfusion_tools.rollout import AsyncRolloutRequest
+
+from ..errors import HarnessError
+from ..lab.figures import percentile
+from ..lab.journal import Event
+from ..lab.promises import Verdict
+from ..lab.runs.runner import run_one
+from ..lab.runs.tasks import Task
+from ..lab.scenarios.model import Scenario
+from ..lab.scenarios.training import TrainingPart
+from ..lab.worlds import sim
+from ..rollouts.dump_writer import StepDump, request_record, sample_record
 
 Figure = Callable[[Event], float]
 """Takes a figure from the event of a trained step."""
@@ -63,7 +65,11 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        return cls(median(values), percentile(values, 0.1), percentile(values, 0.9)) if values else cls(0.0, 0.0, 0.0)
+        return (
+            cls(median(values), percentile(values, 0.1), percentile(values, 0.9))
+            if values
+            else cls(0.0, 0.0, 0.0)
+        )
 
     def __str__(self) -> str:
         if round(self.low, 2) == round(self.high, 2):
@@ -114,7 +120,8 @@ class Trained:
 
     @property
     def hit_steps(self) -> list[tuple[int, int]]:
-        """From which step to which calls were lost with half of the seeds; nothing if they were nearly all the time."""
+        """From which step to which calls were lost with half of the seeds; nothing if they were
+        nearly all the time."""
         hit = [one.middle > 0 for one in self.curve(at("lost_calls"))]
         if not hit or sum(hit) > 0.8 * len(hit):
             return []
@@ -128,7 +135,8 @@ class Trained:
 
     @property
     def promises(self) -> dict[str, tuple[int, Verdict]]:
-        """For each promise with how many seeds it was not held, and the first verdict of those, else of all."""
+        """For each promise with how many seeds it was not held, and the first verdict of those,
+        else of all."""
         found: dict[str, tuple[int, Verdict]] = {}
         for run in self.runs:
             for verdict in run.verdicts:
@@ -144,7 +152,11 @@ class Trained:
         names = ("tool", "several", "score")
         spreads = {name: vars(self.last(at(name))) for name in names}
         spreads |= {f"twin_{name}": vars(self.last(at("twin", name))) for name in names}
-        shares = {"calls_lost": self.call_share, "samples_lost": self.lost_share, "lost_unseen": self.unseen_share}
+        shares = {
+            "calls_lost": self.call_share,
+            "samples_lost": self.lost_share,
+            "lost_unseen": self.unseen_share,
+        }
         return {**spreads, **{name: round(value, 6) for name, value in shares.items()}}
 
     @property
@@ -157,15 +169,21 @@ def seeds_of(task: Task, seeds: int) -> Iterator[Task]:
     """Yield a task for each seed, beginning with that of the scenario."""
     scenario = task.scenario
     for number in range(seeds):
-        yield replace(task, scenario=scenario.changed(seed=scenario.seed + number) if number else scenario)
+        yield replace(
+            task, scenario=scenario.changed(seed=scenario.seed + number) if number else scenario
+        )
 
 
 def play_training(task: Task) -> TrainedRun:
     """Play the training of one seed and keep what it learned."""
     result = run_one(task)
     steps = [event for event in result.journal.events if event["event"] == "trained"]
-    stops = [event["step"] for event in result.journal.events if event["event"] == "training_stopped"]
-    return TrainedRun(task.scenario.seed, steps, result.verdicts, result.error, stops[0] if stops else None)
+    stops = [
+        event["step"] for event in result.journal.events if event["event"] == "training_stopped"
+    ]
+    return TrainedRun(
+        task.scenario.seed, steps, result.verdicts, result.error, stops[0] if stops else None
+    )
 
 
 def dump_training(scenario: Scenario, folder: Path) -> int:

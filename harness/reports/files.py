@@ -1,4 +1,5 @@
-"""The report files of a command: JUnit XML, Markdown, JSON and pages; which ones are wanted, and writing them."""
+"""The report files of a command: JUnit XML, Markdown, JSON and pages; which ones are wanted, and
+writing them."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from sfusion.harness.atomic_files import check_writable, write_file
-from sfusion.harness.commandline.json_answer import is_stdout, write_answer
-from sfusion.harness.errors import BadOption, HarnessError
-from sfusion.harness.lab.journal import PAGE, Journal
-from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion.harness.reports.html import render_index, render_run
-from sfusion.harness.reports.run_report import RunReport, duration, encodable, headline
+from ..atomic_files import check_writable, write_file
+from ..commandline.json_answer import is_stdout, write_answer
+from ..errors import BadOption, HarnessError
+from ..lab.journal import PAGE, Journal
+from ..lab.promises.story import Story
+from ..lab.promises.verdict import Verdict
+from .html import render_index, render_run
+from .run_report import RunReport, duration, encodable, headline
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SIGNS = {"held": "✅", "broken": "❌", "unknown": "❔"}
@@ -37,16 +38,27 @@ def junit(runs: Sequence[RunReport]) -> str:
         for one in run.verdicts:
             _add_case(suite, run, one)
         if run.error:
-            case = ElementTree.SubElement(suite, "testcase", classname=_clean(run.name), name="run", time="0")
-            ElementTree.SubElement(case, "error", message=_clean(run.error), type="error").text = _clean(run.error)
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=_clean(run.name), name="run", time="0"
+            )
+            ElementTree.SubElement(
+                case, "error", message=_clean(run.error), type="error"
+            ).text = _clean(run.error)
         _count(suite, [run])
     _count(top, runs)
     ElementTree.indent(top)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(top, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        + ElementTree.tostring(top, encoding="unicode")
+        + "\n"
+    )
 
 
 def _count(element: ElementTree.Element, runs: Sequence[RunReport]) -> None:
-    verdicts, errors = [one for run in runs for one in run.verdicts], sum(bool(run.error) for run in runs)
+    verdicts, errors = (
+        [one for run in runs for one in run.verdicts],
+        sum(bool(run.error) for run in runs),
+    )
     element.set("tests", str(len(verdicts) + errors))
     element.set("failures", str(sum(one.failed for one in verdicts)))
     element.set("errors", str(errors))
@@ -61,7 +73,9 @@ def _add_case(suite: ElementTree.Element, run: RunReport, one: Verdict) -> None:
     said = f"{one.state}: {one.sentence}"
     if one.failed:  # a promise that could not be judged has not passed
         failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=one.state)
-        failure.text = _clean(f"{one.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip())
+        failure.text = _clean(
+            f"{one.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
+        )
     elif one.state == "not_applicable":
         ElementTree.SubElement(case, "skipped", message=_clean(f"not applicable: {one.sentence}"))
 
@@ -72,7 +86,8 @@ def _clean(text: str) -> str:
 
 
 def markdown(runs: Sequence[RunReport]) -> str:
-    """Markdown for a comment on a pull request: broken promises first, then a table of all runs, collapsed if long."""
+    """Markdown for a comment on a pull request: broken promises first, then a table of all runs,
+    collapsed if long."""
     lines = [f"### {_SIGNS[_worst(runs)]} sfusion: {headline(runs)}", ""]
     for run in runs:
         if run.state == "held":
@@ -82,16 +97,28 @@ def markdown(runs: Sequence[RunReport]) -> str:
             lines.append(f"- {_SIGNS['broken']} {_escape(_short(run.error))}")
         for one in (*run.in_state("broken"), *run.in_state("unknown")):
             promise = one.promise.replace("`", "")
-            lines.append(f"- {_SIGNS[one.state]} `{promise}` {one.state}: {_escape(_short(one.sentence))}")
+            lines.append(
+                f"- {_SIGNS[one.state]} `{promise}` {one.state}: {_escape(_short(one.sentence))}"
+            )
         if run.replay:
             lines.append(f"- replay: `{run.replay.replace('`', '')}`")
         lines.append("")
     long = len(runs) > 12
     if long:
         lines += ["<details><summary>All runs</summary>", ""]
-    lines += ["| | scenario | promises held | calls | time | world |", "|---|---|---:|---:|---:|---|"]
+    lines += [
+        "| | scenario | promises held | calls | time | world |",
+        "|---|---|---:|---:|---:|---|",
+    ]
     for run in runs:
-        cells = [_SIGNS[run.state], _escape(run.name), run.score, str(run.calls), duration(run.seconds), run.world]
+        cells = [
+            _SIGNS[run.state],
+            _escape(run.name),
+            run.score,
+            str(run.calls),
+            duration(run.seconds),
+            run.world,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     if long:
         lines += ["", "</details>"]
@@ -99,7 +126,8 @@ def markdown(runs: Sequence[RunReport]) -> str:
 
 
 def github_annotations(runs: Sequence[RunReport]) -> str:
-    """Workflow commands of GitHub: an error for each broken promise, a warning for each that could not be judged."""
+    """Workflow commands of GitHub: an error for each broken promise, a warning for each that could
+    not be judged."""
     lines = []
     for run in runs:
         problems = [("error", "run", run.error)] if run.error else []
@@ -117,7 +145,9 @@ def _command(text: str) -> str:
 
 def _worst(runs: Sequence[RunReport]) -> str:
     states = {run.state for run in runs}
-    return next((state for state in ("broken", "unknown") if state in states), "held" if runs else "unknown")
+    return next(
+        (state for state in ("broken", "unknown") if state in states), "held" if runs else "unknown"
+    )
 
 
 def _short(text: str) -> str:
@@ -130,7 +160,8 @@ def _escape(text: str) -> str:
 
 
 def summary(runs: Sequence[RunReport]) -> dict[str, Any]:
-    """Every run with its verdicts and the outcomes of its calls, as ``sfusion run --json`` writes them."""
+    """Every run with its verdicts and the outcomes of its calls, as ``sfusion run --json`` writes
+    them."""
     return {"summary": 1, "headline": headline(runs), "runs": [_run(run) for run in runs]}
 
 
@@ -169,7 +200,8 @@ class Reports:
     json: Path | None = None
 
     def check(self) -> None:
-        """Create the folders and see whether the files can be written, before anything runs; raises HarnessError."""
+        """Create the folders and see whether the files can be written, before anything runs; raises
+        HarnessError."""
         if self.out is not None:
             if self.out.exists() and not self.out.is_dir():
                 raise HarnessError(f"--out {self.out}: is a file; give a folder")
@@ -177,21 +209,33 @@ class Reports:
                 self.out.mkdir(parents=True, exist_ok=True)
                 check_writable(self.out / PAGE)
             except OSError as error:
-                raise HarnessError(f"--out {self.out}: cannot be written: {error.strerror}") from error
+                raise HarnessError(
+                    f"--out {self.out}: cannot be written: {error.strerror}"
+                ) from error
         for option in ("html", "junit", "summary", "json"):
             if option != "json" or not is_stdout(self.json):
                 check_file(f"--{option}", getattr(self, option))
 
     def wanted(self) -> str:
         """Return the options of the files about all runs."""
-        given = [option for option in ("html", "junit", "summary", "json") if getattr(self, option) is not None]
+        given = [
+            option
+            for option in ("html", "junit", "summary", "json")
+            if getattr(self, option) is not None
+        ]
         return ", ".join(f"--{option}" for option in given)
 
     def write(self, runs: Sequence[RunReport]) -> None:
         """Write the files about all runs. The HTML file of a single run is its own page."""
         if self.html is not None:
-            links = {run.name: address(Path(run.directory, PAGE), self.html) for run in runs if run.directory}
-            write_file(self.html, render_run(runs[0]) if len(runs) == 1 else render_index(runs, links))
+            links = {
+                run.name: address(Path(run.directory, PAGE), self.html)
+                for run in runs
+                if run.directory
+            }
+            write_file(
+                self.html, render_run(runs[0]) if len(runs) == 1 else render_index(runs, links)
+            )
         for file, text in ((self.junit, junit), (self.summary, markdown)):
             if file is not None:
                 write_file(file, text(runs))
@@ -200,7 +244,8 @@ class Reports:
 
 
 def check_file(option: str, file: Path | None) -> None:
-    """Create the folder of a file and see whether it can be written, before anything runs; raises HarnessError."""
+    """Create the folder of a file and see whether it can be written, before anything runs; raises
+    HarnessError."""
     if file is None:
         return
     if str(file) == "-":
@@ -221,7 +266,9 @@ def check_new_file(option: str, file: Path, *, force: bool) -> None:
     if file.exists() and not file.is_file():
         raise BadOption(f"{option} {file}: is not a regular file; give another name")
     if file.exists() and not force:
-        raise BadOption(f"{option} {file}: exists already; give another name, or --force to replace it")
+        raise BadOption(
+            f"{option} {file}: exists already; give another name, or --force to replace it"
+        )
     if not file.parent.is_dir():
         raise BadOption(f"{option} {file}: there is no folder {file.parent}")
 

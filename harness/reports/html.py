@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from sfusion.harness.reports.line_chart import LineChart, chart_style
-from sfusion.harness.reports.run_report import STATES, RunReport, duration, encodable, headline
-from sfusion.harness.reports.timeline import embed, page_data
+from .line_chart import LineChart, chart_style
+from .run_report import STATES, RunReport, duration, encodable, headline
+from .timeline import embed, page_data
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -50,7 +50,8 @@ def render_index(runs: Sequence[RunReport], links: Mapping[str, str] | None = No
 
 
 def render_page(template: str, styles: Sequence[str] = (), **values: Any) -> str:
-    """Another page in the same look, from a template, further style sheets and one of the template's name."""
+    """Another page in the same look, from a template, further style sheets and one of the
+    template's name."""
     return _render(template, ("view.js",), styles, values)
 
 
@@ -60,7 +61,9 @@ def render_board(template: str, data: Mapping[str, Any], **values: Any) -> str:
     return _render(template, _RUN_SCRIPTS, ("run.css",), values | board)
 
 
-def _render(template: str, scripts: Sequence[str], styles: Sequence[str], values: Mapping[str, Any]) -> str:
+def _render(
+    template: str, scripts: Sequence[str], styles: Sequence[str], values: Mapping[str, Any]
+) -> str:
     script, page = _script(scripts), _environment().get_template(template)
     style = _style(*dict.fromkeys(("base.css", *styles, f"{template.partition('.')[0]}.css")))
     return encodable(page.render(style=style, script=script, policy=_policy(script), **values))
@@ -74,9 +77,17 @@ def _run_headline(run: RunReport) -> str:
     if not total:
         return "No promises were checked"
     if not broken and not unknown:
-        return {1: "The promise held", 2: "Both promises held"}.get(total, f"All {total} promises held")
-    failed = f"{broken} of {total} promises {'was' if broken == 1 else 'were'} broken" if broken else ""
-    unclear = f"{unknown} {'' if broken else f'of {total} promises '}could not be judged" if unknown else ""
+        return {1: "The promise held", 2: "Both promises held"}.get(
+            total, f"All {total} promises held"
+        )
+    failed = (
+        f"{broken} of {total} promises {'was' if broken == 1 else 'were'} broken" if broken else ""
+    )
+    unclear = (
+        f"{unknown} {'' if broken else f'of {total} promises '}could not be judged"
+        if unknown
+        else ""
+    )
     return ", ".join(filter(None, (failed, unclear)))
 
 
@@ -99,7 +110,11 @@ def _facts(run: RunReport, data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _evidence_text(row: Mapping[str, Any]) -> str:
     """A row of evidence as text, without the call and the time, which have columns of their own."""
-    shown = {key: value for key, value in row.items() if key not in ("at", "call", "path") and value is not None}
+    shown = {
+        key: value
+        for key, value in row.items()
+        if key not in ("at", "call", "path") and value is not None
+    }
     source, name = shown.pop("source", ""), str(shown.pop("event", "")).replace("_", " ")
     event = [": ".join(filter(None, (source, name)))] if source or name else []
     return ", ".join(event + [f"{key.replace('_', ' ')} {value}" for key, value in shown.items()])
@@ -107,7 +122,11 @@ def _evidence_text(row: Mapping[str, Any]) -> str:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only for pages, and it takes a while
+    from jinja2 import (
+        Environment,
+        FileSystemLoader,
+        StrictUndefined,
+    )  # only for pages, and it takes a while
 
     environment = Environment(
         loader=FileSystemLoader(_ASSETS),
@@ -135,7 +154,10 @@ def _script(names: Sequence[str]) -> Markup:
 def _policy(script: str) -> str:
     """A policy under which only this script runs, even if foreign markup got into the page."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    return (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src "
+        f"'sha256-{digest}'"
+    )
 
 
 @dataclass(frozen=True)
@@ -151,7 +173,8 @@ class PageTable:
 
 @dataclass(frozen=True)
 class LearningPage:
-    """What the page of ``poison``, ``train`` or a sweep over trainings says; everything in it is escaped."""
+    """What the page of ``poison``, ``train`` or a sweep over trainings says; everything in it is
+    escaped."""
 
     what: str
     headline: str

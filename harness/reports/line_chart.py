@@ -16,7 +16,16 @@ _MOST_DOTS = 150
 """Points of a line that are drawn as dots, too."""
 _LETTER = 7.6
 """Width of a letter, about."""
-_COLOURS = ("series", "throttled", "transport_timeout", "compile_error", "bad_response", "queue", "server", "text")
+_COLOURS = (
+    "series",
+    "throttled",
+    "transport_timeout",
+    "compile_error",
+    "bad_response",
+    "queue",
+    "server",
+    "text",
+)
 """None looks like the colour of a state, which points may have."""
 
 
@@ -59,8 +68,14 @@ class LineChart:
         legend, rows = self._legend()
         top = _TOP + 17.0 * rows
         found = [one for line in self.lines for one in line.points if one.value is not None]
-        most = max([one.value if one.high is None else one.high for one in found if one.value is not None], default=1.0)
-        least = min([one.value if one.low is None else one.low for one in found if one.value is not None], default=0.0)
+        most = max(
+            [one.value if one.high is None else one.high for one in found if one.value is not None],
+            default=1.0,
+        )
+        least = min(
+            [one.value if one.low is None else one.low for one in found if one.value is not None],
+            default=0.0,
+        )
         ticks = nice_ticks(most, least)
         low, high = ticks[0], ticks[-1] or 1.0
         xs = self._places()
@@ -71,32 +86,53 @@ class LineChart:
         parts = [f'<text class="lc-title" x="0" y="14">{escape(self.title)}</text>', legend]
         for first, last in self.shaded:
             left, right = xs[first] - 2, xs[last] + 2
-            box = f'x="{left:.1f}" width="{right - left:.1f}" y="{top:g}" height="{_HEIGHT - _BOTTOM - top:g}"'
+            box = (
+                f'x="{left:.1f}" width="{right - left:.1f}" y="{top:g}" '
+                f'height="{_HEIGHT - _BOTTOM - top:g}"'
+            )
             parts.append(f'<rect class="lc-shade" {box}/>')
         for tick in ticks:
             at = y(tick)
-            parts.append(f'<line class="lc-grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" y1="{at:.1f}" y2="{at:.1f}"/>')
-            parts.append(f'<text x="{_LEFT - 7:g}" y="{at + 4:.1f}" text-anchor="end">{_short(tick)}</text>')
+            parts.append(
+                f'<line class="lc-grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" '
+                f'y1="{at:.1f}" y2="{at:.1f}"/>'
+            )
+            parts.append(
+                f'<text x="{_LEFT - 7:g}" y="{at + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+            )
         parts += self._x_labels(xs)
         if self.mark is not None:
             at = xs[self.mark]
-            parts.append(f'<line class="lc-mark" x1="{at:.1f}" x2="{at:.1f}" y1="{top:g}" y2="{_HEIGHT - _BOTTOM:g}"/>')
+            parts.append(
+                f'<line class="lc-mark" x1="{at:.1f}" x2="{at:.1f}" y1="{top:g}" '
+                f'y2="{_HEIGHT - _BOTTOM:g}"/>'
+            )
         for number, line in enumerate(self.lines):
             colour = f"var(--{_COLOURS[number % len(_COLOURS)]})"
-            drawn = [(xs[place], one) for place, one in enumerate(line.points) if one.value is not None]
+            drawn = [
+                (xs[place], one) for place, one in enumerate(line.points) if one.value is not None
+            ]
             band = [(x, y(one.low or 0.0), y(one.high)) for x, one in drawn if one.high is not None]
             if len(band) > 1:
                 corners = [f"{x:.1f},{low:.1f}" for x, low, _ in band]
                 corners += [f"{x:.1f},{up:.1f}" for x, _, up in reversed(band)]
-                parts.append(f'<polygon class="lc-band" fill="{colour}" points="{" ".join(corners)}"/>')
+                parts.append(
+                    f'<polygon class="lc-band" fill="{colour}" points="{" ".join(corners)}"/>'
+                )
             points = " ".join(f"{x:.1f},{y(one.value or 0.0):.1f}" for x, one in drawn)
             parts.append(f'<polyline stroke="{colour}" points="{points}"/>')
             for x, one in drawn if len(drawn) <= _MOST_DOTS else ():
                 own = f"var(--{one.colour})" if one.colour else colour
                 title = f"<title>{escape(one.note)}</title>" if one.note else ""
-                parts.append(f'<circle cx="{x:.1f}" cy="{y(one.value or 0.0):.1f}" r="3" fill="{own}">{title}</circle>')
+                parts.append(
+                    f'<circle cx="{x:.1f}" cy="{y(one.value or 0.0):.1f}" r="3" '
+                    f'fill="{own}">{title}</circle>'
+                )
         box = f'viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}"'
-        return f'<svg class="lc" {box} role="img" aria-label="{escape(self.title)}">{"".join(parts)}</svg>'
+        return (
+            f'<svg class="lc" {box} role="img" '
+            f'aria-label="{escape(self.title)}">{"".join(parts)}</svg>'
+        )
 
     def _legend(self) -> tuple[str, int]:
         """The names of the lines and the number of rows that they take; one line needs no name."""
@@ -110,7 +146,10 @@ class LineChart:
                 x, row = 0.0, row + 1
             at = 16 + 17 * row
             colour = _COLOURS[number % len(_COLOURS)]
-            parts.append(f'<rect x="{x:.1f}" y="{at - 9}" width="10" height="10" rx="2" fill="var(--{colour})"/>')
+            parts.append(
+                f'<rect x="{x:.1f}" y="{at - 9}" width="10" height="10" rx="2" '
+                f'fill="var(--{colour})"/>'
+            )
             parts.append(f'<text x="{x + 14:.1f}" y="{at}">{escape(name)}</text>')
             x += width
         return "".join(parts), row
@@ -142,7 +181,13 @@ class LineChart:
                 parts.append(f"<text{style} {at}>{escape(text)}</text>")
                 free = x + half + 6
         middle = (_LEFT + _WIDTH - _RIGHT) / 2
-        return [*parts, f'<text x="{middle:g}" y="{_HEIGHT - 8:g}" text-anchor="middle">{escape(self.x_name)}</text>']
+        return [
+            *parts,
+            (
+                f'<text x="{middle:g}" y="{_HEIGHT - 8:g}" '
+                f'text-anchor="middle">{escape(self.x_name)}</text>'
+            ),
+        ]
 
 
 @cache
@@ -160,7 +205,9 @@ def nice_ticks(most: float, least: float = 0.0) -> list[float]:
         return [0.0, 1.0]
     rough = most / 4
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    step = next(
+        factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9)
+    )
     return [step * number for number in range(math.ceil(most / step - 1e-9) + 1)]
 
 

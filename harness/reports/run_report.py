@@ -1,4 +1,5 @@
-"""A run as the reports show it, its verdicts, its settings and its journal; and the report on the terminal."""
+"""A run as the reports show it, its verdicts, its settings and its journal; and the report on the
+terminal."""
 
 from __future__ import annotations
 
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.verdict import State, Verdict
-from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
+from ..lab.journal import Event
+from ..lab.promises.verdict import State, Verdict
+from ..terminal import ProgressReporter
+
 if TYPE_CHECKING:
-    from sfusion.harness.lab.runs import RunResult
+    from ..lab.runs import RunResult
 
 STATES: tuple[State, ...] = ("broken", "unknown", "held", "not_applicable")
 """In the order in which reports list them."""
@@ -40,7 +42,8 @@ class RunReport:
     sfusion: str = ""
     events: Sequence[Event] = ()
     read_source: Callable[[], str] = str
-    """Returns the text of the scenario file, which takes a while to write; empty if only the results are known."""
+    """Returns the text of the scenario file, which takes a while to write; empty if only the
+    results are known."""
     wall_seconds: float | None = None
     directory: str = ""
     """The folder of its files, relative to the working directory; empty if nothing was written."""
@@ -52,10 +55,12 @@ class RunReport:
     @classmethod
     def of_result(cls, result: RunResult, folder: Path | None = None) -> RunReport:
         """The report of a result that was written to ``folder``, if it was written."""
-        from sfusion.harness.lab.runs.directory import scenario_text  # with what it takes to run a scenario
+        from ..lab.runs.directory import scenario_text  # with what it takes to run a scenario
 
         scenario, header = result.task.scenario, result.journal.header
-        difference = f"two runs with the same seed differ: {result.difference}" if result.difference else ""
+        difference = (
+            f"two runs with the same seed differ: {result.difference}" if result.difference else ""
+        )
         return cls(
             scenario.scenario,
             result.verdicts,
@@ -84,7 +89,8 @@ class RunReport:
 
     @property
     def state(self) -> State:
-        """The worst state of the verdicts. A run with an error is broken, one without promises unknown."""
+        """The worst state of the verdicts. A run with an error is broken, one without promises
+        unknown."""
         if self.error:
             return "broken"
         return next((state for state in STATES[:3] if self.in_state(state)), "unknown")
@@ -117,7 +123,8 @@ class RunReport:
             if event["event"] == "limiter_died":
                 if not killed:
                     found.append(
-                        f"the limiter died at {float(event['at']):.3g} s, which no event of the scenario asked for"
+                        f"the limiter died at {float(event['at']):.3g} s, which no event "
+                        "of the scenario asked for"
                     )
                 killed = False
         return found
@@ -143,7 +150,11 @@ def headline(runs: Sequence[RunReport]) -> str:
         return "Nothing was run."
     if counts["held"] == len(runs):
         return f"{total}: every promise held."
-    words = {"broken": "broke a promise", "unknown": "could not be judged completely", "held": "held"}
+    words = {
+        "broken": "broke a promise",
+        "unknown": "could not be judged completely",
+        "held": "held",
+    }
     parts = [f"{counts[state]} {said}" for state, said in words.items() if counts[state]]
     return f"{total}: {', '.join(parts)}."
 
@@ -170,10 +181,16 @@ _HEAD = ("", "scenario", "promises", "calls", "time", "took")
 
 
 class RunReporter(ProgressReporter):
-    """Shows each run that did not hold (with ``verbose``, each run) as it ends; ``finish`` prints the table."""
+    """Shows each run that did not hold (with ``verbose``, each run) as it ends; ``finish`` prints
+    the table."""
 
     def __init__(
-        self, out: TextIO, total: int, clock: Callable[[], float] = time.monotonic, *, verbose: bool = False
+        self,
+        out: TextIO,
+        total: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        verbose: bool = False,
     ) -> None:
         super().__init__(out, total, "running scenarios")
         self._clock, self._began, self._verbose = clock, clock(), verbose
@@ -182,13 +199,18 @@ class RunReporter(ProgressReporter):
     def run_ended(self, run: RunReport) -> None:
         self._counts[run.state] += 1
         done, width = sum(self._counts.values()), len(str(self._total))
-        counts = [Text(f"{count} {state}", _STYLES[state]) for state, count in self._counts.items() if count]
+        counts = [
+            Text(f"{count} {state}", _STYLES[state])
+            for state, count in self._counts.items()
+            if count
+        ]
         listed = self._verbose or run.state != "held"
         line = f"[{done:>{width}}/{self._total}] {run.state:<7} {run.name}" if listed else ""
         self.progress(done, Text("  ").join(counts), line=line)
 
     def finish(self, runs: Sequence[RunReport], note: str = "") -> None:
-        """Print the table, then each promise that did not hold, and the headline with ``note`` behind it."""
+        """Print the table, then each promise that did not hold, and the headline with ``note``
+        behind it."""
         if listed := [run for run in runs if self._verbose or run.state != "held"]:
             self.print()
             self.table([_row(run) for run in listed], _HEAD, [_STYLES[run.state] for run in listed])
@@ -198,17 +220,29 @@ class RunReporter(ProgressReporter):
             if run.state != "held" or run.unplanned:
                 self._print_problems(run, repeated)
         for sentence, (state, promises, count) in repeated.items():
-            self.print(f"{state.replace('_', ' ')} in {counted(count, 'run')}: {', '.join(promises)}: {sentence}")
+            self.print(
+                f"{state.replace('_', ' ')} in {counted(count, 'run')}: "
+                f"{', '.join(promises)}: {sentence}"
+            )
         if repeated:
             self.print()
         events, took = sum(len(run.events) for run in runs), self._clock() - self._began
         if events >= _MANY_EVENTS:
-            self.print(f"{events:,} events in {duration(took)}, {events / took:,.0f} events per second", "dim")
-        worst = next((state for state in ("broken", "unknown") if any(run.state == state for run in runs)), "held")
+            self.print(
+                f"{events:,} events in {duration(took)}, {events / took:,.0f} events per second",
+                "dim",
+            )
+        worst = next(
+            (state for state in ("broken", "unknown") if any(run.state == state for run in runs)),
+            "held",
+        )
         self.print(headline(runs) + note, _STYLES[worst])
 
     def _print_problems(self, run: RunReport, repeated: Container[str]) -> None:
-        shown = [*run.in_state("broken"), *(one for one in run.in_state("unknown") if one.sentence not in repeated)]
+        shown = [
+            *run.in_state("broken"),
+            *(one for one in run.in_state("unknown") if one.sentence not in repeated),
+        ]
         if not shown and not run.error and not run.unplanned:
             return
         self.print(run.name, "bold")
@@ -224,9 +258,12 @@ class RunReporter(ProgressReporter):
 
 
 def _repeated(runs: Sequence[RunReport]) -> dict[str, tuple[str, list[str], int]]:
-    """What cannot be judged for one reason in several places: the reason, with state, promises and number of runs."""
+    """What cannot be judged for one reason in several places: the reason, with state, promises and
+    number of runs."""
     found: dict[str, tuple[str, list[str], int]] = {}
-    for sentence in dict.fromkeys(one.sentence for run in runs for one in run.verdicts if one.state in _SAID_ONCE):
+    for sentence in dict.fromkeys(
+        one.sentence for run in runs for one in run.verdicts if one.state in _SAID_ONCE
+    ):
         places = [(run, one) for run in runs for one in run.verdicts if one.sentence == sentence]
         if len(places) > 1 or places[0][1].state == "not_applicable":
             promises = list(dict.fromkeys(one.promise for _, one in places))

@@ -1,6 +1,7 @@
 """A run over time: requests in flight, calls waiting, the limit, faults and kills.
 
-``page_data`` makes of it and of the calls what the page of a run is drawn from, compact and safe in a script element.
+``page_data`` makes of it and of the calls what the page of a run is drawn from, compact and safe in
+a script element.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from dataclasses import dataclass, replace
 from itertools import count, groupby
 from typing import Any, TypeAlias
 
-from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.reports.run_report import RunReport
 from sfusion_tools.record import KINDS, Call, spans_of
+
+from ..lab.journal import Event, Journal
+from ..lab.promises.story import Story
+from .run_report import RunReport
 
 Change: TypeAlias = tuple[float, int]
 
@@ -32,7 +34,8 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that disturbed the run, such as a fault, a kill or a crash; ``until`` is set if it lasted a while."""
+    """Something that disturbed the run, such as a fault, a kill or a crash; ``until`` is set if it
+    lasted a while."""
 
     at: float
     kind: str
@@ -43,7 +46,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A run over time. ``in_flight`` counts attempts at the clients, or at the server if the clients record none."""
+    """A run over time. ``in_flight`` counts attempts at the clients, or at the server if the
+    clients record none."""
 
     start: float
     end: float
@@ -64,7 +68,17 @@ _LASTING = {
 }
 """Events that last, with the events that end them."""
 _ORDINARY = frozenset(
-    {"began", "ended", "killed", "log", "looked_inside", "rollout_started", "rollout_ended", "scheduled", "step_ended"}
+    {
+        "began",
+        "ended",
+        "killed",
+        "log",
+        "looked_inside",
+        "rollout_started",
+        "rollout_ended",
+        "scheduled",
+        "step_ended",
+    }
 )
 """World events that are not marks. ``killed`` is repeated by the event of what died."""
 
@@ -80,7 +94,9 @@ def build_timeline(events: Iterable[Event], calls: Sequence[Call] | None = None)
     return Timeline(
         start,
         end,
-        _steps(_in_flight(listed, "attempt_started", ("attempt_ended",))) if has_clients else at_server,
+        _steps(_in_flight(listed, "attempt_started", ("attempt_ended",)))
+        if has_clients
+        else at_server,
         at_server,
         _steps(sorted(_waits(calls))),
         _limit(listed),
@@ -91,8 +107,8 @@ def build_timeline(events: Iterable[Event], calls: Sequence[Call] | None = None)
 def _steps(changes: Iterable[Change]) -> Steps:
     """Add up changes in order.
 
-    A rise and fall within one instant stays as a step of zero length, since a limit may be exceeded there. A fall and
-    rise, as when a permit passes to the next caller, is dropped.
+    A rise and fall within one instant stays as a step of zero length, since a limit may be exceeded
+    there. A fall and rise, as when a permit passes to the next caller, is dropped.
     """
     times: list[float] = []
     values: list[int] = []
@@ -123,7 +139,11 @@ def _in_flight(events: Iterable[Event], begin: str, ends: Sequence[str]) -> Iter
     """Attempts at the clients, or requests at the server; a worker that dies ends its attempts."""
     in_flight: dict[tuple[Any, Any], Any] = {}
     for event in events:
-        attempt, at, name = (event.get("call"), event.get("attempt")), float(event["at"]), event["event"]
+        attempt, at, name = (
+            (event.get("call"), event.get("attempt")),
+            float(event["at"]),
+            event["event"],
+        )
         if name == begin and attempt not in in_flight:
             in_flight[attempt] = event.get("worker")
             yield at, 1
@@ -140,7 +160,9 @@ def _limit(events: Iterable[Event]) -> Steps:
     changes: list[tuple[float, int]] = []
     for event in events:
         if (event.get("source"), event["event"]) in (("world", "began"), ("limiter", "resized")):
-            value = next((event[key] for key in ("limit", "rate_limit") if event.get(key) is not None), None)
+            value = next(
+                (event[key] for key in ("limit", "rate_limit") if event.get(key) is not None), None
+            )
             if value is not None and (not changes or changes[-1][1] != value):
                 changes.append((float(event["at"]), int(value)))
     return Steps(tuple(at for at, _ in changes), tuple(value for _, value in changes))
@@ -153,7 +175,9 @@ def _marks(events: Sequence[Event]) -> Iterable[Mark]:
             what = str(event.get("kind") or "")
             text = f"{event.get('rule') or what}: {what} in phase {event.get('phase')}"
             yield Mark(at, "strike", text, str(event.get("call") or ""))
-        elif name in _LASTING or (source == "world" and "call" not in event and name not in _ORDINARY):
+        elif name in _LASTING or (
+            source == "world" and "call" not in event and name not in _ORDINARY
+        ):
             if name in _LASTING.values():
                 continue
             names = _names(event)
@@ -176,7 +200,11 @@ def _end_of(events: Sequence[Event], index: int, name: str, names: list[str]) ->
     ending = _LASTING.get(name)
     if ending is None:
         return None
-    later = (event for event in events[index + 1 :] if event["event"] == ending and _names(event) == names)
+    later = (
+        event
+        for event in events[index + 1 :]
+        if event["event"] == ending and _names(event) == names
+    )
     return next((float(event["at"]) for event in later), float(events[-1]["at"]))
 
 
@@ -185,7 +213,8 @@ _OWN_COLUMNS = frozenset({"at", "source", "event", "call", "attempt", "worker"})
 
 
 Row = tuple[float, str, str, int, dict[str, Any]]
-"""A line of what the page tells about a call: time, source, what happened, attempt, and further facts."""
+"""A line of what the page tells about a call: time, source, what happened, attempt, and further
+facts."""
 
 
 def page_data(run: RunReport) -> dict[str, Any]:
@@ -199,16 +228,22 @@ def page_data(run: RunReport) -> dict[str, Any]:
     if not timeline.limit.times:  # no limiter, but perhaps a promise that states a limit
         verdicts = [one for one in run.verdicts if one.promise == "in_flight_within_limit"]
         promised = [one.how.details["limit"] for one in verdicts if "limit" in one.how.details]
-        timeline = replace(timeline, limit=Steps((timeline.start,) * len(promised[:1]), tuple(promised[:1])))
+        timeline = replace(
+            timeline, limit=Steps((timeline.start,) * len(promised[:1]), tuple(promised[:1]))
+        )
     return timeline_data(story.records, timeline, rows)
 
 
 def _event_row(event: Event) -> Row:
-    rest = {key: value for key, value in event.items() if key not in _OWN_COLUMNS and value is not None}
+    rest = {
+        key: value for key, value in event.items() if key not in _OWN_COLUMNS and value is not None
+    }
     return float(event["at"]), event["source"], event["event"], event.get("attempt") or 0, rest
 
 
-def timeline_data(calls: Sequence[Call], timeline: Timeline, rows: Callable[[Call], Iterable[Row]]) -> dict[str, Any]:
+def timeline_data(
+    calls: Sequence[Call], timeline: Timeline, rows: Callable[[Call], Iterable[Row]]
+) -> dict[str, Any]:
     """Calls and a timeline as a page draws them; ``rows`` returns what is told about a call.
 
     Lists and indexes instead of objects and words keep 10,000 calls within a few MB.
@@ -226,7 +261,13 @@ def timeline_data(calls: Sequence[Call], timeline: Timeline, rows: Callable[[Cal
         "waiting": _series(timeline.waiting),
         "limit": _series(timeline.limit),
         "marks": [
-            [_time(mark.at), mark.kind, mark.text, mark.call, None if mark.until is None else _time(mark.until)]
+            [
+                _time(mark.at),
+                mark.kind,
+                mark.text,
+                mark.call,
+                None if mark.until is None else _time(mark.until),
+            ]
             for mark in timeline.marks
         ],
         "calls": [_call(call, numbers, words, rows(call)) for call in calls],
@@ -235,7 +276,8 @@ def timeline_data(calls: Sequence[Call], timeline: Timeline, rows: Callable[[Cal
 
 
 def embed(value: object) -> str:
-    """JSON that is safe in a script element: no tag, comment or entity can start in it, whatever the texts are."""
+    """JSON that is safe in a script element: no tag, comment or entity can start in it, whatever
+    the texts are."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     try:
         text = encode(value)
@@ -244,11 +286,20 @@ def embed(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _call(call: Call, workers: Mapping[str, int], words: dict[str, int], rows: Iterable[Row]) -> list[Any]:
+def _call(
+    call: Call, workers: Mapping[str, int], words: dict[str, int], rows: Iterable[Row]
+) -> list[Any]:
     spans: list[Any] = []
     for span in spans_of(call):
         outcome = KINDS.index(span.outcome) if span.outcome else -1
-        spans += [SPANS.index(span.kind), _time(span.start), _time(span.end), span.attempt, outcome, span.status or 0]
+        spans += [
+            SPANS.index(span.kind),
+            _time(span.start),
+            _time(span.end),
+            span.attempt,
+            outcome,
+            span.status or 0,
+        ]
     told = []
     for at, source, event, attempt, rest in rows:
         row: list[Any] = [_time(at), words[str(source)], words[str(event)], attempt]
@@ -277,7 +328,9 @@ def _time(at: float) -> float:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """A sort key that puts worker-10 after worker-9."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -1,13 +1,15 @@
 """Writes rollouts in verl's dump format: ``<step>.jsonl`` with input, output, score and step.
 
-The text is decoded without special tokens, so all that is left of a turn's header is the role's name, alone on its
-line. The input ends with the generation prompt, and the output starts with the same prompt again, so that every reply,
-the first one included, follows its role.
+The text is decoded without special tokens, so all that is left of a turn's header is the role's
+name, alone on its line. The input ends with the generation prompt, and the output starts with the
+same prompt again, so that every reply, the first one included, follows its role.
 
-Everything else about a request goes to ``requests/<step>.jsonl``, line by line parallel to the samples.
+Everything else about a request goes to ``requests/<step>.jsonl``, line by line parallel to the
+samples.
 
-Each sample is written when its request has ended, so a rollout that is killed leaves a dump of what was done. A step
-that is complete is written once more, in the order of its requests, so that the same seed gives the same bytes.
+Each sample is written when its request has ended, so a rollout that is killed leaves a dump of what
+was done. A step that is complete is written once more, in the order of its requests, so that the
+same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sfusion.fakes.wire.message import json_line
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.learning.advantages import advantages
-from sfusion.harness.rollouts.viewer.sample import requests_beside
 from sfusion_tools.rollout import AsyncRolloutRequest
+
+from ...fakes.wire.message import json_line
+from ..atomic_files import write_file
+from ..learning.advantages import advantages
+from .viewer.sample import requests_beside
 
 
 def sample_text(request: AsyncRolloutRequest) -> tuple[str, str]:
@@ -44,7 +47,11 @@ def request_record(request: AsyncRolloutRequest, **more: Any) -> dict[str, Any]:
     metrics = request.metrics
     return {
         "request_id": request.request_id,
-        **({} if request.group_id is None else {"group": request.group_id, "offset": request.rollout_offset}),
+        **(
+            {}
+            if request.group_id is None
+            else {"group": request.group_id, "offset": request.rollout_offset}
+        ),
         **more,
         "state": request.state.value,
         "ended_by": request.ended_by.value if request.ended_by else None,
@@ -85,23 +92,33 @@ class StepDump:
         self._done: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
 
     def add(self, place: int, sample: Mapping[str, Any], request: Mapping[str, Any]) -> None:
-        """Append a sample and its request; the first of a step replaces the files of an older run."""
+        """Append a sample and its request; the first of a step replaces the files of an older
+        run."""
         # The viewer expects no sample without its request, so that comes first.
         for target, record in ((self._requests, request), (self.path, sample)):
             with target.open("a" if self._done else "w", encoding="utf-8", newline="\n") as file:
                 file.write(json_line(record))
         self._done[place] = sample, request
 
-    def finish(self, most: int | None = None) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
-        """Write the first ``most`` samples again, in the order of their places; return them and their requests.
+    def finish(
+        self, most: int | None = None
+    ) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+        """Write the first ``most`` samples again, in the order of their places; return them and
+        their requests.
 
-        Each file replaces the older one atomically. Requests with groups get their advantages in these (GRPO).
+        Each file replaces the older one atomically. Requests with groups get their advantages in
+        these (GRPO).
         """
         kept = [self._done[place] for place in sorted(self._done)][:most]
         samples, requests = [sample for sample, _ in kept], [request for _, request in kept]
         if all("group" in request for request in requests):
-            found = advantages([sample["score"] for sample in samples], [request["group"] for request in requests])
-            requests = [{**request, "advantage": round(one, 6)} for request, one in zip(requests, found, strict=True)]
+            found = advantages(
+                [sample["score"] for sample in samples], [request["group"] for request in requests]
+            )
+            requests = [
+                {**request, "advantage": round(one, 6)}
+                for request, one in zip(requests, found, strict=True)
+            ]
         for target, records in ((self._requests, requests), (self.path, samples)):
             write_file(target, map(json_line, records))
         return samples, requests

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from sfusion.fakes import sglang
-from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, ScriptedPolicy
-from sfusion.harness.commandline.declaring import option
-from sfusion.harness.errors import BadOption
+from ...fakes import sglang
+from ...fakes.sglang import Gsm8kSolver, Misbehaving, ScriptedPolicy
+from ..commandline.declaring import option
+from ..errors import BadOption
 
 Policy = Annotated[
     str,
@@ -21,7 +21,8 @@ Policy = Annotated[
 
 
 def read_policy(text: str, *, marks: bool = False) -> sglang.Policy:
-    """Return the policy for the value of ``--policy``; with ``marks``, the calls of siblings can be told apart."""
+    """Return the policy for the value of ``--policy``; with ``marks``, the calls of siblings can be
+    told apart."""
     kind, _, rest = text.partition(":")
     match kind:
         case "gsm8k":
@@ -31,9 +32,13 @@ def read_policy(text: str, *, marks: bool = False) -> sglang.Policy:
                 solver = Gsm8kSolver(marks=marks)
                 return Misbehaving(solver, rate=float(rest)) if rest else Misbehaving(solver)
             except ValueError as error:
-                raise BadOption(f"policy {text!r}: the rate must be a number between 0 and 1 ({error})") from error
+                raise BadOption(
+                    f"policy {text!r}: the rate must be a number between 0 and 1 ({error})"
+                ) from error
         case "say":
             return ScriptedPolicy([], otherwise=rest)
         case "script":
             return ScriptedPolicy.load(Path(rest))
-    raise BadOption(f"unknown policy {text!r}; use gsm8k, misbehaving[:RATE], say:TEXT or script:FILE")
+    raise BadOption(
+        f"unknown policy {text!r}; use gsm8k, misbehaving[:RATE], say:TEXT or script:FILE"
+    )

@@ -1,4 +1,5 @@
-"""Runs rollouts: problems go through the fake engine, the real tool with its limiter, and a sandbox, into a dump."""
+"""Runs rollouts: problems go through the fake engine, the real tool with its limiter, and a
+sandbox, into a dump."""
 
 from __future__ import annotations
 
@@ -12,23 +13,32 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from sfusion.fakes.faults import Rule
-from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import FakeSGLang, Gsm8kSolver, Latency, Policy, WordProblem, problems
-from sfusion.harness.real.targets.proxying import proxy_in_front_of
-from sfusion.harness.rollouts.dump_writer import StepDump, request_record, sample_record, sample_text
-from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.gsm8k_tool import compute_score
-from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, RolloutLimits, format_parser, run_batch
+from sfusion_tools.rollout import (
+    AsyncRolloutRequest,
+    EndCause,
+    RolloutDriver,
+    RolloutLimits,
+    format_parser,
+    run_batch,
+)
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
+from ...fakes.faults import Rule
+from ...fakes.sandbox import FakeSandbox
+from ...fakes.sglang import FakeSGLang, Gsm8kSolver, Latency, Policy, WordProblem, problems
+from ..real.targets.proxying import proxy_in_front_of
+from ..terminal import ProgressReporter
+from .dump_writer import StepDump, request_record, sample_record, sample_text
+
 
 @dataclass
 class RolloutCounts:
-    """Requests, calls and outcomes, summed over every request that has ended, and the scores of the samples."""
+    """Requests, calls and outcomes, summed over every request that has ended, and the scores of the
+    samples."""
 
     ended: int = 0
     failed: int = 0
@@ -79,24 +89,28 @@ class RolloutPlan:
     problems: int = 64
     """Problems per step."""
     group: int = 1
-    """Siblings per problem, each with its own id and seed; a policy must mark their calls to tell them apart."""
+    """Siblings per problem, each with its own id and seed; a policy must mark their calls to tell
+    them apart."""
     steps: int = 1
     seed: int = 0
     format: str = "hermes"
     """The tool-call format that the model writes."""
     policy: Policy = field(default_factory=Gsm8kSolver)
-    """What the model does. If it has a method ``learn``, that is called after each step with the lines of its dump."""
+    """What the model does. If it has a method ``learn``, that is called after each step with the
+    lines of its dump."""
     sandboxes: tuple[str, ...] = ()
     """Addresses of real sandboxes, which share the calls; if empty, a fake one is started."""
     executor: str = "python"
-    """What the fake sandbox does with programs: ``python`` runs them, ``scripted`` answers with what they print."""
+    """What the fake sandbox does with programs: ``python`` runs them, ``scripted`` answers with
+    what they print."""
     faults: tuple[Rule, ...] = ()
     """Fault rules for the fake, or for a proxy in front of each real sandbox."""
     rate_limit: int = 10
     timeout: float = 30.0
     at_once: int | None = None
     over_sample: float = 0.0
-    """Extra requests to start, as a share of ``problems``; the slowest are cancelled once enough have completed."""
+    """Extra requests to start, as a share of ``problems``; the slowest are cancelled once enough
+    have completed."""
     limits: RolloutLimits = field(default_factory=RolloutLimits)
     latency: Latency = field(default_factory=Latency)
     tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
@@ -132,16 +146,21 @@ class RolloutReporter(ProgressReporter):
         tenths, line = counts.ended * 10 // max(self._total, 1), ""
         if tenths > self._tenths:
             self._tenths = tenths
-            line = f"step {step}: {counts.ended}/{self._total} requests, {rates}: {counts.outcome_text()}"
+            line = (
+                f"step {step}: {counts.ended}/{self._total} requests, {rates}: "
+                f"{counts.outcome_text()}"
+            )
         self.progress(counts.ended, f"step {step}  {rates}  {counts.outcome_text()}", line=line)
 
 
 async def run_rollouts(
     plan: RolloutPlan, on_update: Callable[[int, RolloutCounts, float], None] | None = None
 ) -> RolloutCounts:
-    """Run every step of a plan and write its dump, sample by sample; return the counts of the whole run.
+    """Run every step of a plan and write its dump, sample by sample; return the counts of the whole
+    run.
 
-    ``on_update`` is called with the step, the counts so far and the seconds since the start when a request ends.
+    ``on_update`` is called with the step, the counts so far and the seconds since the start when a
+    request ends.
     """
     counts = RolloutCounts()
     started = asyncio.get_running_loop().time()
@@ -164,7 +183,11 @@ async def run_rollouts(
         try:
             for step in range(1, plan.steps + 1):
                 each = plan.requests_per_step // plan.group
-                batch = [one for one in everything[(step - 1) * each : step * each] for _ in range(plan.group)]
+                batch = [
+                    one
+                    for one in everything[(step - 1) * each : step * each]
+                    for _ in range(plan.group)
+                ]
                 counts.scores += await _run_step(plan, step, batch, tool, partial(ended, step))
         finally:
             await tool.aclose()
@@ -182,7 +205,9 @@ async def _run_step(
     dump = StepDump(plan.out, step)
 
     def ended(request: AsyncRolloutRequest) -> None:
-        is_kept = request.state is State.COMPLETED or not plan.over_sample  # over-sampling drops those that failed
+        is_kept = (
+            request.state is State.COMPLETED or not plan.over_sample
+        )  # over-sampling drops those that failed
         if is_kept and request.ended_by is not EndCause.CANCELLED:
             problem = batch[request.batch_data_id]
             score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
@@ -218,7 +243,9 @@ def _request(
     group = f"{plan.seed}-{step}-{problem.id}" if plan.group > 1 else None
     named = {} if group is None else {"group_id": group}
     schema = tool.tool_schema
-    if isinstance(plan.tokenizer, ByteTokenizer):  # as in the sample of verl's design, which sets every field
+    if isinstance(
+        plan.tokenizer, ByteTokenizer
+    ):  # as in the sample of verl's design, which sets every field
         schema = OpenAIFunctionToolSchema.model_validate(schema.model_dump())
     return AsyncRolloutRequest(
         request_id=f"{plan.seed}-{step}-{at}",
@@ -228,24 +255,37 @@ def _request(
         sampling_seed=None if group is None else at,
         messages=problem.messages(),
         tool_schemas=[schema],
-        tools_kwargs={tool.name: {"create_kwargs": {"ground_truth": problem.ground_truth, **named}}},
+        tools_kwargs={
+            tool.name: {"create_kwargs": {"ground_truth": problem.ground_truth, **named}}
+        },
         limits=plan.limits,
         processing_class=plan.tokenizer,
     )
 
 
 @asynccontextmanager
-async def _sandboxes(plan: RolloutPlan, everything: Iterable[WordProblem]) -> AsyncIterator[list[str]]:
-    """The URLs that calls go to: the given sandboxes (behind proxies if there are faults), or a fake started here."""
+async def _sandboxes(
+    plan: RolloutPlan, everything: Iterable[WordProblem]
+) -> AsyncIterator[list[str]]:
+    """The URLs that calls go to: the given sandboxes (behind proxies if there are faults), or a
+    fake started here."""
     if plan.sandboxes:
         async with AsyncExitStack() as proxies:
             proxied = [
-                proxy_in_front_of(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults
+                proxy_in_front_of(url, faults=plan.faults, seed=plan.seed)
+                for url in plan.sandboxes
+                if plan.faults
             ]
-            yield [(await proxies.enter_async_context(proxy)).url for proxy in proxied] or list(plan.sandboxes)
+            yield [(await proxies.enter_async_context(proxy)).url for proxy in proxied] or list(
+                plan.sandboxes
+            )
         return
     scripts = []
     if plan.executor == "scripted":
-        scripts = [{"exact": problem.code, "prints": f"{problem.prints}\n"} for problem in everything]
-    async with FakeSandbox(executor=plan.executor, faults=plan.faults, seed=plan.seed, scripts=scripts) as sandbox:
+        scripts = [
+            {"exact": problem.code, "prints": f"{problem.prints}\n"} for problem in everything
+        ]
+    async with FakeSandbox(
+        executor=plan.executor, faults=plan.faults, seed=plan.seed, scripts=scripts
+    ) as sandbox:
         yield [sandbox.url]

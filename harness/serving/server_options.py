@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfusion.fakes.faults import Rule, load_rules
-from sfusion.fakes.wire import Served
-from sfusion.harness.commandline.declaring import option
-from sfusion.harness.commandline.exits import say
-from sfusion.harness.commandline.options import Faults, Seed
-from sfusion.harness.errors import BadOption
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import parse_marked
 from sfusion_tools.wording import counted
 
+from ...fakes.faults import Rule, load_rules
+from ...fakes.wire import Served
+from ..commandline.declaring import option
+from ..commandline.exits import say
+from ..commandline.options import Faults, Seed
+from ..errors import BadOption
+
 if TYPE_CHECKING:
-    from sfusion.fakes.sandbox import FakeSandbox
+    from ...fakes.sandbox import FakeSandbox
 
 VARIABLE = "SFUSION_TOKEN"
 _LONGEST = 1000
@@ -38,10 +39,12 @@ _PR_SET_DUMPABLE = 4
 
 
 def read_token(typed: str | None, file: Path | None, *, required: bool) -> str | None:
-    """The token of ``--token-file`` or of the environment, None if there is none. Errors never show it."""
+    """The token of ``--token-file`` or of the environment, None if there is none. Errors never
+    show it."""
     if typed is not None:
         raise BadOption(
-            "--token on the command line can be read by other users and by the programs that the server runs; "
+            "--token on the command line can be read by other users and by the programs "
+            "that the server runs; "
             f"set {VARIABLE}, or use --token-file FILE"
         )
     token = os.environ.pop(VARIABLE, None) or None
@@ -51,9 +54,13 @@ def read_token(typed: str | None, file: Path | None, *, required: bool) -> str |
         token = _from_file(file)
     if token is None:
         if required:
-            raise BadOption(f"--require-token needs a token: set {VARIABLE}, or use --token-file FILE")
+            raise BadOption(
+                f"--require-token needs a token: set {VARIABLE}, or use --token-file FILE"
+            )
         return None
-    if not (token.isascii() and token.isprintable() and " " not in token and len(token) <= _LONGEST):
+    if not (
+        token.isascii() and token.isprintable() and " " not in token and len(token) <= _LONGEST
+    ):
         where = VARIABLE if file is None else f"--token-file {file}"
         raise BadOption(f"{where}: a token is one word of up to {_LONGEST} ASCII characters")
     _hide_this_process()
@@ -82,7 +89,8 @@ def _from_file(file: Path) -> str:
 
 
 def _hide_this_process() -> None:
-    """Keep other processes of the same user from reading the environment and the memory of this one."""
+    """Keep other processes of the same user from reading the environment and the memory of this
+    one."""
     if sys.platform == "linux":
         import ctypes
 
@@ -91,12 +99,15 @@ def _hide_this_process() -> None:
 
 def _reading(file: Path | None) -> str | None:
     """A program that reads the file; None for a pipe, which nobody can read again."""
-    return f"open({str(file.absolute())!r}).read(1)" if file is not None and file.is_file() else None
+    return (
+        f"open({str(file.absolute())!r}).read(1)" if file is not None and file.is_file() else None
+    )
 
 
 async def refuse_readable(sandbox: FakeSandbox, file: Path | None) -> None:
-    """Raise BadOption if the programs that the sandbox runs can read the token: they may run as the server's user."""
-    from sfusion.fakes.sandbox.protocol import RunCode
+    """Raise BadOption if the programs that the sandbox runs can read the token: they may run as
+    the server's user."""
+    from ...fakes.sandbox.protocol import RunCode
 
     program = _reading(file)
     if program is None or not sandbox.executor.runs_code:
@@ -104,8 +115,10 @@ async def refuse_readable(sandbox: FakeSandbox, file: Path | None) -> None:
     answer = await sandbox.executor.run_code(RunCode(code=program, language="python"))
     if answer.run_result is not None and answer.run_result.return_code == 0:
         raise BadOption(
-            f"the programs that this server runs can read {file}; give the token in {VARIABLE}, through a pipe "
-            "(--token-file <(COMMAND)), or in a file under /tmp if programs have a /tmp of their own"
+            f"the programs that this server runs can read {file}; give the token in "
+            f"{VARIABLE}, through a pipe "
+            "(--token-file <(COMMAND)), or in a file under /tmp if programs have a /tmp "
+            "of their own"
         )
 
 
@@ -121,25 +134,41 @@ Port = Annotated[int, option("Port to listen on; 0 picks a free one.", names="--
 class ServingOptions:
     """Where a server listens, who may use it, what it does wrong and what it logs."""
 
-    host: Annotated[str, option("Address to listen on; other than loopback needs --allow-remote.", "ADDRESS")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[
+        str, option("Address to listen on; other than loopback needs --allow-remote.", "ADDRESS")
+    ] = "127.0.0.1"
     port: Port = 8080
     faults: Faults = None
     seed: Seed = 0
     token_file: Annotated[
         Path | None,
-        option("File with the token; a new one is written if there is none. Or set SFUSION_TOKEN.", panel=_ACCESS),
+        option(
+            "File with the token; a new one is written if there is none. Or set SFUSION_TOKEN.",
+            panel=_ACCESS,
+        ),
     ] = None
-    token: Annotated[str | None, option("Refused: others can read a command line.", hidden=True)] = None
-    require_token: Annotated[bool, option("Require the token for every request but the ping.", panel=_ACCESS)] = False
-    allow_remote: Annotated[
-        bool, option("Let other machines connect; needs a token if their code would be run.", panel=_ACCESS)
+    token: Annotated[
+        str | None, option("Refused: others can read a command line.", hidden=True)
+    ] = None
+    require_token: Annotated[
+        bool, option("Require the token for every request but the ping.", panel=_ACCESS)
     ] = False
-    allow_host: Annotated[list[str] | None, option("Another name of this server. Repeatable.", "NAME", _ACCESS)] = None
-    allow_origin: Annotated[list[str] | None, option("Web pages that may use it. Repeatable.", "URL", _ACCESS)] = None
+    allow_remote: Annotated[
+        bool,
+        option(
+            "Let other machines connect; needs a token if their code would be run.", panel=_ACCESS
+        ),
+    ] = False
+    allow_host: Annotated[
+        list[str] | None, option("Another name of this server. Repeatable.", "NAME", _ACCESS)
+    ] = None
+    allow_origin: Annotated[
+        list[str] | None, option("Web pages that may use it. Repeatable.", "URL", _ACCESS)
+    ] = None
     access_log: Annotated[bool, option("Write a line per request to stderr.", panel=_LOGS)] = False
-    journal: Annotated[Path | None, option("Append events to this file, one JSON line each.", panel=_LOGS)] = None
+    journal: Annotated[
+        Path | None, option("Append events to this file, one JSON line each.", panel=_LOGS)
+    ] = None
 
     @contextmanager
     def keywords(self) -> Iterator[dict[str, Any]]:
@@ -171,21 +200,32 @@ class ServingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedOptions(ServingOptions):
-    """The same for a server of programs, with its behaviour under load and a log of its requests."""
+    """The same for a server of programs, with its behaviour under load and a log of its
+    requests."""
 
     model: Annotated[
         str | None,
-        option("Behaviour under load: unbounded, '{kind: quota, in_flight: 8}', '{kind: queue}'.", "YAML"),
+        option(
+            "Behaviour under load: unbounded, '{kind: quota, in_flight: 8}', '{kind: queue}'.",
+            "YAML",
+        ),
     ] = None
     event_log: Annotated[
         Path | None,
-        option("Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.", panel=_LOGS),
+        option(
+            "Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.",
+            panel=_LOGS,
+        ),
     ] = None
 
     @contextmanager
     def keywords(self) -> Iterator[dict[str, Any]]:
         with super().keywords() as keywords:
-            yield {**keywords, "model": self._model(), "event_log": _checked_event_log(self.event_log)}
+            yield {
+                **keywords,
+                "model": self._model(),
+                "event_log": _checked_event_log(self.event_log),
+            }
 
     def _model(self) -> Any:
         try:
@@ -232,7 +272,8 @@ async def serve_until_interrupted(
 ) -> None:
     """Serve until Ctrl-C or SIGTERM, then let requests in flight finish.
 
-    ``print_banner`` prints what was started; then it is said whether the ``token`` that was given opens admin routes.
+    ``print_banner`` prints what was started; then it is said whether the ``token`` that was given
+    opens admin routes.
     """
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()

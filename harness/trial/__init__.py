@@ -1,1 +1,2 @@
-"""The trial: one fixed plan of calls and faults that judges any client of Sandbox Fusion by facts."""
+"""The trial: one fixed plan of calls and faults that judges any client of Sandbox Fusion by
+facts."""

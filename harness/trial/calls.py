@@ -1,4 +1,5 @@
-"""The facts of a trial by call: what was planned, what was sent for it, what its program did, and what was told."""
+"""The facts of a trial by call: what was planned, what was sent for it, what its program did,
+and what was told."""
 
 from __future__ import annotations
 
@@ -8,21 +9,22 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sfusion.fakes.sandbox.executors.scripted import COMPILED
-from sfusion.harness.lab.facts.canary import tokens_in
-from sfusion.harness.lab.facts.read import TextReading, normal_wording, read_text
-from sfusion.harness.lab.facts.sent import WIRE_DEFAULTS
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial.client import UNSET, Told
-from sfusion.harness.trial.plan import TrialCall
-from sfusion.harness.trial.record import PlayedCall, PlayedScene, Record, SentRequest
-from sfusion.harness.trial.shapes.parameters import request_fields
+from ...fakes.sandbox.executors.scripted import COMPILED
+from ..lab.facts.canary import tokens_in
+from ..lab.facts.read import TextReading, normal_wording, read_text
+from ..lab.facts.sent import WIRE_DEFAULTS
+from ..lab.facts.truth import ProgramTruth
+from .client import UNSET, Told
+from .plan import TrialCall
+from .record import PlayedCall, PlayedScene, Record, SentRequest
+from .shapes.parameters import request_fields
 
 PROGRAM_ENDS = {
     "ok": "ok", "wrong": "ok", "compiled": "ok", "ok_empty": "ok_empty", "program_error": "program_error",
     "timeout": "timeout", "compile_error": "compile_error", "compiler_timeout": "compiler_timeout",
 }  # fmt: skip
-"""The ends that a program comes to; of ``wrong`` the ground truth is another, of ``compiled`` there are warnings."""
+"""The ends that a program comes to; of ``wrong`` the ground truth is another, of ``compiled``
+there are warnings."""
 FAILED_ENDS = ("not_run", "may_have_run", "throttled", "sandbox_failed")
 """The ends of a call whose sandbox failed."""
 
@@ -88,13 +90,18 @@ class CallFacts:
 
     @property
     def lost(self) -> int:
-        """Return how many of its tests the sandbox lost: an attempt failed, and no other brought a result."""
+        """Return how many of its tests the sandbox lost: an attempt failed, and no other brought
+        a result."""
         return sum(any(one.faults for one in sent) for sent in self._fruitless)
 
     @property
     def _fruitless(self) -> list[list[SentRequest]]:
         """Return the attempts at each test of which none brought a result."""
-        return [sent for sent in self.attempts if not any(one.status == 200 and not one.faults for one in sent)]
+        return [
+            sent
+            for sent in self.attempts
+            if not any(one.status == 200 and not one.faults for one in sent)
+        ]
 
     @property
     def due(self) -> float:
@@ -107,7 +114,8 @@ class CallFacts:
 
     @property
     def starved(self) -> bool:
-        """Did it rightly give up, on a wall clock, because the sandbox answered too late or never read its request?"""
+        """Did it rightly give up, on a wall clock, because the sandbox answered too late or
+        never read its request?"""
         if self.on_wall and self.planned.ask.tests:
             return not all(one.faults for sent in self._fruitless for one in sent)
         if not self.on_wall or self.answered is not None or self.played.ended_at is None:
@@ -119,7 +127,8 @@ class CallFacts:
 
     @property
     def set_aside(self) -> bool:
-        """Was nothing sent to a sandbox that would have failed it, as by a client that gives sandboxes a rest?"""
+        """Was nothing sent to a sandbox that would have failed it, as by a client that gives
+        sandboxes a rest?"""
         return self.failed and not self.requests and not self.scene.scene.events
 
     @property
@@ -151,14 +160,16 @@ class CallFacts:
 
     @cached_property
     def reading(self) -> TextReading | None:
-        """Return the text compared with the truth; None if there is no text or no truth to compare."""
+        """Return the text compared with the truth; None if there is no text or no truth to
+        compare."""
         if self.told is None or self.told.raised is not None or "text" not in self.takes:
             return None
         truth = self.truth or ProgramTruth()
         return read_text(self._without_foreign_words(self.told.text), truth)
 
     def _without_foreign_words(self, text: str) -> str:
-        """Return a text without what the sandbox itself wrote in a failure, and without secrets: neither is output.
+        """Return a text without what the sandbox itself wrote in a failure, and without secrets:
+        neither is output.
 
         The former may be told as its words; another check looks for the latter.
         """
@@ -171,11 +182,23 @@ class CallFacts:
 
     @cached_property
     def wording(self) -> str | None:
-        """Return the client's own words, or what it raised, without canaries, ids, addresses and durations."""
+        """Return the client's own words, or what it raised, without canaries, ids, addresses and
+        durations."""
         if self.told is None or "text" not in self.takes:
             return None
-        words = f"raised {self.told.raised}" if self.told.raised else self.reading.wording if self.reading else ""
-        ids = {self.name, self.mark, self.planned.ask.instance, *(url[7:] for url in self.scene.settings.urls)}
+        words = (
+            f"raised {self.told.raised}"
+            if self.told.raised
+            else self.reading.wording
+            if self.reading
+            else ""
+        )
+        ids = {
+            self.name,
+            self.mark,
+            self.planned.ask.instance,
+            *(url[7:] for url in self.scene.settings.urls),
+        }
         return normal_wording(words, ids - {""})
 
     @property
@@ -186,7 +209,8 @@ class CallFacts:
         return self.truth.stdout.strip() == self.planned.ask.truth.strip()
 
     def asked_fields(self) -> dict[str, Any]:
-        """Return the fields of a request as they were asked for, as far as this client can be given them."""
+        """Return the fields of a request as they were asked for, as far as this client can be
+        given them."""
         ask, takes = self.planned.ask, self.takes
         unasked = {
             "code": "code" not in takes,
@@ -213,7 +237,10 @@ class TrialFacts:
         self.unasked: list[tuple[str, SentRequest]] = []
         for name, played in record.scenes.items():
             planned = {one.ask.call: one for one in played.scene.calls}
-            calls = [CallFacts(planned[one.ask.call], one, played, record.takes, self.on_wall) for one in played.calls]
+            calls = [
+                CallFacts(planned[one.ask.call], one, played, record.takes, self.on_wall)
+                for one in played.calls
+            ]
             self.scenes[name] = calls
             by_mark: dict[str, list[CallFacts]] = {}
             for call in calls:
@@ -221,7 +248,9 @@ class TrialFacts:
                     by_mark.setdefault(call.mark, []).append(call)
             for request in played.requests:
                 mark = request.mark
-                if mark not in by_mark and (named := _MARK.search(request.body.decode("utf-8", "replace"))):
+                if mark not in by_mark and (
+                    named := _MARK.search(request.body.decode("utf-8", "replace"))
+                ):
                     mark = named[1]  # the sandbox could not read it
                 owners = by_mark.get(mark, [])
                 earlier = [one for one in owners if one.played.asked_at <= request.at]

@@ -1,4 +1,5 @@
-"""Checks: each is a function of the facts that yields what is wrong, or None for each thing that it found right."""
+"""Checks: each is a function of the facts that yields what is wrong, or None for each thing that it
+found right."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.harness.lab.promises.verdict import How, Verdict, sentence_of
-from sfusion.harness.trial.calls import CallFacts, TrialFacts
-from sfusion.harness.trial.client import TAKES
+from ..lab.promises.verdict import How, Verdict, sentence_of
+from .calls import CallFacts, TrialFacts
+from .client import TAKES
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class TrialCheck:
     """What the trial did not see if there was nothing to judge, and what would show it."""
 
     def judge(self, facts: TrialFacts) -> list[Verdict]:
-        """Return a broken verdict for each way in which it fails; else one that it held, or why that is unknown."""
+        """Return a broken verdict for each way in which it fails; else one that it held, or why
+        that is unknown."""
         if lacking := self.needs - facts.takes:
             wanted = " and ".join(f"{TAKES[one]} ({one})" for one in sorted(lacking))
             return [self._verdict("unknown", "not_taken", {"wanted": wanted})]
@@ -45,7 +47,9 @@ class TrialCheck:
         wrong: dict[How, list[Wrong]] = {}
         for one in found:
             if one is not None:
-                wrong.setdefault(How.of(self.name, one.kind, one.parameters, self.identity), []).append(one)
+                wrong.setdefault(
+                    How.of(self.name, one.kind, one.parameters, self.identity), []
+                ).append(one)
         if wrong:
             return [self._broken(how, ones) for how, ones in wrong.items()]
         if found:
@@ -74,7 +78,8 @@ CHECKS: dict[str, TrialCheck] = {}
 def check(
     *identity: str, unseen: str, needs: Iterable[str] = (), **sentences: str
 ) -> Callable[[Callable[[TrialFacts], Findings]], TrialCheck]:
-    """Register a function as a check under its name; ``sentences`` has one for each kind of finding.
+    """Register a function as a check under its name; ``sentences`` has one for each kind of
+    finding.
 
     ``unseen`` says what a trial lacked in which it found nothing to judge, and what would show it.
     """
@@ -100,7 +105,8 @@ def shown(value: Any, most: int = 80) -> str:
 
 
 def played_ends(facts: TrialFacts) -> Iterator[CallFacts]:
-    """Yield the calls that were made in earnest: not cancelled, broken off or starved, nor free to end in any way."""
+    """Yield the calls that were made in earnest: not cancelled, broken off or starved, nor free to
+    end in any way."""
     for call in facts:
         free = call.played.cancelled or call.planned.end == "any" or not call.planned.ask.executes
         if call.told is not None and not free and not call.starved:

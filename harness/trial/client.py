@@ -1,4 +1,5 @@
-"""What a trial asks of a client, whatever its shape: an adapter turns a target into a ``TrialClient``."""
+"""What a trial asks of a client, whatever its shape: an adapter turns a target into a
+``TrialClient``."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-UNSET: Final[Any] = type("_Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False})()
+UNSET: Final[Any] = type(
+    "_Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False}
+)()
 """Stands for arguments that are not given."""
 
 TAKES = {
@@ -22,7 +25,9 @@ TAKES = {
     "memory": "can be configured with a memory limit",
     "headers": "can be configured with headers",
     "rate_limit": "can be configured with a limit on requests in flight",
-    "deadline": "can be configured with a time limit for a whole call, attempts and pauses included",
+    "deadline": (
+        "can be configured with a time limit for a whole call, attempts and pauses included"
+    ),
     "urls": "can be configured with several sandboxes",
     "text": "returns what the model reads",
     "reward": "returns a reward",
@@ -31,9 +36,18 @@ TAKES = {
     "cancel": "can be cancelled",
     "raises": "may raise where it cannot return a result of a program",
 }
-"""What the shape of a client may be given or asked for. A plan leaves out what a client does not take, and what only
-that would have shown is unknown."""
-PARAMETERS = frozenset(TAKES) - {"code", "tests", "text", "reward", "instances", "concurrent", "cancel", "raises"}
+"""What the shape of a client may be given or asked for. A plan leaves out what a client does not
+take, and what only that would have shown is unknown."""
+PARAMETERS = frozenset(TAKES) - {
+    "code",
+    "tests",
+    "text",
+    "reward",
+    "instances",
+    "concurrent",
+    "cancel",
+    "raises",
+}
 """Those that are given to a client, for a call or as a setting."""
 
 
@@ -52,7 +66,8 @@ class Settings:
     deadline: float | None = None
     """Seconds for a whole call, where a client can be told so."""
     scale: float = 1.0
-    """By how much the plan was shortened for a wall clock; a client whose pauses can be configured follows it."""
+    """By how much the plan was shortened for a wall clock; a client whose pauses can be configured
+    follows it."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +88,13 @@ class TrialAsk:
     tests: tuple[tuple[str, str], ...] = ()
     """For a reward function: standard input and expected output of each test."""
     instance: str = ""
-    """Calls with the same name belong to one instance (a trajectory); an empty one is the call's own."""
+    """Calls with the same name belong to one instance (a trajectory); an empty one is the call's
+    own."""
     last: bool = True
     """The instance is asked for its reward and released after this call."""
     executes: bool = True
-    """Otherwise nothing is executed: the instance is asked for its reward, and released, perhaps amid another call."""
+    """Otherwise nothing is executed: the instance is asked for its reward, and released, perhaps
+    amid another call."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +121,11 @@ class TrialClient(Protocol):
     async def begin(self, settings: Settings) -> None: ...
 
     async def call(self, ask: TrialAsk) -> Told:
-        """Make a call; what the client raises is returned in ``raised``. May be cancelled if it takes ``cancel``."""
+        """Make a call; what the client raises is returned in ``raised``. May be cancelled if it
+        takes ``cancel``."""
 
     async def end(self) -> None: ...
 
     def inside(self) -> Any:
-        """Return the object that must hold nothing of a released instance; None if there is none to look into."""
+        """Return the object that must hold nothing of a released instance; None if there is none to
+        look into."""

@@ -1,11 +1,13 @@
-"""``sfusion judge``: judge any client of Sandbox Fusion: a function, a class, a reward function, a program.
+"""``sfusion judge``: judge any client of Sandbox Fusion: a function, a class, a reward function, a
+program.
 
-Plays one fixed plan of programs, faults and schedules with the client, in virtual time if possible, else on the wall
-clock in at most a minute, and compares what it sent, read and reported with what really happened. TARGET is
-module:name, file.py:name or a tool config (YAML). A command gets programs as JSON lines on stdin and answers on stdout.
+Plays one fixed plan of programs, faults and schedules with the client, in virtual time if possible,
+else on the wall clock in at most a minute, and compares what it sent, read and reported with what
+really happened. TARGET is module:name, file.py:name or a tool config (YAML). A command gets
+programs as JSON lines on stdin and answers on stdout.
 
-Exit code 0 if nothing beyond the baseline is broken, 1 otherwise, 2 if the input is wrong, 3 if the command is missing,
-4 if sfusion itself has a defect.
+Exit code 0 if nothing beyond the baseline is broken, 1 otherwise, 2 if the input is wrong, 3 if the
+command is missing, 4 if sfusion itself has a defect.
 
 Example: sfusion judge my_client:run --junit trial.xml
 """
@@ -19,11 +21,12 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import WHERE, WRITTEN, Html, Json, Keyword, Seed, Summary
-from sfusion.harness.errors import BadOption
 from sfusion_tools.errors import near
+
+from ..commandline.declaring import command, option
+from ..commandline.json_answer import text_stream, write_json
+from ..commandline.options import WHERE, WRITTEN, Html, Json, Keyword, Seed, Summary
+from ..errors import BadOption
 
 _WORLDS = ("virtual", "wall")
 
@@ -34,17 +37,27 @@ class JudgeOptions:
 
     target: Annotated[list[str], Argument(metavar="TARGET | -- COMMAND", help="What to judge.")]
     env: Annotated[
-        str | None, option("Environment variable that holds the address (default SANDBOX_FUSION_URL).", "NAME")
+        str | None,
+        option("Environment variable that holds the address (default SANDBOX_FUSION_URL).", "NAME"),
     ] = None
-    attribute: Annotated[str | None, option("Attribute of the target's module that holds the address.", "NAME")] = None
+    attribute: Annotated[
+        str | None, option("Attribute of the target's module that holds the address.", "NAME")
+    ] = None
     keyword: Keyword = ""
     seed: Seed = 0
     world: Annotated[
-        str | None, option("Clock to use; by default virtual time if possible.", "virtual|wall", WHERE)
+        str | None,
+        option("Clock to use; by default virtual time if possible.", "virtual|wall", WHERE),
     ] = None
-    baseline: Annotated[Path | None, option("File of accepted findings and wordings; others fail.")] = None
-    row: Annotated[bool, option("Print only what it does under each fault, as a row of docs/clients.md.")] = False
-    update: Annotated[bool, option("Accept what is found now: write it to the file of --baseline.")] = False
+    baseline: Annotated[
+        Path | None, option("File of accepted findings and wordings; others fail.")
+    ] = None
+    row: Annotated[
+        bool, option("Print only what it does under each fault, as a row of docs/clients.md.")
+    ] = False
+    update: Annotated[
+        bool, option("Accept what is found now: write it to the file of --baseline.")
+    ] = False
     html: Html = None
     junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
     summary: Summary = None
@@ -53,11 +66,11 @@ class JudgeOptions:
 
 @command
 def judge(options: JudgeOptions) -> int:
-    from sfusion.harness.reports.files import check_file
-    from sfusion.harness.terminal import printable
-    from sfusion.harness.trial.reporting import write_reports
-    from sfusion.harness.trial.shapes import shape_of
-    from sfusion.harness.trial.trial import judge, write_baseline
+    from ..reports.files import check_file
+    from ..terminal import printable
+    from .reporting import write_reports
+    from .shapes import shape_of
+    from .trial import judge, write_baseline
 
     world = options.world
     if world is not None and world not in _WORLDS:
@@ -70,7 +83,7 @@ def judge(options: JudgeOptions) -> int:
     is_target = len(options.target) == 1 and (":" in first or first.endswith((".yaml", ".yml")))
     target, words = (first, ()) if is_target else (None, tuple(options.target))
     if options.row:
-        from sfusion.harness.trial.row import fault_row, markdown_row
+        from .row import fault_row, markdown_row
 
         shape = shape_of(target, env=options.env, attribute=options.attribute, command=words)
         typer.echo(markdown_row(shape.name, fault_row(shape)))

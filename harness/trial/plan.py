@@ -1,4 +1,5 @@
-"""The plan of a trial as data: scenes of calls, programs and faults, in the order in which a stage plays them."""
+"""The plan of a trial as data: scenes of calls, programs and faults, in the order in which a stage
+plays them."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial.client import TrialAsk
+from ..lab.facts.truth import ProgramTruth
+from .client import TrialAsk
 
 TEST = ".test-"
 """Between the mark of a reward function's call and the number of its test."""
@@ -20,7 +21,8 @@ class TrialCall:
 
     ask: TrialAsk
     end: str
-    """How the call must end, by what programs and faults do; of ``any`` only the requests are judged."""
+    """How the call must end, by what programs and faults do; of ``any`` only the requests are
+    judged."""
     at: float = 0.0
     """Seconds after the beginning of the scene."""
     in_turn: bool = False
@@ -35,7 +37,8 @@ class TrialCall:
 
 @dataclass(frozen=True)
 class SandboxEvent:
-    """Something that happens to a sandbox: ``crash``, ``restart``, ``wedge``, ``unwedge``; or a ``clock_jump``."""
+    """Something that happens to a sandbox: ``crash``, ``restart``, ``wedge``, ``unwedge``; or a
+    ``clock_jump``."""
 
     at: float
     kind: str
@@ -51,7 +54,8 @@ class Scene:
     name: str
     calls: tuple[TrialCall, ...]
     programs: Mapping[str, Sequence[ProgramTruth]] = field(default_factory=dict)
-    """What the program with each mark does: on its first execution, its second, and so on; the last one stays."""
+    """What the program with each mark does: on its first execution, its second, and so on; the last
+    one stays."""
     faults: tuple[Mapping[str, Any], ...] = ()
     """Rules of every sandbox; those with the key ``sandbox`` are of that one alone."""
     events: tuple[SandboxEvent, ...] = ()
@@ -63,14 +67,16 @@ class Scene:
     horizon: float = 600.0
     """Seconds after which calls that have not ended are broken off."""
     shuffled: bool = False
-    """What is ready at the same moment happens in an order drawn from the seed, where a stage can do that."""
+    """What is ready at the same moment happens in an order drawn from the seed, where a stage can
+    do that."""
 
     def fitting(self, takes: frozenset[str]) -> Scene:
         """Return the scene with the calls that a client can make."""
         return replace(self, calls=tuple(one for one in self.calls if one.needs <= takes))
 
     def test_of(self, call: str, stdin: Any) -> str | None:
-        """Return the mark of the test that a request of a call with this standard input is for, if it has such."""
+        """Return the mark of the test that a request of a call with this standard input is for, if
+        it has such."""
         return self._tests.get((call, stdin)) if isinstance(stdin, str) else None
 
     @cached_property
@@ -85,7 +91,8 @@ class Scene:
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """The scenes in order; a function makes one from the record so far (None: there is nothing to play)."""
+    """The scenes in order; a function makes one from the record so far (None: there is nothing to
+    play)."""
 
     seed: int
     scenes: tuple[Scene | Callable[[Any], Scene | None], ...]

@@ -1,4 +1,5 @@
-"""Plays one scene on the running event loop: its sandboxes, its events and its calls, each recorded."""
+"""Plays one scene on the running event loop: its sandboxes, its events and its calls, each
+recorded."""
 
 from __future__ import annotations
 
@@ -14,21 +15,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
-from sfusion.harness.errors import WorldError
-from sfusion.harness.lab.worlds.replacing import replaced
-from sfusion.harness.trial.client import Settings, Told, TrialClient
-from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall
-from sfusion.harness.trial.record import PlayedCall, PlayedScene
-from sfusion.harness.trial.sandbox import TrialSandbox
+from ..errors import WorldError
+from ..lab.worlds.replacing import replaced
+from .client import Settings, Told, TrialClient
+from .plan import SandboxEvent, Scene, TrialCall
+from .record import PlayedCall, PlayedScene
+from .sandbox import TrialSandbox
 
 _GRACE = 5.0
-"""Seconds that a cancelled call, and the end of a client, get before they count as stuck, on an idle machine."""
+"""Seconds that a cancelled call, and the end of a client, get before they count as stuck, on an
+idle machine."""
 _SETTLED = 2.0
-"""Seconds after the last call in which a sandbox learns that nobody waits for its answers any more."""
+"""Seconds after the last call in which a sandbox learns that nobody waits for its answers any
+more."""
 _FEW = 2
 """Connections that any client may keep."""
 _PAUSE = 0.001
-"""Seconds between a call and the next, so that also in virtual time a request is seen to be of one of them."""
+"""Seconds between a call and the next, so that also in virtual time a request is seen to be of
+one of them."""
 _DEEPEST = 6
 
 
@@ -42,7 +46,8 @@ async def play_scene(
     jump: Callable[[float], None] = lambda seconds: None,
     grace: float = _GRACE,
 ) -> None:
-    """Play the calls of a scene against sandboxes that listen already, and write what happens into ``played``."""
+    """Play the calls of a scene against sandboxes that listen already, and write what happens
+    into ``played``."""
     loop = asyncio.get_running_loop()
     with captured(played):
         try:
@@ -54,11 +59,15 @@ async def play_scene(
         events = asyncio.ensure_future(_events(scene.events, sandboxes, played.began, jump))
         before, tasks = None, list[asyncio.Task[None]]()
         for one in scene.calls:
-            before = asyncio.ensure_future(_make(one, client, played, before if one.in_turn else None))
+            before = asyncio.ensure_future(
+                _make(one, client, played, before if one.in_turn else None)
+            )
             tasks.append(before)
         _, late = await asyncio.wait(tasks, timeout=scene.horizon)
         if late:
-            played.broken_off = f"{len(late)} of {len(tasks)} calls had not ended after {scene.horizon:g} s"
+            played.broken_off = (
+                f"{len(late)} of {len(tasks)} calls had not ended after {scene.horizon:g} s"
+            )
         for task in (*late, events):
             task.cancel()
         await asyncio.wait([*tasks, events], timeout=_GRACE)
@@ -72,7 +81,11 @@ async def play_scene(
         released = {one.ask.instance or one.ask.call for one in scene.calls if one.ask.last}
         played.instances_left = tuple(sorted(_held(client.inside(), released)))
         for call in played.calls:
-            if call.told is not None and call.returned is not None and dict(call.told.fields) != dict(call.returned):
+            if (
+                call.told is not None
+                and call.returned is not None
+                and dict(call.told.fields) != dict(call.returned)
+            ):
                 call.later = copy.deepcopy(dict(call.returned))
         try:
             await asyncio.wait_for(client.end(), grace)
@@ -82,7 +95,10 @@ async def play_scene(
 
 
 async def _events(
-    events: tuple[SandboxEvent, ...], sandboxes: list[TrialSandbox], began: float, jump: Callable[[float], None]
+    events: tuple[SandboxEvent, ...],
+    sandboxes: list[TrialSandbox],
+    began: float,
+    jump: Callable[[float], None],
 ) -> None:
     for event in sorted(events, key=lambda event: event.at):
         await asyncio.sleep(began + event.at - asyncio.get_running_loop().time())
@@ -124,16 +140,23 @@ async def _make(
         except Exception as error:
             told = Told(raised=f"{type(error).__name__}: {error}")
         call.returned = told.fields
-        call.told = Told(told.text, copy.deepcopy(dict(told.fields)), told.reward, told.raised, told.altered)
+        call.told = Told(
+            told.text, copy.deepcopy(dict(told.fields)), told.reward, told.raised, told.altered
+        )
     call.ended_at = loop.time()
 
 
 def _held(inside: Any, names: set[str], depth: int = 0, seen: set[int] | None = None) -> set[str]:
-    """Return which of the names are found in an object: as keys, elements or values of its attributes."""
+    """Return which of the names are found in an object: as keys, elements or values of its
+    attributes."""
     seen = set() if seen is None else seen
     if isinstance(inside, str):
         return {inside} & names
-    if depth > _DEEPEST or id(inside) in seen or isinstance(inside, int | float | bytes | type | types.ModuleType):
+    if (
+        depth > _DEEPEST
+        or id(inside) in seen
+        or isinstance(inside, int | float | bytes | type | types.ModuleType)
+    ):
         return set()
     seen.add(id(inside))
     parts: list[Any] = []
@@ -141,14 +164,19 @@ def _held(inside: Any, names: set[str], depth: int = 0, seen: set[int] | None = 
         parts = [*inside.keys(), *inside.values()]
     elif isinstance(inside, list | tuple | set | frozenset):
         parts = list(inside)
-    elif hasattr(inside, "__dict__") and not isinstance(inside, asyncio.AbstractEventLoop | asyncio.Future):
+    elif hasattr(inside, "__dict__") and not isinstance(
+        inside, asyncio.AbstractEventLoop | asyncio.Future
+    ):
         parts = list(vars(inside).values())
     return {name for part in parts for name in _held(part, names, depth + 1, seen)}
 
 
 @contextmanager
-def jumping(wall: Callable[[], float], **others: Callable[[], float]) -> Iterator[Callable[[float], None]]:
-    """Replace the wall clock, and other clocks of ``time``; yield a function that makes the wall clock jump."""
+def jumping(
+    wall: Callable[[], float], **others: Callable[[], float]
+) -> Iterator[Callable[[float], None]]:
+    """Replace the wall clock, and other clocks of ``time``; yield a function that makes the wall
+    clock jump."""
     jumped = 0.0
 
     def jump(seconds: float) -> None:
@@ -161,7 +189,8 @@ def jumping(wall: Callable[[], float], **others: Callable[[], float]) -> Iterato
 
 @contextmanager
 def far_from_greenwich() -> Iterator[None]:
-    """Set the local time so far to the east that a date of HTTP, which is in GMT, is over if it is read as local."""
+    """Set the local time so far to the east that a date of HTTP, which is in GMT, is over if it
+    is read as local."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = "East-14"
     time.tzset()

@@ -1,4 +1,5 @@
-"""The facts of a trial: what was asked, sent, answered, told and left behind. Pure data, whatever stage played it."""
+"""The facts of a trial: what was asked, sent, answered, told and left behind. Pure data, whatever
+stage played it."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sfusion.harness.trial.client import Settings, Told, TrialAsk
-from sfusion.harness.trial.plan import Scene
+from .client import Settings, Told, TrialAsk
+from .plan import Scene
 
 
 @dataclass
@@ -31,7 +32,8 @@ class SentRequest:
     in_flight: int = 1
     """Requests at this sandbox when it arrived, this one included."""
     execution: int | None = None
-    """Which execution of its program this was, counted from 0; None if the program did not begin to run."""
+    """Which execution of its program this was, counted from 0; None if the program did not begin to
+    run."""
     faults: tuple[str, ...] = ()
     """The kinds of faults that struck it."""
     ended: float | None = None
@@ -72,7 +74,8 @@ class PlayedCall:
     returned: Mapping[str, Any] | None = field(default=None, repr=False)
     """The very fields that it returned, of which ``told`` has a copy."""
     later: Mapping[str, Any] | None = None
-    """The fields that it had returned, read again at the end of the scene, if they are not the same any more."""
+    """The fields that it had returned, read again at the end of the scene, if they are not the same
+    any more."""
 
 
 @dataclass

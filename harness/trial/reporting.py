@@ -5,23 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion.harness.reports.files import junit as junit_of
-from sfusion.harness.reports.files import markdown
-from sfusion.harness.reports.html import render_page
-from sfusion.harness.reports.run_report import RunReport
-from sfusion.harness.trial.trial import TrialResult
+from ..atomic_files import write_file
+from ..lab.promises.verdict import Verdict
+from ..reports.files import junit as junit_of
+from ..reports.files import markdown
+from ..reports.html import render_page
+from ..reports.run_report import RunReport
+from .trial import TrialResult
 
 
-def write_reports(result: TrialResult, *, html: Path | None, junit: Path | None, summary: Path | None) -> None:
+def write_reports(
+    result: TrialResult, *, html: Path | None, junit: Path | None, summary: Path | None
+) -> None:
     """Write the files that are wanted."""
     if html is not None:
         write_file(html, render_page("judge.html.j2", ("hunt.css",), result=result))
     if junit is not None:
         write_file(junit, junit_of([report_of(result)]))
     if summary is not None:
-        rows = [f"| {end} | {_cell(text)} |" for end, texts in result.wordings.items() for text in texts]
+        rows = [
+            f"| {end} | {_cell(text)} |" for end, texts in result.wordings.items() for text in texts
+        ]
         lines = [
             "",
             "<details><summary>Wordings</summary>",
@@ -36,9 +40,11 @@ def write_reports(result: TrialResult, *, html: Path | None, junit: Path | None,
 
 
 def report_of(result: TrialResult) -> RunReport:
-    """Return a trial as a run. What its shape leaves unknown, and what is accepted, neither passes nor fails."""
+    """Return a trial as a run. What its shape leaves unknown, and what is accepted, neither passes
+    nor fails."""
     events = [
-        {"at": result.seconds * number / max(result.calls, 1), "event": "called"} for number in range(result.calls)
+        {"at": result.seconds * number / max(result.calls, 1), "event": "called"}
+        for number in range(result.calls)
     ]
     verdicts = [_verdict(result, one) for one in result.verdicts]
     verdicts += [Verdict("baseline", "broken", text) for text in result.changes]
@@ -55,11 +61,21 @@ def report_of(result: TrialResult) -> RunReport:
 
 def _verdict(result: TrialResult, one: Verdict) -> Verdict:
     told_apart = " ".join(value for _, value in one.how.identity)
-    name = f"{one.promise} {one.how.kind} {told_apart}".strip() if one.state == "broken" else one.promise
+    name = (
+        f"{one.promise} {one.how.kind} {told_apart}".strip()
+        if one.state == "broken"
+        else one.promise
+    )
     state = result.state_of(one)
     if state == "accepted":
-        return replace(one, promise=name, state="not_applicable", sentence=f"accepted: {one.sentence}")
-    return replace(one, promise=name, state="not_applicable") if state == "unknown" else replace(one, promise=name)
+        return replace(
+            one, promise=name, state="not_applicable", sentence=f"accepted: {one.sentence}"
+        )
+    return (
+        replace(one, promise=name, state="not_applicable")
+        if state == "unknown"
+        else replace(one, promise=name)
+    )
 
 
 def _cell(text: str) -> str:

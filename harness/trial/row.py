@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import Scene, TrialCall, TrialPlan
-from sfusion.harness.trial.record import PlayedScene
-from sfusion.harness.trial.shapes import Shape
-from sfusion.harness.trial.trial import play_plan
+from ..lab.facts.truth import ProgramTruth
+from .client import TrialAsk
+from .plan import Scene, TrialCall, TrialPlan
+from .record import PlayedScene
+from .shapes import Shape
+from .trial import play_plan
 
 FAULTS: dict[str, Mapping[str, Any]] = {
     "429": {"what": {"status": 429}},
@@ -35,7 +35,10 @@ def fault_row(shape: Shape) -> dict[str, str]:
     for fault, name in names.items():
         for mark, more in ((f"{name}-first", {"first_attempts": 1}), (f"{name}-all", {})):
             ask = TrialAsk(
-                mark, f"# sfusion:call={mark}\nprint()\n", truth=_printed(mark), tests=(("", _printed(mark)),)
+                mark,
+                f"# sfusion:call={mark}\nprint()\n",
+                truth=_printed(mark),
+                tests=(("", _printed(mark)),),
             )
             scene = replace(
                 scene,
@@ -46,7 +49,9 @@ def fault_row(shape: Shape) -> dict[str, str]:
     record, _ = play_plan(shape, None, lambda scale: TrialPlan(0, (scene,), scale=scale))
     played = record.scenes["row"]
     cells = {mark: _cell(played, mark, scored="tests" in shape.takes) for mark in scene.programs}
-    return {fault: f"{cells[f'{name}-first']} / {cells[f'{name}-all']}" for fault, name in names.items()}
+    return {
+        fault: f"{cells[f'{name}-first']} / {cells[f'{name}-all']}" for fault, name in names.items()
+    }
 
 
 def _printed(mark: str) -> str:

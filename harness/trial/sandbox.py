@@ -1,4 +1,5 @@
-"""The sandbox of a trial: the fake on real wire, whose programs do what the plan says and which keeps every request."""
+"""The sandbox of a trial: the fake on real wire, whose programs do what the plan says and which
+keeps every request."""
 
 from __future__ import annotations
 
@@ -12,21 +13,28 @@ from dataclasses import replace
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Any
 
-from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sandbox.executors.scripted import COMPILED
-from sfusion.fakes.sandbox.program import mark_of
-from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
-from sfusion.fakes.wire import Answer, Request
-from sfusion.fakes.wire.app import Subject
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial.plan import TEST, Scene
-from sfusion.harness.trial.record import SentRequest
+from ...fakes.sandbox import FakeSandbox
+from ...fakes.sandbox.executors.scripted import COMPILED
+from ...fakes.sandbox.program import mark_of
+from ...fakes.sandbox.protocol import (
+    CommandResult,
+    RunCode,
+    RunCodeAnswer,
+    RunJupyter,
+    RunJupyterAnswer,
+)
+from ...fakes.wire import Answer, Request
+from ...fakes.wire.app import Subject
+from ..lab.facts.truth import ProgramTruth
+from .plan import TEST, Scene
+from .record import SentRequest
 
 NOTHING = ProgramTruth()
 
 
 class CanaryExecutor:
-    """Runs nothing: a program does what the plan says of its mark, another thing on each execution if it says so."""
+    """Runs nothing: a program does what the plan says of its mark, another thing on each execution
+    if it says so."""
 
     runs_code = False
 
@@ -43,7 +51,10 @@ class CanaryExecutor:
         compiled = await _compile(truth, request) if request.language in COMPILED else None
         if compiled is not None and compiled.return_code != 0:
             return RunCodeAnswer("Failed", "", compiled, None)
-        took, limit = (float("inf") if truth.ending == "stopped" else truth.seconds), max(0.0, request.run_timeout)
+        took, limit = (
+            (float("inf") if truth.ending == "stopped" else truth.seconds),
+            max(0.0, request.run_timeout),
+        )
         await asyncio.sleep(min(took, limit))
         if took > limit:
             ran = CommandResult("TimeLimitExceeded", limit, None, truth.stdout, truth.stderr)
@@ -91,7 +102,8 @@ def _complaint(problem: Mapping[str, Any]) -> str:
 
 
 def _seconds(asked: str) -> tuple[float | None, bool]:
-    """Return the seconds that a Retry-After asks for, none if it is a date that is over, and whether it is a date."""
+    """Return the seconds that a Retry-After asks for, none if it is a date that is over, and
+    whether it is a date."""
     try:
         return float(asked), False
     except ValueError:
@@ -100,10 +112,16 @@ def _seconds(asked: str) -> tuple[float | None, bool]:
 
 
 class TrialSandbox(FakeSandbox):
-    """A fake sandbox that writes every request for work into ``requests``, the others into ``others``."""
+    """A fake sandbox that writes every request for work into ``requests``, the others into
+    ``others``."""
 
     def __init__(
-        self, number: int, scene: Scene, seed: int, requests: list[SentRequest], others: list[SentRequest]
+        self,
+        number: int,
+        scene: Scene,
+        seed: int,
+        requests: list[SentRequest],
+        others: list[SentRequest],
     ) -> None:
         self._number, self._scene = number, scene
         self._requests, self._others = requests, others
@@ -115,7 +133,9 @@ class TrialSandbox(FakeSandbox):
             for rule in scene.faults
             if rule.get("sandbox", number) == number
         ]
-        super().__init__(executor=CanaryExecutor(scene), faults=rules, seed=seed, journal=self._note)
+        super().__init__(
+            executor=CanaryExecutor(scene), faults=rules, seed=seed, journal=self._note
+        )
         visit = self.server.app.visit
 
         def watched(request: Request) -> Any:
@@ -126,7 +146,9 @@ class TrialSandbox(FakeSandbox):
 
         self.server.app.visit = watched  # type: ignore[method-assign]
 
-    def _watching(self, describe: Callable[[], Subject | None], request: Request) -> Callable[[], Subject | None]:
+    def _watching(
+        self, describe: Callable[[], Subject | None], request: Request
+    ) -> Callable[[], Subject | None]:
         def watched() -> Subject | None:
             subject = describe()
             if subject is not None and subject.work:
@@ -144,7 +166,9 @@ class TrialSandbox(FakeSandbox):
             found = await answer(execution)
             if found.status in (400, 422):
                 problems = json.loads(found.body)["detail"]
-                text = problems if isinstance(problems, str) else "; ".join(map(_complaint, problems))
+                text = (
+                    problems if isinstance(problems, str) else "; ".join(map(_complaint, problems))
+                )
                 for sent in self._requests:
                     sent.complaint = text if sent.body is request.body else sent.complaint
             return found
@@ -154,7 +178,9 @@ class TrialSandbox(FakeSandbox):
     def _sent(self, at: float, mark: str, request: Request) -> SentRequest:
         headers = {name.lower(): value for name, value in request.headers.items()}
         mark, _, test = mark.partition(TEST)
-        return SentRequest(at, mark, self._number, request.method, request.path, headers, request.body, test)
+        return SentRequest(
+            at, mark, self._number, request.method, request.path, headers, request.body, test
+        )
 
     def _note(self, event: dict[str, Any]) -> None:
         if "call" not in event:
@@ -171,7 +197,11 @@ class TrialSandbox(FakeSandbox):
                 self._executions[event["call"]] += 1
             case "answered" | "unanswered" if key in self._open:
                 sent = self._open[key]
-                sent.ended, sent.status, sent.client_gone = event["at"], event["status"], event["client_gone"]
+                sent.ended, sent.status, sent.client_gone = (
+                    event["at"],
+                    event["status"],
+                    event["client_gone"],
+                )
                 if (asked := event.get("retry_after")) is not None:
                     sent.retry_after, sent.dated = _seconds(asked)
             case "strike" if key in self._open:

@@ -1,4 +1,5 @@
-"""The fixed plan: which programs, faults and schedules every client meets. A seed changes canaries, nothing else."""
+"""The fixed plan: which programs, faults and schedules every client meets. A seed changes
+canaries, nothing else."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sfusion.fakes.sandbox.executors.scripted import COMPILED
-from sfusion.harness.lab.facts.canary import long_text, token
-from sfusion.harness.lab.facts.read import SHORTEST_CUT, read_text
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import TEST, SandboxEvent, Scene, TrialCall, TrialPlan
-from sfusion.harness.trial.record import Record
+from ...fakes.sandbox.executors.scripted import COMPILED
+from ..lab.facts.canary import long_text, token
+from ..lab.facts.read import SHORTEST_CUT, read_text
+from ..lab.facts.truth import ProgramTruth
+from .client import TrialAsk
+from .plan import TEST, SandboxEvent, Scene, TrialCall, TrialPlan
+from .record import Record
 
 DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 3
 LONGEST = 150_000
@@ -27,7 +28,10 @@ def make_plan(seed: int = 0, scale: float = 1.0) -> TrialPlan:
     """Return the plan; every duration is multiplied by ``scale``."""
     make = _Maker(seed, scale)
     settings = {
-        "headers": {"Authorization": f"Bearer {token(seed, 'secret')}", "X-Trial": token(seed, "header")},
+        "headers": {
+            "Authorization": f"Bearer {token(seed, 'secret')}",
+            "X-Trial": token(seed, "header"),
+        },
         "rate_limit": LIMIT,
         "default_timeout": DEFAULT_TIMEOUT * scale,
         "compile_timeout": COMPILE_TIMEOUT * scale,
@@ -74,7 +78,10 @@ class _Scene:
         a, b, c = (self.word(name, part) for part in "abc")
         rule, misleading = "- · " * 16, "[INFO] SandboxError TimeLimitExceeded C:\\new\\x41 &lt;"
         letters = "é e\u0301 漢字\u2028🙂"
-        return f"  {a}\n\n    {letters} {b}  \n{rule}\n{rule}\n{misleading} -17 0.123456789 1e-9\n\tend {c}"
+        return (
+            f"  {a}\n\n    {letters} {b}  \n{rule}\n{rule}\n{misleading} -17 "
+            f"0.123456789 1e-9\n\tend {c}"
+        )
 
     def add(
         self,
@@ -91,25 +98,47 @@ class _Scene:
         mark: str | None = None,
         **ask: Any,
     ) -> str:
-        """Add a call that must come to this end, with a program that does this, and perhaps a fault."""
+        """Add a call that must come to this end, with a program that does this, and perhaps a
+        fault."""
         call = f"{self.name}-{len(self.calls)}"
         if mark is None:
             mark = call
             self.programs[mark] = truths or (ProgramTruth(),)
         if what is not None:
-            rule = {"name": mark, "call": mark, "what": what, "phase": phase, "first_attempts": first_attempts}
+            rule = {
+                "name": mark,
+                "call": mark,
+                "what": what,
+                "phase": phase,
+                "first_attempts": first_attempts,
+            }
             self.faults.append({key: value for key, value in rule.items() if value is not None})
         language = ask.get("language", "python")
         if "arguments" not in ask:
-            ask = {"code": code_of(mark, language), "truth": self.programs[mark][0].stdout.strip(), **ask}
+            ask = {
+                "code": code_of(mark, language),
+                "truth": self.programs[mark][0].stdout.strip(),
+                **ask,
+            }
         if "timeout" in ask:
             ask["timeout"] *= self.scale
-        wanted = {*needs, *(key for key in ("stdin", "files", "timeout", "arguments", "tests") if ask.get(key))}
+        wanted = {
+            *needs,
+            *(key for key in ("stdin", "files", "timeout", "arguments", "tests") if ask.get(key)),
+        }
         wanted |= {"language"} if language != "python" else set()
         wanted |= {"arguments"} if "arguments" in ask else set()
         after = None if cancel_after is None else cancel_after * self.scale
         self.calls.append(
-            TrialCall(TrialAsk(call, **ask), end, at * self.scale, in_turn, frozenset(wanted), after, cancel_steps)
+            TrialCall(
+                TrialAsk(call, **ask),
+                end,
+                at * self.scale,
+                in_turn,
+                frozenset(wanted),
+                after,
+                cancel_steps,
+            )
         )
         return call
 
@@ -130,7 +159,13 @@ def code_of(mark: str, language: str = "python") -> str:
 
 def _contradictory(code: int | None, printed: str) -> dict[str, Any]:
     """Return an answer that says of a program that it succeeded, and also that it did not."""
-    ran = {"status": "Finished", "execution_time": 0.1, "return_code": code, "stdout": f"{printed}\n", "stderr": ""}
+    ran = {
+        "status": "Finished",
+        "execution_time": 0.1,
+        "return_code": code,
+        "stdout": f"{printed}\n",
+        "stderr": "",
+    }
     answer = {"status": "Success", "message": "", "compile_result": None, "run_result": ran}
     return {**answer, "executor_pod_name": None, "files": {}}
 
@@ -167,43 +202,69 @@ class _Maker:
             s.add("timeout", ProgramTruth(s.rich("out"), ending="stopped"))
             s.add("timeout", ProgramTruth("", ending="stopped"), timeout=3.0)
             s.add(
-                "compile_error", ProgramTruth("", f"a.cpp:\n{s.rich('err')}\n", ending="not_compiled"), language="cpp"
+                "compile_error",
+                ProgramTruth("", f"a.cpp:\n{s.rich('err')}\n", ending="not_compiled"),
+                language="cpp",
             )
-            s.add("compiled", ProgramTruth(s.word("out"), warnings=f"unused {s.word('w')}\n"), language="cpp")
+            s.add(
+                "compiled",
+                ProgramTruth(s.word("out"), warnings=f"unused {s.word('w')}\n"),
+                language="cpp",
+            )
             s.add("compiler_timeout", ProgramTruth(ending="compiler_stopped"), language="cpp")
-        s.add("compile_error", ProgramTruth(f"a.go: {s.word('out')}\n", ending="not_compiled"), language="go")
+        s.add(
+            "compile_error",
+            ProgramTruth(f"a.go: {s.word('out')}\n", ending="not_compiled"),
+            language="go",
+        )
         warned = f"unused {s.word('w')}\n"
-        s.add("program_error", ProgramTruth(s.rich("out"), s.rich("err"), 3, warnings=warned), language="cpp")
+        s.add(
+            "program_error",
+            ProgramTruth(s.rich("out"), s.rich("err"), 3, warnings=warned),
+            language="cpp",
+        )
         s.add("timeout", ProgramTruth(s.rich("out"), ending="stopped"), language="cpp")
         s.add("ok", s.out(), stdin=f"é {s.word('in')}\n\n two\n")
         s.add("ok", s.out(), files={"a/b.txt": "é\n".encode(), "c.bin": bytes(range(256))})
         s.add("ok", ProgramTruth(f"{s.word('out')}\n", seconds=self.seconds(2.0)), timeout=5.5)
         s.add("ok", s.out(45.0), timeout=60.0)
-        s.add("ok", ProgramTruth(s.rich("out")), what={"drip": {"bytes": 17, "every": self.seconds(0.03)}})
+        s.add(
+            "ok",
+            ProgramTruth(s.rich("out")),
+            what={"drip": {"bytes": 17, "every": self.seconds(0.03)}},
+        )
         s.add("ok", s.out(), language="go")
         s.add("wrong", s.out(), truth=s.word("another"))
         s.add("wrong", s.out(), truth=s.word("another"))
         s.add("program_error", ProgramTruth(right := s.word("right"), "", 2), truth=right)
         s.add("timeout", ProgramTruth(right := s.word("right"), ending="stopped"), truth=right)
         s.add("program_error", ProgramTruth(s.word("out"), "", 2), truth=s.word("another"))
-        twice = s.add("ok", ProgramTruth(f"{s.word('first')}\n"), ProgramTruth(f"{s.word('second')}\n"))
+        twice = s.add(
+            "ok", ProgramTruth(f"{s.word('first')}\n"), ProgramTruth(f"{s.word('second')}\n")
+        )
         s.add("ok", mark=twice, truth="")
         long = long_text(LONGEST, self.seed, "long")
         s.add("ok", ProgramTruth(long))
-        s.add("program_error", ProgramTruth("", long_text(LONGEST // 2, self.seed, "long error"), 3))
+        s.add(
+            "program_error", ProgramTruth("", long_text(LONGEST // 2, self.seed, "long error"), 3)
+        )
         for arguments in ({}, {"code": 7}, {"code": None}, {"kode": "print()"}, ["print()"]):
             s.add("bad_arguments", arguments=arguments)
         s.add("program_error", ProgramTruth("", "", 9))  # not what signal 9 is
         for _ in range(2):
             s.add("ok", s.out())
         s.add("ok", s.out(), stdin=f"  {s.word('in')}\n last")
-        fenced = code_of(f"programs-{len(s.calls)}") + 'text = """\n```python\nprint(1)\r\n```\n"""\n# `end`'
+        fenced = (
+            code_of(f"programs-{len(s.calls)}")
+            + 'text = """\n```python\nprint(1)\r\n```\n"""\n# `end`'
+        )
         s.add("ok", s.out(), code=fenced, needs=("code",))
         s.add("any", s.out(), language="R")  # a client may refuse it, but "r" is another word
         return s.scene()
 
     def bounds(self, record: Record) -> Scene | None:
-        """Outputs at and around the size at which this client cuts, which the scene before has shown."""
+        """Outputs at and around the size at which this client cuts, which the scene before has
+        shown."""
         long = long_text(LONGEST, self.seed, "long")
         kept = {
             read_text(call.told.text, ProgramTruth(long)).kept
@@ -226,47 +287,77 @@ class _Maker:
             return s.out(), ProgramTruth(f"{s.word('again')}\n")
 
         for plain in (True, False):
-            # The second time the sandbox writes a word of its own, which is not to be taken for output.
+            # The second time the sandbox writes a word of its own, which is not to be taken for
+            # output.
             said = [{} if plain else {"body": s.word("said", number)} for number in range(4)]
             s.add("not_run", s.out(), what={"status": 503, **said[0]})
             s.add("may_have_run", s.out(), what={"status": 504, **said[1]}, phase="after")
             s.add("throttled", s.out(), what={"status": 429, **said[2]})
             s.add("may_have_run", s.out(), what="reset", phase="after")
-            s.add("sandbox_failed", s.out(), what="sandbox_error" if plain else {"sandbox_error": s.word("said")})
+            s.add(
+                "sandbox_failed",
+                s.out(),
+                what="sandbox_error" if plain else {"sandbox_error": s.word("said")},
+            )
             s.add("may_have_run", s.out(), what={"truncate": 0.5})
             s.add("sandbox_failed", s.out(), what={"status": 500, **said[3]})
         s.add("sandbox_failed", s.out(), what={"malformed": "json"})
         s.add("sandbox_failed", s.out(), what={"status": 200, "body": "<html>busy</html>"})
         s.add("sandbox_failed", s.out(), what={"status": 404})
-        s.add("sandbox_failed", s.out(), what={"status": 202, "body": '{"status": "Success", "run_result": {}}'})
+        s.add(
+            "sandbox_failed",
+            s.out(),
+            what={"status": 202, "body": '{"status": "Success", "run_result": {}}'},
+        )
         s.add("may_have_run", s.out(), what={"status": 502}, phase="after")
         s.add("may_have_run", s.out(), what="close", phase="after")
         s.add("may_have_run", s.out(), what="hang", phase="after")
         s.add("throttled", s.out(), what={"status": 429, "retry_after": self.whole(2.0)})
         for asked in (5.0, 60.0):
-            s.add("either", *again(), what={"status": 429, "retry_after": self.whole(asked)}, first_attempts=1)
-        s.add("either", *again(), what={"status": 503, "retry_after": self.whole(5.0)}, first_attempts=2)
+            s.add(
+                "either",
+                *again(),
+                what={"status": 429, "retry_after": self.whole(asked)},
+                first_attempts=1,
+            )
+        s.add(
+            "either",
+            *again(),
+            what={"status": 503, "retry_after": self.whole(5.0)},
+            first_attempts=2,
+        )
         s.add("either", *again(), what={"status": 503}, first_attempts=1)
         s.add("either", *again(), what={"status": 504}, phase="after", first_attempts=1)
         s.add("either", *again(), what="reset", phase="after", first_attempts=1)
         s.add("either", *again(), what={"truncate": 0.5}, first_attempts=1)
         s.add("either", s.out(), what={"content_type": "text/html"})
         for code in (1, None):
-            s.add("any", s.out(), what={"status": 200, "body": _contradictory(code, s.word("said"))})
+            s.add(
+                "any", s.out(), what={"status": 200, "body": _contradictory(code, s.word("said"))}
+            )
         later = 2500.0  # a client may have set the sandbox aside for a while
         s.add("ok", s.out(), what={"output": {"what": "null", "stream": "stderr"}}, at=later)
         s.add("ok_empty", ProgramTruth(), at=later)
         s.add("ok", s.out(), at=later)
-        s.add("may_have_run", s.out(), what="reset", phase="after", at=later)  # with a good answer before it
+        s.add(
+            "may_have_run", s.out(), what="reset", phase="after", at=later
+        )  # with a good answer before it
         s.add("throttled", s.out(), what={"status": 429, "retry_at": -3600.0})
         return s.scene(horizon=seconds(4000.0))
 
     def dates(self) -> Scene:
-        """Retry-After as a date in the near future. A scene of its own: clocks that nothing replaces still fit."""
+        """Retry-After as a date in the near future. A scene of its own: clocks that nothing
+        replaces still fit."""
         s = self.begin("dates")
         ahead = max(self.seconds(6.0), _DATE_AHEAD)
         for status in (429, 503):
-            s.add("either", s.out(), what={"status": status, "retry_at": ahead}, first_attempts=1, in_turn=False)
+            s.add(
+                "either",
+                s.out(),
+                what={"status": status, "retry_at": ahead},
+                first_attempts=1,
+                in_turn=False,
+            )
         return s.scene()
 
     def down(self) -> Scene:
@@ -279,44 +370,74 @@ class _Maker:
         return s.scene(events=(crash, restart), horizon=self.seconds(1000.0))
 
     def limit(self) -> Scene:
-        """More calls than the limit admits, in a known order, with programs of different lengths."""
+        """More calls than the limit admits, in a known order, with programs of different
+        lengths."""
         s = self.begin("limit")
         for number in range(15):
             slow = {"drip": {"bytes": 60, "every": self.seconds(0.5)}} if number % 5 == 1 else None
-            s.add("ok", s.out((7.5, 6.0, 7.0, 5.0)[number % 4]), at=0.1 * number, in_turn=False, what=slow)
+            s.add(
+                "ok",
+                s.out((7.5, 6.0, 7.0, 5.0)[number % 4]),
+                at=0.1 * number,
+                in_turn=False,
+                what=slow,
+            )
         s.add("ok", s.out(), at=100.0, in_turn=False)
         return s.scene(needs=CONCURRENT | {"rate_limit"})
 
     def backing_off(self) -> Scene:
-        """While calls wait for their next attempt, others are made; after refusals and failures every permit is there.
+        """While calls wait for their next attempt, others are made; after refusals and failures
+        every permit is there.
 
-        Not all permits are refused: a client may leave the sandbox alone, but then it leaves it alone with all calls.
+        Not all permits are refused: a client may leave the sandbox alone, but then it leaves it
+        alone with all calls.
         """
         s = self.begin("backing_off")
-        for begin, refused in ((0.0, {"status": 429, "retry_after": self.whole(6.0)}), (8.0, {"status": 429})):
+        for begin, refused in (
+            (0.0, {"status": 429, "retry_after": self.whole(6.0)}),
+            (8.0, {"status": 429}),
+        ):
             for number in range(LIMIT + 4):
                 first = number < LIMIT - 1
                 what: dict[str, Any] = {"what": refused, "first_attempts": 1} if first else {}
-                s.add("either" if first else "ok", s.out(1.0), at=begin + 0.1 * number, in_turn=False, **what)
+                s.add(
+                    "either" if first else "ok",
+                    s.out(1.0),
+                    at=begin + 0.1 * number,
+                    in_turn=False,
+                    **what,
+                )
         for number in range(LIMIT):
-            s.add("may_have_run", s.out(), what="reset", phase="after", at=13.0 + 0.1 * number, in_turn=False)
+            s.add(
+                "may_have_run",
+                s.out(),
+                what="reset",
+                phase="after",
+                at=13.0 + 0.1 * number,
+                in_turn=False,
+            )
         for _ in range(2 * LIMIT + 2):
             s.add("ok", s.out(1.0), at=15.0, in_turn=False)
         return s.scene(needs=CONCURRENT | {"rate_limit"})
 
     def together(self) -> Scene:
-        """Calls at the same moment, some of which end together, in any order; some fail on their way."""
+        """Calls at the same moment, some of which end together, in any order; some fail on their
+        way."""
         s = self.begin("together")
         for number in range(16):
             seconds = self.seconds((0.0, 1.0, 0.0, 0.5)[number % 4])
             truth = ProgramTruth(
-                s.word("out"), s.word("err") if number % 3 == 0 else "", number % 2 * 3, seconds=seconds
+                s.word("out"),
+                s.word("err") if number % 3 == 0 else "",
+                number % 2 * 3,
+                seconds=seconds,
             )
             s.add("program_error" if number % 2 else "ok", truth, in_turn=False)
         return s.scene(needs=CONCURRENT, shuffled=True)
 
     def instances(self) -> Scene:
-        """Trajectories whose calls alternate, are lost at last, scored later, or released while one is in flight."""
+        """Trajectories whose calls alternate, are lost at last, scored later, or released while
+        one is in flight."""
         s = self.begin("instances")
         final = ProgramTruth(f"{s.word('final')}\n")
         s.add("ok", s.out(), instance="one", last=False, truth=final.stdout)
@@ -339,7 +460,8 @@ class _Maker:
         return s.scene(needs=frozenset({"instances"}))
 
     def cancelled(self) -> Scene:
-        """A call is cancelled at each of its steps, in the queue and in a pause; then every permit must be there."""
+        """A call is cancelled at each of its steps, in the queue and in a pause; then every
+        permit must be there."""
         s = self.begin("cancelled")
         for after, steps in itertools.product((0.0, 0.5), range(18)):
             s.add("cancelled", s.out(0.5), cancel_after=after, cancel_steps=steps)
@@ -347,7 +469,9 @@ class _Maker:
         s.add("cancelled", s.out(0.5), what={"status": 503}, cancel_after=0.3)
         for number in range(LIMIT + 2):  # the last two of these wait for a permit
             after = 0.3 if number < LIMIT else 0.1
-            s.add("cancelled", s.out(0.5), at=300.0 + 0.01 * number, in_turn=False, cancel_after=after)
+            s.add(
+                "cancelled", s.out(0.5), at=300.0 + 0.01 * number, in_turn=False, cancel_after=after
+            )
         for number in range(2 * LIMIT + 1):
             s.add("ok", s.out(0.5), at=320.0 + 0.01 * number, in_turn=False)
         return s.scene(needs=CONCURRENT | {"cancel"}, horizon=self.seconds(1000.0))
@@ -357,12 +481,19 @@ class _Maker:
         s = self.begin("patience")
         near = self.seconds(0.95)
         s.add("ok", ProgramTruth(s.word("out"), seconds=near * DEFAULT_TIMEOUT))
-        slow = ProgramTruth(s.word("out"), seconds=near * DEFAULT_TIMEOUT, compile_seconds=near * COMPILE_TIMEOUT)
+        slow = ProgramTruth(
+            s.word("out"), seconds=near * DEFAULT_TIMEOUT, compile_seconds=near * COMPILE_TIMEOUT
+        )
         s.add("ok", slow, language="cpp", needs=("compile_timeout",))
         s.add("ok", s.out(14.0), timeout=15.0)
         for number in range(3):
             s.add("may_have_run", s.out(), what="hang", in_turn=not number)
-        late = s.add("either", s.out(), what={"status": 503, "retry_after": self.whole(20.0)}, first_attempts=1)
+        late = s.add(
+            "either",
+            s.out(),
+            what={"status": 503, "retry_after": self.whole(20.0)},
+            first_attempts=1,
+        )
         s.faults.append({"name": f"{late} again", "call": late, "what": "hang", "phase": "after"})
         s.add("either", s.out(), what={"drip": {"bytes": 1, "every": self.seconds(1.0)}})
         s.add("not_run", s.out(), what={"status": 503, "retry_after": self.whole(500.0)})
@@ -379,11 +510,15 @@ class _Maker:
                 at=1.0 * number + (100 if number >= 30 else 0),
                 in_turn=False,
             )
-        events = SandboxEvent(self.seconds(5.2), "crash"), SandboxEvent(self.seconds(65.2), "restart")
+        events = (
+            SandboxEvent(self.seconds(5.2), "crash"),
+            SandboxEvent(self.seconds(65.2), "restart"),
+        )
         return s.scene(needs=CONCURRENT | {"urls"}, sandboxes=2, events=events)
 
     def clock(self) -> Scene:
-        """The wall clock of the machine jumps by an hour, forwards and backwards, while calls run and wait."""
+        """The wall clock of the machine jumps by an hour, forwards and backwards, while calls
+        run and wait."""
         s = self.begin("clock")
         for number in range(LIMIT + 2):
             s.add("ok", s.out(3.0), at=0.1 * number, in_turn=False)
@@ -402,10 +537,12 @@ class _Maker:
         return s.scene(settings={"rate_limit": None})
 
     def tests(self) -> Scene:
-        """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the answers.
+        """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the
+        answers.
 
-        Each is a word of four letters: + passes, - prints another thing, ~ the right one and more, ! exits with 1
-        after the right output, @ is stopped after it by its time limit; at a digit a sandbox fails.
+        Each is a word of four letters: + passes, - prints another thing, ~ the right one and more,
+        ! exits with 1 after the right output, @ is stopped after it by its time limit; at a digit a
+        sandbox fails.
         """
         s = self.begin("tests")
         asked = self.whole(5.0)
@@ -421,10 +558,13 @@ class _Maker:
             {"what": {"status": 503, "retry_after": asked}, "first_attempts": 2},
         ]
         solutions = (
-            "++++ +++- ++-- ---- +++0 ++00 0000 ++++ -+++ ++!+ ++@+ +~++ ~~~~ 1+++ +2++ ++3+ +++4 5+++ +6++ ++7+ 8+++"
+            "++++ +++- ++-- ---- +++0 ++00 0000 ++++ -+++ ++!+ ++@+ +~++ ~~~~ 1+++ "
+            "+2++ ++3+ +++4 5+++ +6++ ++7+ 8+++"
         )
         for solution in solutions.split():
-            words = [(f"{s.word('in', number)}\n", f"{s.word('out', number)}\n") for number in range(4)]
+            words = [
+                (f"{s.word('in', number)}\n", f"{s.word('out', number)}\n") for number in range(4)
+            ]
             call = s.add(f"tests {solution}", needs=("tests",), tests=tuple(words))
             for number, (how, (_, expected)) in enumerate(zip(solution, words, strict=True)):
                 mark, wrong = f"{call}{TEST}{number}", f"{s.word('wrong', number)}\n"

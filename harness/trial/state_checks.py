@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sfusion.harness.trial.calls import CallFacts, TrialFacts
-from sfusion.harness.trial.checks import Findings, Wrong, check, shown, unless
+from .calls import CallFacts, TrialFacts
+from .checks import Findings, Wrong, check, shown, unless
 
 _FOR_GOOD = 2
-"""Sessions, and tasks of one name, that may outlive a client, such as one that a limiter of the process keeps."""
+"""Sessions, and tasks of one name, that may outlive a client, such as one that a limiter of the
+process keeps."""
 
 
 _MODIFIABLE = frozenset({"arguments", "files", "headers", "tests"})
@@ -20,15 +21,24 @@ def arguments_unchanged(facts: TrialFacts) -> Findings:
     """The client does not modify its arguments."""
     for call in facts:
         if call.told is not None and facts.takes & _MODIFIABLE:
-            yield unless(not call.told.altered, "altered", call=call.name, how=shown(call.told.altered, 160))
+            yield unless(
+                not call.told.altered, "altered", call=call.name, how=shown(call.told.altered, 160)
+            )
 
 
 @check(
     "kind",
-    instances="after scene {scene} the client still holds {held:instance} that were released, such as {first}",
+    instances=(
+        "after scene {scene} the client still holds {held:instance} that were "
+        "released, such as {first}"
+    ),
     tasks="after scene {scene} {left:task} of the client went on: {names}",
-    busy="when the last call of scene {scene} had ended, {left:request} of the client were in flight",
-    connections="after scene {scene} {left:connection} were open, of {most} that were needed at once",
+    busy=(
+        "when the last call of scene {scene} had ended, {left:request} of the client were in flight"
+    ),
+    connections=(
+        "after scene {scene} {left:connection} were open, of {most} that were needed at once"
+    ),
     sessions="in scene {scene} {left:session} of aiohttp were dropped without being closed",
     unseen="no scene was played to its end",
 )
@@ -42,7 +52,9 @@ def nothing_left(facts: TrialFacts) -> Findings:
         most, left = _most_at_once(facts, name), scene.connections_left
         busy = scene.busy - sum(_given_up(call) for call in facts.of(name))
         enough = left <= max(2, most * len(scene.settings.urls))
-        unclosed = scene.logged.count("Unclosed client session")  # aiohttp says so where a session is collected
+        unclosed = scene.logged.count(
+            "Unclosed client session"
+        )  # aiohttp says so where a session is collected
         found = [
             unless(not held, "instances", scene=name, held=len(held), first=next(iter(held), "")),
             unless(not many, "tasks", scene=name, left=len(tasks), names=many),
@@ -56,18 +68,26 @@ def nothing_left(facts: TrialFacts) -> Findings:
 def _given_up(call: CallFacts) -> bool:
     """Did a call end before its last request, whose program then goes on in the sandbox?"""
     ended, last = call.played.ended_at, call.requests[-1:]
-    return call.answered is None and ended is not None and any(one.ended is None or one.ended > ended for one in last)
+    return (
+        call.answered is None
+        and ended is not None
+        and any(one.ended is None or one.ended > ended for one in last)
+    )
 
 
 def _most_at_once(facts: TrialFacts, scene: str) -> int:
-    """Return how many connections a client needed at once: one per request in flight, as it sees them.
+    """Return how many connections a client needed at once: one per request in flight, as it sees
+    them.
 
-    On a wall clock it may take another before it has put the last one back, but never more than it makes calls.
+    On a wall clock it may take another before it has put the last one back, but never more than it
+    makes calls.
     """
     if not facts.on_wall:
         return max((one.in_flight for one in facts.record.scenes[scene].requests), default=0)
     calls = [call.played for call in facts.of(scene) for _ in call.planned.ask.tests or ("",)]
-    ends = [(one.ended_at if one.ended_at is not None else float("inf"), one.asked_at) for one in calls]
+    ends = [
+        (one.ended_at if one.ended_at is not None else float("inf"), one.asked_at) for one in calls
+    ]
     return max((sum(begin <= at <= end for end, begin in ends) for _, at in ends), default=0)
 
 
@@ -84,12 +104,15 @@ def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
         if not call.played.cancelled or call.played.ended_at is None:
             continue
         if call.told is not None:
-            yield Wrong("swallowed", {"call": call.name, "text": shown(call.told.text or call.told.raised)})
+            yield Wrong(
+                "swallowed", {"call": call.name, "text": shown(call.told.text or call.told.raised)}
+            )
             continue
         flying = [
             one
             for one in call.requests
-            if not one.client_gone and (one.ended is None or one.ended > call.played.ended_at + facts.tolerance)
+            if not one.client_gone
+            and (one.ended is None or one.ended > call.played.ended_at + facts.tolerance)
         ]
         yield unless(not flying, "goes_on", call=call.name)
 
@@ -107,7 +130,13 @@ def secrets_kept(facts: TrialFacts) -> Findings:
             secret = value.split()[-1]
             told = [call.told for call in facts.of(name) if call.told is not None]
             places = [("a log line", scene.logged), ("what it prints", scene.printed)]
-            places += [("a text", one.text) for one in told] + [("an exception", str(one.raised)) for one in told]
+            places += [("a text", one.text) for one in told] + [
+                ("an exception", str(one.raised)) for one in told
+            ]
             places += [("a field", str(dict(one.fields))) for one in told]
-            yield from (Wrong("leaked", {"header": header, "place": place}) for place, text in places if secret in text)
+            yield from (
+                Wrong("leaked", {"header": header, "place": place})
+                for place, text in places
+                if secret in text
+            )
         yield None

@@ -1,4 +1,5 @@
-"""Checks of what is told: texts, exit codes, ends, outcomes, rewards and metrics, against what happened."""
+"""Checks of what is told: texts, exit codes, ends, outcomes, rewards and metrics, against what
+happened."""
 
 from __future__ import annotations
 
@@ -9,19 +10,28 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from sfusion.harness.lab.facts.read import durations, exits, integers
-from sfusion.harness.trial.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, TrialFacts
-from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
-from sfusion.harness.trial.client import Told
 from sfusion_tools.outcome import OUTCOMES
+
+from ..lab.facts.read import durations, exits, integers
+from .calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, TrialFacts
+from .checks import Findings, Wrong, check, played_ends, shown, unless
+from .client import Told
 
 _READ = {
     "missing": "{call}: {stream} of the program is not in the text",
     "changed": "{call}: {stream} is not shown as the program wrote it; lost: {lost}",
     "cut_silently": "{call}: {missing} characters of {stream} are missing, and nothing says so",
-    "cut_unnumbered": "{call}: {missing} characters of {stream} are missing, and no number says how much",
-    "cut_twice": "{call}: {missing} characters of {stream} are missing in several places, not all of which are told",
-    "cut_untrue": "{call}: {missing} characters of {stream} are missing, and no number in the text is that: {told}",
+    "cut_unnumbered": (
+        "{call}: {missing} characters of {stream} are missing, and no number says how much"
+    ),
+    "cut_twice": (
+        "{call}: {missing} characters of {stream} are missing in several places, "
+        "not all of which are told"
+    ),
+    "cut_untrue": (
+        "{call}: {missing} characters of {stream} are missing, and no number in "
+        "the text is that: {told}"
+    ),
     "repeated": "{call}: output is shown more than once",
     "foreign": "{call}: the text holds output that this program never printed",
     "scrambled": "{call}: parts of the output are in another place",
@@ -38,7 +48,8 @@ _READ = {
     unseen="no program ended and returned a text; the scene `programs` plays some",
 )
 def read_as_happened(facts: TrialFacts) -> Findings:
-    """The text contains the program's output once and in order; a truncated text says how much is missing.
+    """The text contains the program's output once and in order; a truncated text says how much is
+    missing.
 
     Blanks at the end may be left out, and so may the stderr of a program that succeeded.
     """
@@ -47,25 +58,40 @@ def read_as_happened(facts: TrialFacts) -> Findings:
             continue
         for one in call.reading.wrong:
             lost = shown(one.details.get("lost", ""))
-            yield Wrong(one.kind, {"missing": 0, **one.details, "call": call.name, "stream": one.stream, "lost": lost})
+            yield Wrong(
+                one.kind,
+                {
+                    "missing": 0,
+                    **one.details,
+                    "call": call.name,
+                    "stream": one.stream,
+                    "lost": lost,
+                },
+            )
         if not call.reading.wrong:
             yield None
     yield from _limits_told(facts)
 
 
 def _limits_told(facts: TrialFacts) -> Findings:
-    """Find time limits that are told alike though they differ: numbers of seconds are left out of wordings."""
+    """Find time limits that are told alike though they differ: numbers of seconds are left out of
+    wordings."""
     told: dict[float, dict[float, str]] = defaultdict(dict)
     for call in played_ends(facts):
         limit = call.requests[-1].fields.get("run_timeout") if call.requests else None
         if call.end == "timeout" and call.reading is not None and isinstance(limit, int | float):
             found = durations(call.reading.wording)
-            if not any(math.isclose(seconds, limit, rel_tol=0.1) for seconds in found):  # it may be what it took
+            if not any(
+                math.isclose(seconds, limit, rel_tol=0.1) for seconds in found
+            ):  # it may be what it took
                 for seconds in found:
                     told[seconds][limit] = call.name
     for seconds, limits in told.items():
         if len(limits) > 1:
-            about = {"call": " and ".join(limits.values()), "limits": " and ".join(f"{limit:g}" for limit in limits)}
+            about = {
+                "call": " and ".join(limits.values()),
+                "limits": " and ".join(f"{limit:g}" for limit in limits),
+            }
             yield Wrong("limit", {**about, "stream": "", "told": f"{seconds:g}"})
 
 
@@ -73,7 +99,10 @@ def _limits_told(facts: TrialFacts) -> Findings:
     "place",
     text="{call}: the program exited with {code}, the text says {told}",
     field="{call}: the program exited with {code}, the field says {told}",
-    signal="{call} was ended by signal {code}, {other} exited with that code, and the text is the same: {told}",
+    signal=(
+        "{call} was ended by signal {code}, {other} exited with that code, and the text "
+        "is the same: {told}"
+    ),
     none="{call} ({end}): there was no exit code, and the {place} says {told}",
     unseen="no result has an exit code, as a field (exit_code, return_code) or in its text",
 )
@@ -95,7 +124,12 @@ def exit_code_told(facts: TrialFacts) -> Findings:
         if truth.exit and call.reading is not None and not (call.reading.cut or call.reading.wrong):
             told_numbers = integers(call.wording or "") - usual
             if told_numbers:
-                about = {"call": call.name, "code": truth.exit, "told": sorted(told_numbers), "place": "text"}
+                about = {
+                    "call": call.name,
+                    "code": truth.exit,
+                    "told": sorted(told_numbers),
+                    "place": "text",
+                }
                 yield unless(told_numbers & exits(truth.exit), "text", **about)
     before = _before_codes(facts)
     for call in played_ends(facts):
@@ -103,19 +137,35 @@ def exit_code_told(facts: TrialFacts) -> Findings:
         if call.told is None or call.planned.ask.tests or not (stopped or call.end in FAILED_ENDS):
             continue
         about = {"call": call.name, "end": call.end}
-        fields = [name for name in _EXIT_FIELDS if call.told.fields.get(name) == 0 and not call.told.raised]
-        yield from (Wrong("none", {**about, "place": f"field {name}", "told": 0}) for name in fields)
+        fields = [
+            name
+            for name in _EXIT_FIELDS
+            if call.told.fields.get(name) == 0 and not call.told.raised
+        ]
+        yield from (
+            Wrong("none", {**about, "place": f"field {name}", "told": 0}) for name in fields
+        )
         for number, word in () if fields else _numbers_after(call.wording or ""):
             # Other numbers of a failure, such as a status of HTTP, may follow the same word.
             if word in before and (stopped or call.wording in _with_code(before[word], number)):
                 yield Wrong("none", {**about, "place": "text", "told": number})
-    silent = [call for call in played_ends(facts) if call.truth and not (call.truth.stdout or call.truth.stderr)]
+    silent = [
+        call
+        for call in played_ends(facts)
+        if call.truth and not (call.truth.stdout or call.truth.stderr)
+    ]
     for one, other in itertools.permutations(silent, 2):
         assert one.truth is not None
         assert other.truth is not None
         code, words = other.truth.exit, one.wording
         if one.truth.exit == -code < 0 and words is not None and code in integers(words):
-            about = {"call": one.name, "other": other.name, "code": code, "told": shown(words), "place": "signal"}
+            about = {
+                "call": one.name,
+                "other": other.name,
+                "code": code,
+                "told": shown(words),
+                "place": "signal",
+            }
             yield unless(words != other.wording, "signal", **about)
 
 
@@ -129,7 +179,8 @@ def _numbers_after(wording: str) -> list[tuple[int, str]]:
 
 
 def _before_codes(facts: TrialFacts) -> dict[str, set[tuple[str, int]]]:
-    """Return the words that a client writes before exit codes and before nothing else, each with whole wordings."""
+    """Return the words that a client writes before exit codes and before nothing else, each with
+    whole wordings."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     others = set[str]()
     for call in played_ends(facts):
@@ -139,12 +190,18 @@ def _before_codes(facts: TrialFacts) -> dict[str, set[tuple[str, int]]]:
                     found[words].add((call.wording, number))
                 else:
                     others.add(words)
-    return {words: all_ for words, all_ in found.items() if words not in others and len({n for _, n in all_}) > 1}
+    return {
+        words: all_
+        for words, all_ in found.items()
+        if words not in others and len({n for _, n in all_}) > 1
+    }
 
 
 def _with_code(known: set[tuple[str, int]], number: int) -> set[str]:
     """Return wordings with another exit code."""
-    return {re.sub(rf"(?<!\d){re.escape(str(code))}\b", str(number), wording) for wording, code in known}
+    return {
+        re.sub(rf"(?<!\d){re.escape(str(code))}\b", str(number), wording) for wording, code in known
+    }
 
 
 # -- the ends --
@@ -161,13 +218,19 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
             continue
         clear = call.refused or call.reading is None or not (call.reading.cut or call.reading.wrong)
         end = "sandbox_failed" if call.refused else call.end
-        if clear and call.wording is not None and end not in ("failed", "cancelled") and not call.planned.ask.tests:
+        if (
+            clear
+            and call.wording is not None
+            and end not in ("failed", "cancelled")
+            and not call.planned.ask.tests
+        ):
             met[end].setdefault(call.wording, call.name)
     return dict(met)
 
 
 def wordings_to_read(facts: TrialFacts) -> dict[str, dict[str, str]]:
-    """Return the wordings for each end, and for outputs that are cut: a number that is true may mislead there."""
+    """Return the wordings for each end, and for outputs that are cut: a number that is true may
+    mislead there."""
     met = wordings(facts)
     for call in facts.of("programs"):
         reading, truth = call.reading, call.truth
@@ -182,24 +245,36 @@ def wordings_to_read(facts: TrialFacts) -> dict[str, dict[str, str]]:
     needs=("text",),
     same="{ends} have the same wording: {wording} ({calls})",
     all_same="{ends} cannot be told apart: they are always {wording}",
-    silent="{call} printed to stderr only, and is told as a program that printed nothing: {wording}",
+    silent=(
+        "{call} printed to stderr only, and is told as a program that printed nothing: {wording}"
+    ),
     believed="{call}: an answer that contradicts itself is told as success: {wording}",
-    unseen="fewer than two ways to end were played; the scenes `programs` and `failures` have them all",
+    unseen=(
+        "fewer than two ways to end were played; the scenes `programs` and `failures` have them all"
+    ),
 )
 def ends_told_apart(facts: TrialFacts) -> Findings:
     """Outcomes that the caller must be able to distinguish never have the same wording.
 
-    Of failures too: a throttled call wants patience, and one that may have run is not repeated lightly.
+    Of failures too: a throttled call wants patience, and one that may have run is not repeated
+    lightly.
     """
     met = wordings(facts)
     alike: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for one, other in itertools.combinations(met, 2):
-        if {one, other} in ({"ok", "ok_empty"}, {"timeout", "compiler_timeout"}, {"compile_error", "compiler_timeout"}):
+        if {one, other} in (
+            {"ok", "ok_empty"},
+            {"timeout", "compiler_timeout"},
+            {"compile_error", "compiler_timeout"},
+        ):
             continue  # these differ by what is printed, or may be called the same
         shared, kind = sorted(met[one].keys() & met[other].keys()), "same"
         if one in FAILED_ENDS and other in FAILED_ENDS:
             # Each is met in several ways, some of which look alike to a client.
-            always = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
+            always = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (
+                one,
+                other,
+            )
             shared, kind = shared if always else [], "all_same"
         if shared:
             alike[kind, shared[0]] |= {end: met[end][shared[0]] for end in (one, other)}
@@ -218,7 +293,11 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
             yield unless(call.wording not in nothing, "silent", ends="silent", **told)
     success = met.get("ok", {}).keys() | nothing
     for call in facts:
-        if call.planned.end == "any" and call.told is not None and any(one.faults for one in call.requests):
+        if (
+            call.planned.end == "any"
+            and call.told is not None
+            and any(one.faults for one in call.requests)
+        ):
             told = {"call": call.name, "wording": shown(call.wording)}
             yield unless(call.wording not in success, "believed", ends="contradictory", **told)
 
@@ -227,7 +306,10 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
     "end",
     needs=("text",),
     new="{end}: nobody has read this wording yet: {wording} ({call})",
-    unseen="no wordings were accepted yet; --baseline FILE --update keeps these, --baseline FILE compares",
+    unseen=(
+        "no wordings were accepted yet; --baseline FILE --update keeps these, "
+        "--baseline FILE compares"
+    ),
 )
 def wordings_accepted(facts: TrialFacts) -> Findings:
     """Every wording is in the accepted baseline."""
@@ -251,7 +333,8 @@ _OF_SERVER: Mapping[str, Collection[str]] = {
     "compile_error": ("Failed", "Finished"), "timeout": ("Failed", "TimeLimitExceeded"),
     "compiler_timeout": ("Failed", "TimeLimitExceeded"),
 }  # fmt: skip
-"""The words of the server for the ends of programs, as a client passes them on: they tell few ends apart by design."""
+"""The words of the server for the ends of programs, as a client passes them on: they tell few ends
+apart by design."""
 _SERVER_WORDS = frozenset(word for words in _OF_SERVER.values() for word in words)
 _STATED_FAILURES = frozenset(one for end in FAILED_ENDS for one in _STATED[end])
 
@@ -266,16 +349,26 @@ _STATED_FAILURES = frozenset(one for end in FAILED_ENDS for one in _STATED[end])
     unseen="no result has a field `outcome`, `stated`, `status` or `infrastructure`",
 )
 def outcome_stated(facts: TrialFacts) -> Findings:
-    """A stated outcome fits what happened, and two outcomes that must be distinguishable are stated differently."""
+    """A stated outcome fits what happened, and two outcomes that must be distinguishable are stated
+    differently."""
     for name in ("outcome", "stated", "status"):
-        told = [(call, call.told.fields[name]) for call in played_ends(facts) if call.told and name in call.told.fields]
+        told = [
+            (call, call.told.fields[name])
+            for call in played_ends(facts)
+            if call.told and name in call.told.fields
+        ]
         if not told:
             continue
         ours = all(value in OUTCOMES for _, value in told)
         passed_on = all(value in _SERVER_WORDS for call, value in told if call.end in _OF_SERVER)
         values: dict[Any, str] = {}
         for call in played_ends(facts):
-            if call.told is None or call.told.raised or call.end == "failed" or call.planned.ask.tests:
+            if (
+                call.told is None
+                or call.told.raised
+                or call.end == "failed"
+                or call.planned.ask.tests
+            ):
                 continue
             value, end = call.told.fields.get(name), call.end
             about = {"call": call.name, "end": end, "field": name, "told": shown(value)}
@@ -293,9 +386,18 @@ def outcome_stated(facts: TrialFacts) -> Findings:
                 apart = known != group and "compiler_timeout" not in (known, group)
                 yield unless(not apart, "same", **about, other=known)
     for call in played_ends(facts):
-        flag = None if call.told is None or call.planned.ask.tests else call.told.fields.get("infrastructure")
+        flag = (
+            None
+            if call.told is None or call.planned.ask.tests
+            else call.told.fields.get("infrastructure")
+        )
         if isinstance(flag, bool):
-            about = {"call": call.name, "end": call.end, "field": "infrastructure", "told": str(flag)}
+            about = {
+                "call": call.name,
+                "end": call.end,
+                "field": "infrastructure",
+                "told": str(flag),
+            }
             yield unless(flag == call.failed, "infrastructure", **about)
 
 
@@ -311,10 +413,15 @@ def returns(facts: TrialFacts) -> Findings:
             continue
         allowed = "raises" in facts.takes and (call.failed or call.end == "bad_arguments")
         error = shown(call.told.raised, 160)
-        yield unless(allowed or not call.told.raised, "raised", call=call.name, end=call.end, error=error)
+        yield unless(
+            allowed or not call.told.raised, "raised", call=call.name, end=call.end, error=error
+        )
     for name, scene in facts.record.scenes.items():
         if scene.raised_at_end:
-            yield Wrong("raised", {"call": name, "end": "begin and end", "error": shown(scene.raised_at_end, 160)})
+            yield Wrong(
+                "raised",
+                {"call": name, "end": "begin and end", "error": shown(scene.raised_at_end, 160)},
+            )
 
 
 # -- rewards and metrics --
@@ -341,7 +448,11 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
         if name == "reward" and "reward" not in facts.takes:
             continue
         for call, told in _scored(facts):
-            if call.planned.ask.tests or told.raised or (name == "step_reward" and name not in told.fields):
+            if (
+                call.planned.ask.tests
+                or told.raised
+                or (name == "step_reward" and name not in told.fields)
+            ):
                 continue
             reward = _number(told.reward if name == "reward" else told.fields[name])
             if call.failed:
@@ -364,12 +475,17 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
         for kind, (reward, first) in usual.items():
             if kind == "wrong" and reward == usual["right"][0]:
                 yield Wrong("whatever", {"end": kind, "reward": reward})
-            elif kind not in ("right", "wrong") and reward is not None and reward >= usual["right"][0]:
+            elif (
+                kind not in ("right", "wrong")
+                and reward is not None
+                and reward >= usual["right"][0]
+            ):
                 yield Wrong("unearned", {"call": first, "end": kind, "reward": reward})
 
 
 def _scored(facts: TrialFacts) -> Iterator[tuple[CallFacts, Told]]:
-    """Yield the last call of each trajectory with what was told when it was scored, at once or later."""
+    """Yield the last call of each trajectory with what was told when it was scored, at once or
+    later."""
     for call in played_ends(facts):
         if call.told is not None and call.planned.ask.last:
             yield call, call.told
@@ -382,7 +498,8 @@ def _scored(facts: TrialFacts) -> Iterator[tuple[CallFacts, Told]]:
 
 
 def _kind(call: CallFacts) -> str | None:
-    """Return what a reward is a function of: right or wrong for a program that succeeded, else the end."""
+    """Return what a reward is a function of: right or wrong for a program that succeeded, else the
+    end."""
     if call.end in ("ok", "ok_empty"):
         return None if call.right is None else "right" if call.right else "wrong"
     return call.end
@@ -404,20 +521,44 @@ def metrics_true(facts: TrialFacts) -> Findings:
             continue
         if call.played.later is not None:
             before, after = shown(dict(call.told.fields)), shown(dict(call.played.later))
-            yield Wrong("shared", {"call": call.name, "field": "", "before": before, "after": after})
+            yield Wrong(
+                "shared", {"call": call.name, "field": "", "before": before, "after": after}
+            )
             continue
         fields, ended = call.told.fields, call.played.ended_at or 0.0
         seen = not call.scene.scene.events  # what a sandbox that was down refused is not seen
         attempts = fields.get("attempts")
         if seen and isinstance(attempts, int) and not call.planned.ask.tests:
             sent = len(call.requests)
-            yield unless(attempts == sent, "attempts", call=call.name, field="attempts", told=attempts, sent=sent)
+            yield unless(
+                attempts == sent,
+                "attempts",
+                call=call.name,
+                field="attempts",
+                told=attempts,
+                sent=sent,
+            )
         status, last = fields.get("http_status"), call.requests[-1].status if call.requests else 0
         if seen and isinstance(status, int) and last:
-            yield unless(status == last, "status", call=call.name, field="http_status", told=status, sent=last)
-        possible, ran = fields.get("possible_executions"), sum(one.execution is not None for one in call.requests)
+            yield unless(
+                status == last,
+                "status",
+                call=call.name,
+                field="http_status",
+                told=status,
+                sent=last,
+            )
+        possible, ran = (
+            fields.get("possible_executions"),
+            sum(one.execution is not None for one in call.requests),
+        )
         if isinstance(possible, int) and possible < ran:
-            about = {"call": call.name, "field": "possible_executions", "told": possible, "sent": ran}
+            about = {
+                "call": call.name,
+                "field": "possible_executions",
+                "told": possible,
+                "sent": ran,
+            }
             yield Wrong("executions", about)
         true = {"total_s": ended - call.played.asked_at}
         if seen and len(call.requests) == 1:
@@ -433,19 +574,29 @@ def metrics_true(facts: TrialFacts) -> Findings:
 @check(
     "kind",
     needs=("tests",),
-    varies="{call}: the score is {score}, of another solution that passes as many tests it was {usual}",
-    flat="the score of a solution that passes all tests is {score}, of one that passes none {other}",
+    varies=(
+        "{call}: the score is {score}, of another solution that passes as many tests it was {usual}"
+    ),
+    flat=(
+        "the score of a solution that passes all tests is {score}, of one that passes none {other}"
+    ),
     falls="{call}: a solution that passes more tests has a lower score: {score} after {usual}",
-    unearned="{call}: {failed} of 4 tests failed, and the score {score} is that of all passed; elsewhere it is {usual}",
+    unearned=(
+        "{call}: {failed} of 4 tests failed, and the score {score} is that of all "
+        "passed; elsewhere it is {usual}"
+    ),
     lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
     all_lost="{call}: all tests were lost, and the score {score} is that of all passed",
     unscored="{call}: no answer was lost, and there is no score",
-    hidden="{call}: {lost} of 4 tests were lost, and nothing tells the result from that of all passed",
+    hidden=(
+        "{call}: {lost} of 4 tests were lost, and nothing tells the result from that of all passed"
+    ),
     miscounted="{call}: {lost} of 4 tests were lost, and {field} says {told}",
     unseen="no solution was scored; the scene `tests` plays some",
 )
 def score_follows_the_tests(facts: TrialFacts) -> Findings:
-    """Scores follow the tests that pass; a lost test counts neither as failed nor as passed, and is told."""
+    """Scores follow the tests that pass; a lost test counts neither as failed nor as passed, and is
+    told."""
     calls = [
         (call, call.told, call.lost, re.sub(r"\d", "+", call.planned.end.split()[1]))
         for call in facts.of("tests")
@@ -469,20 +620,34 @@ def score_follows_the_tests(facts: TrialFacts) -> Findings:
         if not lost and score is None and others:
             yield Wrong("unscored", about)
         elif not lost and score is not None and score == best and others:
-            yield Wrong("unearned", {**about, "failed": 4 - solution.count("+"), "usual": others[0]})
+            yield Wrong(
+                "unearned", {**about, "failed": 4 - solution.count("+"), "usual": others[0]}
+            )
         elif lost and score is not None and score in alike[4 - lost]:
             yield Wrong("lost", about)
         elif lost and score is not None and score == best and lost == 4:
             yield Wrong("all_lost", about)
-        elif lost and whole is not None and (told.reward, told.text, told.fields) == (best, whole.text, whole.fields):
+        elif (
+            lost
+            and whole is not None
+            and (told.reward, told.text, told.fields) == (best, whole.text, whole.fields)
+        ):
             yield Wrong("hidden", about)
         else:
             yield None
-    yield from _miscounted([(call, told.fields, lost) for call, told, lost, _ in calls if not told.raised])
-    ordered = [(one, score) for one in ("----", "++--", "+++-", _ALL) if (score := scores.get(one)) is not None]
+    yield from _miscounted(
+        [(call, told.fields, lost) for call, told, lost, _ in calls if not told.raised]
+    )
+    ordered = [
+        (one, score)
+        for one in ("----", "++--", "+++-", _ALL)
+        if (score := scores.get(one)) is not None
+    ]
     for (_, lower), (solution, higher) in itertools.pairwise(ordered):
         if higher < lower:
-            yield Wrong("falls", {"call": f"{solution.count('+')} of 4", "score": higher, "usual": lower})
+            yield Wrong(
+                "falls", {"call": f"{solution.count('+')} of 4", "score": higher, "usual": lower}
+            )
     if _ALL in scores and best == scores.get("----"):
         yield Wrong("flat", {"score": best, "other": best})
 
@@ -497,4 +662,11 @@ def _miscounted(calls: list[tuple[CallFacts, Mapping[str, Any], int]]) -> Findin
         if sure == {(0, 0), (4, 4)}:
             for call, fields, lost in calls:
                 right = fields.get(name) == lost
-                yield unless(right, "miscounted", call=call.name, lost=lost, field=name, told=fields.get(name))
+                yield unless(
+                    right,
+                    "miscounted",
+                    call=call.name,
+                    lost=lost,
+                    field=name,
+                    told=fields.get(name),
+                )

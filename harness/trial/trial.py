@@ -1,4 +1,5 @@
-"""A trial from a target to its result: which stage plays it, what was found, and what of that is accepted."""
+"""A trial from a target to its result: which stage plays it, what was found, and what of that is
+accepted."""
 
 from __future__ import annotations
 
@@ -13,22 +14,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.keyword import read_keyword
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.promises.verdict import How, Verdict
-from sfusion.harness.trial.calls import TrialFacts
-from sfusion.harness.trial.checks import CHECKS
-from sfusion.harness.trial.client import PARAMETERS
-from sfusion.harness.trial.plan import Scene, TrialPlan
-from sfusion.harness.trial.playing import far_from_greenwich
-from sfusion.harness.trial.record import Record
-from sfusion.harness.trial.scenes import make_plan
-from sfusion.harness.trial.shapes import Shape, shape_of
-from sfusion.harness.trial.told_checks import wordings_to_read
-from sfusion.harness.trial.virtual import play_virtually
-from sfusion.harness.trial.wall import CHILD_SCALE, WallStage
 from sfusion_tools.wording import counted
+
+from ..atomic_files import write_file
+from ..commandline.keyword import read_keyword
+from ..errors import BadOption
+from ..lab.promises.verdict import How, Verdict
+from .calls import TrialFacts
+from .checks import CHECKS
+from .client import PARAMETERS
+from .plan import Scene, TrialPlan
+from .playing import far_from_greenwich
+from .record import Record
+from .scenes import make_plan
+from .shapes import Shape, shape_of
+from .told_checks import wordings_to_read
+from .virtual import play_virtually
+from .wall import CHILD_SCALE, WallStage
 
 for _module in ("wire_checks", "state_checks"):  # importing a module registers its checks
     import_module(f"sfusion.harness.trial.{_module}")
@@ -78,7 +80,11 @@ class TrialResult:
     @property
     def ok(self) -> bool:
         """Is nothing broken but what is accepted, and was anything judged at all?"""
-        return not self.counts["broken"] and not self.changes and bool(self.counts["held"] + self.counts["accepted"])
+        return (
+            not self.counts["broken"]
+            and not self.changes
+            and bool(self.counts["held"] + self.counts["accepted"])
+        )
 
     @property
     def headline(self) -> str:
@@ -89,33 +95,53 @@ class TrialResult:
     def played(self) -> str:
         """Return where and how it was played, as a sentence."""
         where = f"on the wall clock ({self.why})" if self.stage == "wall" else "in virtual time"
-        sizes = f"{counted(self.calls, 'call')}, {counted(self.requests, 'request')}, {self.seconds:.1f} s"
+        sizes = (
+            f"{counted(self.calls, 'call')}, {counted(self.requests, 'request')}, "
+            f"{self.seconds:.1f} s"
+        )
         return f"Played {where}: {sizes}, seed {self.seed}."
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return state, check and sentence of every verdict, broken ones first."""
-        found = list(dict.fromkeys((self.state_of(one), one.promise, one.sentence) for one in self.verdicts))
-        return sorted(found, key=lambda row: (_ORDER.index(row[0]), row[0] == "broken" and row[1] not in _CAUSES))
+        found = list(
+            dict.fromkeys((self.state_of(one), one.promise, one.sentence) for one in self.verdicts)
+        )
+        return sorted(
+            found,
+            key=lambda row: (_ORDER.index(row[0]), row[0] == "broken" and row[1] not in _CAUSES),
+        )
 
     def table(self) -> str:
         """Return everything as text: what was judged, the verdicts, the wordings."""
         wide = max((len(check) for _, check, _ in self.rows()), default=0)
         lines = [f"{self.name}: {self.about}", self.played, ""]
-        lines += [f"  {state:<8}  {check:<{wide}}  {sentence}" for state, check, sentence in self.rows()]
+        lines += [
+            f"  {state:<8}  {check:<{wide}}  {sentence}" for state, check, sentence in self.rows()
+        ]
         lines += [f"  changed   {text}" for text in self.changes]
         if self.left_out:
-            lines += ["", "Not played:", *(f"  {name}: {why}" for name, why in self.left_out.items())]
+            lines += [
+                "",
+                "Not played:",
+                *(f"  {name}: {why}" for name, why in self.left_out.items()),
+            ]
         if self.wordings:
             lines += ["", "Wordings to read once (without the output of programs):"]
             for end, texts in self.wordings.items():
-                lines += [f"  {end if not number else '':<16}  {text!r:.160}" for number, text in enumerate(texts[:6])]
+                lines += [
+                    f"  {end if not number else '':<16}  {text!r:.160}"
+                    for number, text in enumerate(texts[:6])
+                ]
         return "\n".join([*lines, "", f"{self.headline}."])
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "trial": 1,
             "target": self.name,
-            **{key: getattr(self, key) for key in ("about", "stage", "why", "seed", "calls", "requests", "ok")},
+            **{
+                key: getattr(self, key)
+                for key in ("about", "stage", "why", "seed", "calls", "requests", "ok")
+            },
             "seconds": round(self.seconds, 3),
             "verdicts": [{**one.as_dict(), "state": self.state_of(one)} for one in self.verdicts],
             "wordings": {end: list(texts) for end, texts in self.wordings.items()},
@@ -137,24 +163,34 @@ def judge(
 ) -> TrialResult:
     """Try a client and return what was found.
 
-    ``target`` is a function, a class, ``module:name``, ``file.py:name`` or a tool config; ``command`` runs another
-    program instead. ``env`` and ``attribute`` name the environment variable, or the attribute of the target's module,
-    that holds the address. ``world`` overrides the choice of the clock, ``scenes`` (an expression of names, as pytest's
-    -k) plays a part of the plan. Raises BadOption for what cannot be judged.
+    ``target`` is a function, a class, ``module:name``, ``file.py:name`` or a tool config;
+    ``command`` runs another program instead. ``env`` and ``attribute`` name the environment
+    variable, or the attribute of the target's module, that holds the address. ``world`` overrides
+    the choice of the clock, ``scenes`` (an expression of names, as pytest's -k) plays a part of the
+    plan. Raises BadOption for what cannot be judged.
     """
     known = None if baseline is None else _read_baseline(baseline)
     shape = shape_of(target, env=env, attribute=attribute, command=tuple(command))
     began = time.monotonic()
     chosen = read_keyword(scenes)
     record, why = play_plan(shape, world, lambda scale: _plan(seed, scale, shape.takes, chosen))
-    verdicts = judge_record(record, None if known is None else {end: _Read(texts) for end, texts in known[1].items()})
+    verdicts = judge_record(
+        record, None if known is None else {end: _Read(texts) for end, texts in known[1].items()}
+    )
     if not record.takes:
         verdicts = [one if one.promise in _WIRE_ALONE else _unseen(one) for one in verdicts]
-    wordings = {end: sorted({_VARIES.sub("·", text) for text in texts}) for end, texts in wording_table(record).items()}
+    wordings = {
+        end: sorted({_VARIES.sub("·", text) for text in texts})
+        for end, texts in wording_table(record).items()
+    }
     left_out = dict(record.left_out)
-    left_out |= {name: played.broken_off for name, played in record.scenes.items() if played.broken_off}
+    left_out |= {
+        name: played.broken_off for name, played in record.scenes.items() if played.broken_off
+    }
     if record.takes and (lacking := sorted(PARAMETERS - record.takes)):
-        left_out["parameters"] = f"this client has no parameter for, or never sends, {', '.join(lacking)}"
+        left_out["parameters"] = (
+            f"this client has no parameter for, or never sends, {', '.join(lacking)}"
+        )
     return TrialResult(
         shape.name,
         shape.about,
@@ -172,7 +208,9 @@ def judge(
     )
 
 
-def judge_record(record: Record, accepted: Mapping[str, Collection[str]] | None = None) -> list[Verdict]:
+def judge_record(
+    record: Record, accepted: Mapping[str, Collection[str]] | None = None
+) -> list[Verdict]:
     """Return the verdicts of all checks: a broken one for each way to fail, else held or unknown.
 
     ``accepted`` are the wordings per end that somebody has read and found true.
@@ -185,30 +223,48 @@ def judge_record(record: Record, accepted: Mapping[str, Collection[str]] | None 
 
 
 def wording_table(record: Record) -> dict[str, list[str]]:
-    """Return the wordings per end, for a person to read once: no check can see that plain words lie."""
+    """Return the wordings per end, for a person to read once: no check can see that plain words
+    lie."""
     return {end: sorted(met) for end, met in sorted(wordings_to_read(TrialFacts(record)).items())}
 
 
 def _unseen(one: Verdict) -> Verdict:
-    return Verdict(one.promise, "unknown", "the command does not speak the protocol: only its requests are judged")
+    return Verdict(
+        one.promise,
+        "unknown",
+        "the command does not speak the protocol: only its requests are judged",
+    )
 
 
-def _plan(seed: int, scale: float, takes: frozenset[str], chosen: Callable[[str], bool]) -> TrialPlan:
+def _plan(
+    seed: int, scale: float, takes: frozenset[str], chosen: Callable[[str], bool]
+) -> TrialPlan:
     """Return the scenes that were chosen; of a reward function those with tests."""
     plan = make_plan(seed, scale)
     if "tests" in takes:
         plan = replace(
-            plan, scenes=tuple(one for one in plan.scenes if isinstance(one, Scene) and "tests" in one.needs)
+            plan,
+            scenes=tuple(
+                one for one in plan.scenes if isinstance(one, Scene) and "tests" in one.needs
+            ),
         )
-    named = [(one.name if isinstance(one, Scene) else getattr(one, "__name__", ""), one) for one in plan.scenes]
-    kept = tuple(one for name, one in named if chosen(name if isinstance(one, Scene) else "programs"))
+    named = [
+        (one.name if isinstance(one, Scene) else getattr(one, "__name__", ""), one)
+        for one in plan.scenes
+    ]
+    kept = tuple(
+        one for name, one in named if chosen(name if isinstance(one, Scene) else "programs")
+    )
     if not kept:
         raise BadOption(f"-k: no scene matches; there are {', '.join(name for name, _ in named)}")
     return replace(plan, scenes=kept)
 
 
-def play_plan(shape: Shape, world: Stage | None, plan: Callable[[float], TrialPlan]) -> tuple[Record, str]:
-    """Play a client where it can be played; return also why that is not virtual time. ``plan`` gets its scale."""
+def play_plan(
+    shape: Shape, world: Stage | None, plan: Callable[[float], TrialPlan]
+) -> tuple[Record, str]:
+    """Play a client where it can be played; return also why that is not virtual time. ``plan`` gets
+    its scale."""
     why = shape.wall or ("asked for" if world == "wall" else "")
     if world == "virtual" and shape.wall:
         raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
@@ -228,9 +284,14 @@ def play_plan(shape: Shape, world: Stage | None, plan: Callable[[float], TrialPl
 
 def write_baseline(file: Path, result: TrialResult) -> None:
     """Accept everything that a trial found."""
-    accepted = [one.how.as_dict() | {"details": {}} for one in result.verdicts if one.state == "broken"]
+    accepted = [
+        one.how.as_dict() | {"details": {}} for one in result.verdicts if one.state == "broken"
+    ]
     wordings = {end: list(texts) for end, texts in result.wordings.items()}
-    write_file(file, json.dumps({"baseline": 1, "accepted": accepted, "wordings": wordings}, indent=2) + "\n")
+    write_file(
+        file,
+        json.dumps({"baseline": 1, "accepted": accepted, "wordings": wordings}, indent=2) + "\n",
+    )
 
 
 def _read_baseline(file: Path) -> tuple[frozenset[How], dict[str, list[str]]]:
@@ -240,9 +301,13 @@ def _read_baseline(file: Path) -> tuple[frozenset[How], dict[str, list[str]]]:
             raise ValueError("expected a mapping with `baseline: 1`")
         return frozenset(map(How.from_dict, data["accepted"])), dict(data.get("wordings") or {})
     except FileNotFoundError:
-        raise BadOption(f"--baseline {file}: there is no such file; write one with --update") from None
+        raise BadOption(
+            f"--baseline {file}: there is no such file; write one with --update"
+        ) from None
     except (KeyError, ValueError) as error:
-        raise BadOption(f"--baseline {file}: is not a baseline: {error}; write one with --update") from None
+        raise BadOption(
+            f"--baseline {file}: is not a baseline: {error}; write one with --update"
+        ) from None
 
 
 def _gone(accepted: frozenset[How], verdicts: Sequence[Verdict]) -> list[str]:

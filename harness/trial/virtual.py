@@ -8,24 +8,26 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any
 
-from sfusion.harness.errors import WorldError
-from sfusion.harness.lab.scenarios.parts import SchedulePart
-from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
-from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
-from sfusion.harness.trial.client import Settings, TrialClient
-from sfusion.harness.trial.plan import Scene, TrialPlan
-from sfusion.harness.trial.playing import captured, jumping, play_scene
-from sfusion.harness.trial.record import PlayedScene, Record
-from sfusion.harness.trial.sandbox import TrialSandbox
+from ..errors import WorldError
+from ..lab.scenarios.parts import SchedulePart
+from ..lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
+from ..lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
+from .client import Settings, TrialClient
+from .plan import Scene, TrialPlan
+from .playing import captured, jumping, play_scene
+from .record import PlayedScene, Record
+from .sandbox import TrialSandbox
 
 _UNSEEN = (
-    "no request reached the sandbox over the event loop: this client sends none, or does its I/O in threads, processes "
+    "no request reached the sandbox over the event loop: this client sends none, or does "
+    "its I/O in threads, processes "
     "or blocking sockets, which virtual time cannot play"
 )
 
 
 def play_virtually(plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
-    """Play all scenes for which the client takes what they need; each has an event loop, and a client, of its own."""
+    """Play all scenes for which the client takes what they need; each has an event loop, and a
+    client, of its own."""
     record = Record("virtual", make_client().takes)
     for planned in plan.scenes:
         scene = planned if isinstance(planned, Scene) else planned(record)
@@ -62,16 +64,22 @@ async def _run(scene: Scene, plan: TrialPlan, client: TrialClient, played: Playe
         sandboxes = []
         for number in range(scene.sandboxes):
             with running_as(f"sandbox-{number}"):
-                sandbox = TrialSandbox(number, scene, plan.seed, played.requests, played.other_requests)
+                sandbox = TrialSandbox(
+                    number, scene, plan.seed, played.requests, played.other_requests
+                )
                 stack.push_async_callback(sandbox.stop, grace=0.0)
                 sandboxes.append(await sandbox.start())
         urls = tuple(sandbox.url for sandbox in sandboxes)
-        settings = played.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
+        settings = played.settings = Settings(
+            urls, scale=plan.scale, **{**plan.settings, **scene.settings}
+        )
         with virtual_clocks(loop) as jump:
             await play_scene(scene, client, settings, sandboxes, played, jump=jump)
     await asyncio.sleep(0)
     left = asyncio.all_tasks() - {asyncio.current_task()}
-    played.tasks_left = tuple(sorted(name for task in left if (name := _named(task)) != "Connection.start"))
+    played.tasks_left = tuple(
+        sorted(name for task in left if (name := _named(task)) != "Connection.start")
+    )
 
 
 def _named(task: asyncio.Task[Any]) -> str:
@@ -79,7 +87,8 @@ def _named(task: asyncio.Task[Any]) -> str:
 
 
 def virtual_clocks(loop: VirtualTimeLoop) -> AbstractContextManager[Callable[[float], None]]:
-    """Let the clocks of ``time`` follow the loop; yield a function that makes the wall clock jump."""
+    """Let the clocks of ``time`` follow the loop; yield a function that makes the wall clock
+    jump."""
     wall, began = time.time(), time.monotonic()
 
     def monotonic() -> float:

@@ -1,10 +1,11 @@
 """Render tool calls as models write them, and parse them back, whole or as they stream.
 
-    form = get_format("hermes")
-    text = form.render([{"name": "code_interpreter", "arguments": {"code": "print(1)"}}], content="Let me see.")
-    form.parse(text).calls[0].arguments          # {'code': 'print(1)'}
+    form = get_format("hermes") text = form.render([{"name": "code_interpreter", "arguments":
+    {"code": "print(1)"}}], content="Let me see.") form.parse(text).calls[0].arguments          #
+    {'code': 'print(1)'}
 
-A broken text is data, not an exception: the good calls are returned, and each refused call is a ``Problem``.
+A broken text is data, not an exception: the good calls are returned, and each refused call is a
+``Problem``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _FIRST = (
     *("hermes", "qwen25", "qwen3_coder", "llama3", "mistral", "deepseekv3", "deepseekv31"),
     *("glm45", "kimi_k2", "pythonic", "gpt-oss"),
 )
-"""Messages list the formats, and marks are searched, in this order; the others follow as they are declared."""
+"""Messages list the formats, and marks are searched, in this order; the others follow as they are
+declared."""
 
 
 def format_names() -> tuple[str, ...]:
@@ -61,7 +63,8 @@ def format_names() -> tuple[str, ...]:
 
 
 def get_format(name: str) -> Format:
-    """Return the format called ``name``, or the one that the YAML file of this name declares (``FILE.yaml:NAME``).
+    """Return the format called ``name``, or the one that the YAML file of this name declares
+    (``FILE.yaml:NAME``).
 
     Raises UnknownFormatError, proposing a near match, if there is none.
     """
@@ -74,10 +77,12 @@ def get_format(name: str) -> Format:
 
 
 def format_for(*, template: str | None = None, model: str | None = None) -> Format | None:
-    """Return the format whose signs the template has, or whose pattern the id of the model matches; None if none.
+    """Return the format whose signs the template has, or whose pattern the id of the model matches;
+    None if none.
 
-    The template decides if both are given: people train models with other templates than their own. Of several formats
-    the one with the longest signs, or with the first and longest match, is the most special.
+    The template decides if both are given: people train models with other templates than their own.
+    Of several formats the one with the longest signs, or with the first and longest match, is the
+    most special.
     """
     found: list[tuple[tuple[int, int], Format]] = []
     for form in _FORMATS:
@@ -108,7 +113,9 @@ def _discover() -> None:
         for item in vars(importlib.import_module(f"{families.__name__}.{module.name}")).values():
             if inspect.isclass(item) and issubclass(item, Format) and hasattr(item, "name"):
                 found.append(item())
-    for form in sorted(found, key=lambda form: _FIRST.index(form.name) if form.name in _FIRST else len(_FIRST)):
+    for form in sorted(
+        found, key=lambda form: _FIRST.index(form.name) if form.name in _FIRST else len(_FIRST)
+    ):
         _FORMATS.append(form)
         _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
         for mark in form.marks:

@@ -35,7 +35,8 @@ class ArgumentTextParser(StreamParser):
         repaired: Sequence[Flaw] = (),
         padding: str = "",
     ) -> Scan[None]:
-        """Read the arguments and report the call; ``padding`` is allowed between them and the end marker."""
+        """Read the arguments and report the call; ``padding`` is allowed between them and the end
+        marker."""
         reader = self.reader
         yield from reader.spaces()
         reader.mark()
@@ -57,7 +58,8 @@ class ArgumentTextParser(StreamParser):
             self.call(name, read, position=start, raw=raw, call_id=call_id, repaired=repaired)
 
     def to_edge(self) -> Scan[tuple[str, str | None]]:
-        """Read up to the marker that ends the call, and that marker too if it is the correct one; return both."""
+        """Read up to the marker that ends the call, and that marker too if it is the correct one;
+        return both."""
         text, edge = yield from self.reader.text_before(self.edges)
         if edge in self.ends:
             self.reader.take(len(edge or ""))
@@ -66,7 +68,9 @@ class ArgumentTextParser(StreamParser):
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
         self.refuse(NAMELESS, position=start, raw=raw)
 
-    def _broken(self, scan: JsonScan, fault: Flaw, name: str | None, start: int, header: str) -> Scan[None]:
+    def _broken(
+        self, scan: JsonScan, fault: Flaw, name: str | None, start: int, header: str
+    ) -> Scan[None]:
         reader = self.reader
         if scan.truncated and not any(end in reader.since_mark() for end in self.ends):
             yield from self.skip_rest()
@@ -92,20 +96,30 @@ class ArgumentTextParser(StreamParser):
         if edge is None and rest and any(end.startswith(rest) for end in self.ends):
             rest = ""
         if rest == scan.text.strip():
-            repaired.append(Flaw("doubled_payload", "its arguments appear twice; one copy was used"))
+            repaired.append(
+                Flaw("doubled_payload", "its arguments appear twice; one copy was used")
+            )
         elif rest.startswith("{"):
-            return Flaw("several_arguments", "it has several objects of arguments; write one call for each")
+            return Flaw(
+                "several_arguments", "it has several objects of arguments; write one call for each"
+            )
         elif '"' in rest:
             return UNESCAPED
         elif rest:
-            repaired.append(Flaw("stray_text", f"there is text after its arguments ({rest[:40]!r}), which was ignored"))
+            repaired.append(
+                Flaw(
+                    "stray_text",
+                    f"there is text after its arguments ({rest[:40]!r}), which was ignored",
+                )
+            )
         if edge != self.ends[0]:
             repaired.append(Flaw("missing_close", f"its {self.ends[0]} is missing"))
         return Loaded(read.value, tuple(repaired))
 
 
 class SectionParser(ArgumentTextParser):
-    """A parser for formats that put all calls of a turn into one section, each with a head before its arguments."""
+    """A parser for formats that put all calls of a turn into one section, each with a head before
+    its arguments."""
 
     tags: ClassVar[tuple[str, str]]
     """The markers around one call."""
@@ -134,11 +148,15 @@ class SectionParser(ArgumentTextParser):
         self._open = True
         following = yield from self.reader.ahead((end, *self.openers))
         if following == end:
-            self.refuse(Flaw("empty_call", "the section of calls is empty"), position=start, raw=marker)
+            self.refuse(
+                Flaw("empty_call", "the section of calls is empty"), position=start, raw=marker
+            )
         elif following == "":
             self.refuse(NOT_BEGUN, position=start, raw=marker)
             self._open = False
-        elif following is None and (yield from self.reader.upcoming(self.edges)) not in self.openers:
+        elif (
+            following is None and (yield from self.reader.upcoming(self.edges)) not in self.openers
+        ):
             yield from self._without_call(start, marker)
         self.interrupt()
 
@@ -164,7 +182,10 @@ class SectionParser(ArgumentTextParser):
             self.cut_inside = True
             flaw = CUT_HEAD
         elif head.strip():
-            flaw = Flaw("bad_layout", f"{self.separator} is missing between its {self.heading} and its arguments")
+            flaw = Flaw(
+                "bad_layout",
+                f"{self.separator} is missing between its {self.heading} and its arguments",
+            )
         else:
             flaw = Flaw("empty_call", f"there is nothing between {marker} and {self.tags[1]}")
         yield from self.reader.accept(self.tags[1])
@@ -175,7 +196,9 @@ class SectionParser(ArgumentTextParser):
         found = self.head.fullmatch(head.strip())
         parts = found.groupdict() if found else {"name": head.strip()}
         header = f"{self.tags[0]}{head}{self.separator}"
-        yield from self.arguments(parts["name"].strip() or None, start, header, call_id=parts.get("id") or None)
+        yield from self.arguments(
+            parts["name"].strip() or None, start, header, call_id=parts.get("id") or None
+        )
 
     def passed(self, marker: str) -> None:
         if marker == self.section[1]:
@@ -184,7 +207,8 @@ class SectionParser(ArgumentTextParser):
     def ended(self) -> None:
         if self._open and not self.cut_inside:
             message = (
-                f"The text ends before {self.section[1]}: the calls above are complete, but there may have been more."
+                f"The text ends before {self.section[1]}: the calls above are "
+                "complete, but there may have been more."
             )
             self.problem("unclosed_section", message, self.reader.offset, "", "noticed")
 

@@ -1,4 +1,5 @@
-"""Gemma: ``call:NAME{KEY:VALUE,…}`` between two tokens; strings stand between quoting tokens and have no escapes."""
+"""Gemma: ``call:NAME{KEY:VALUE,…}`` between two tokens; strings stand between quoting tokens and
+have no escapes."""
 
 from __future__ import annotations
 
@@ -53,7 +54,13 @@ class BraceParser(StreamParser):
             yield from reader.spaces()
             if not (yield from reader.sees("{")):
                 at_end = not (yield from reader.peek())
-                raise _BrokenError(*((CUT_HEAD.kind, CUT_HEAD.message) if at_end else ("bad_layout", "it has no {")))
+                raise _BrokenError(
+                    *(
+                        (CUT_HEAD.kind, CUT_HEAD.message)
+                        if at_end
+                        else ("bad_layout", "it has no {")
+                    )
+                )
             if name is None:
                 raise _BrokenError("missing_name", f"there is no name after {_CALL}")
             arguments = yield from self._value()
@@ -63,12 +70,20 @@ class BraceParser(StreamParser):
         yield from reader.spaces()
         repaired = []
         if not (yield from reader.accept(self.close)):
-            if (yield from reader.peek()) and (yield from reader.upcoming(self._edges)) == self.close:
+            if (yield from reader.peek()) and (
+                yield from reader.upcoming(self._edges)
+            ) == self.close:
                 flaw = Flaw("stray_text", f"there is text between its }} and {self.close}")
                 yield from self._broken(flaw, start, marker, name)
                 return
             repaired.append(Flaw("missing_close", f"its {self.close} is missing"))
-        self.call(name, Loaded(arguments), position=start, raw=marker + reader.since_mark(), repaired=repaired)
+        self.call(
+            name,
+            Loaded(arguments),
+            position=start,
+            raw=marker + reader.since_mark(),
+            repaired=repaired,
+        )
 
     def _fail_head(self, marker: str) -> Scan[None]:
         text, edge = yield from self.reader.text_before(self._edges)
@@ -90,7 +105,8 @@ class BraceParser(StreamParser):
         self.refuse(flaw, position=start, raw=marker + reader.since_mark(), name=name)
 
     def _value(self) -> Scan[Any]:
-        """Read an object with all that is in it; not recursively, because each level would slow down a stream."""
+        """Read an object with all that is in it; not recursively, because each level would slow
+        down a stream."""
         reader = self.reader
         reader.take(1)
         outer: list[tuple[Any, Any]] = []
@@ -130,7 +146,9 @@ class BraceParser(StreamParser):
             yield from self._expect("a key", "}")
         yield from self._expect(":", "")
         if key in found:
-            raise _BrokenError("duplicate_key", f"it has the key {dump(key)} twice; write every key once")
+            raise _BrokenError(
+                "duplicate_key", f"it has the key {dump(key)} twice; write every key once"
+            )
         return key
 
     def _scalar(self) -> Scan[Any]:
@@ -144,7 +162,9 @@ class BraceParser(StreamParser):
             if not isinstance(value := loads(word, strict=True), str):
                 return value
         found = dump(word[:40]) if word else f"the place before {(yield from reader.peek())!r}"
-        raise _BrokenError("bad_literal", f"{found} in it is neither a text in {self.quote} nor a number")
+        raise _BrokenError(
+            "bad_literal", f"{found} in it is neither a text in {self.quote} nor a number"
+        )
 
     def _quoted(self) -> Scan[str]:
         parts: list[str] = []

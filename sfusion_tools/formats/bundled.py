@@ -1,4 +1,5 @@
-"""The declarations of the formats that come with sfusion, besides the few in ``families`` that need code."""
+"""The declarations of the formats that come with sfusion, besides the few in ``families`` that need
+code."""
 
 from __future__ import annotations
 
@@ -24,8 +25,16 @@ _DSML: dict[str, Any] = {
     "argument": '<｜DSML｜parameter name="{key}" string="{string}">{value}</｜DSML｜parameter>\n',
     "ends": ("<｜end▁of▁sentence｜>",),
 }
-_COHERE = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>")
-_KIMI = tuple(f"<|{tag}|>{part}<|sep|>" for part in ("response", "message") for tag in ("open", "close"))
+_COHERE = (
+    "<|START_RESPONSE|>",
+    "<|END_RESPONSE|>",
+    "<|START_TEXT|>",
+    "<|END_TEXT|>",
+    "<|END_OF_TURN_TOKEN|>",
+)
+_KIMI = tuple(
+    f"<|{tag}|>{part}<|sep|>" for part in ("response", "message") for tag in ("open", "close")
+)
 
 # fmt: off
 DECLARED: Sequence[Declared] = (
@@ -69,15 +78,15 @@ DECLARED: Sequence[Declared] = (
              around=("<｜tool_call_begin｜>function<｜tool_sep｜>", "<｜tool_call_end｜>"),
              section=("<｜tool_calls_begin｜>\n", "\n<｜tool_calls_end｜>"), signs=("steptml:",),
              models=r"step-?3(?!\.5)"),
-    Declared("kimi_k3", '<|open|>call tool="{name}" index="{number}"<|sep|>{arguments}<|close|>call<|sep|>',
-             '<|open|>argument key="{key}" type="{type}"<|sep|>{value}<|close|>argument<|sep|>', between="",
+    Declared("kimi_k3", ('<|open|>call tool="{name}" ' 'index="{number}"<|sep|>{arguments}<|close|>call<|sep|>'),
+             ('<|open|>argument key="{key}" ' 'type="{type}"<|sep|>{value}<|close|>argument<|sep|>'), between="",
              section=("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"), ends=(*_KIMI, "<|end_of_msg|>", "[EOS]"),
              think=("<|open|>think<|sep|>", "<|close|>think<|sep|>"), signs=("<|open|>", "<|sep|>"), models="kimi-?k3"),
     Declared("gemma4", "<|tool_call>call:{name}{arguments}<tool_call|>", quote='<|"|>', models="gemma-?4",
              ends=("<|tool_response>", "<turn|>"), think=("<|channel>thought", "<channel|>")),
     Declared("functiongemma", "<start_function_call>call:{name}{arguments}<end_function_call>", quote="<escape>",
              ends=("<end_of_turn>", "<start_function_response>"), models="functiongemma"),
-    Declared("command_r7b", "{object}", keys=("tool_name", "parameters", "tool_call_id"), between=",\n    ",
+    Declared("command_r7b", "{object}", keys=("tool_name", "parameters", "tool_call_id"), between=(",\n " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "   "),
              section=("<|START_ACTION|>[\n    ", "\n]<|END_ACTION|>"), ends=_COHERE, aliases=("cohere",),
              think=("<|START_THINKING|>", "<|END_THINKING|>"), models="command-?(r7b|a)|cohere2|c4ai"),
     Declared("hunyuan_a13b", "{object}", section=("<tool_calls>[", "]</tool_calls>"), between=", ",

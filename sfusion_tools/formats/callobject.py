@@ -45,23 +45,31 @@ def read_arguments(value: Any) -> Loaded | Flaw:
     if isinstance(inner, dict):
         message = "its arguments are an object inside a string; write the object itself"
         return Loaded(inner, (Flaw("double_encoded", message),))
-    return Flaw("arguments_not_object", f"its arguments are {_kind(value)}, not an object of named arguments")
+    return Flaw(
+        "arguments_not_object",
+        f"its arguments are {_kind(value)}, not an object of named arguments",
+    )
 
 
 def load_arguments(scan: JsonScan) -> Loaded | Flaw:
-    """Return the arguments that a complete scan consists of, or the flaw for which they must be refused."""
+    """Return the arguments that a complete scan consists of, or the flaw for which they must be
+    refused."""
     loaded = load(scan)
     if isinstance(loaded, Flaw):
         return loaded
     read = read_arguments(loaded.value)
-    return read if isinstance(read, Flaw) else Loaded(read.value, (*loaded.repaired, *read.repaired))
+    return (
+        read if isinstance(read, Flaw) else Loaded(read.value, (*loaded.repaired, *read.repaired))
+    )
 
 
 DOUBLED = Flaw("doubled_payload", "the call appears twice; it was made once")
 UNESCAPED = Flaw("stray_text", "text follows its JSON; a quote inside it is probably not escaped")
-"""JSON that looks complete may be the first half of a string that was closed too early, so the call is refused."""
+"""JSON that looks complete may be the first half of a string that was closed too early, so the
+call is refused."""
 SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
-"""How the next call begins. Inside a string the quotes would be escaped, so this is never part of an argument."""
+"""How the next call begins. Inside a string the quotes would be escaped, so this is never part
+of an argument."""
 CLOSERS = re.compile(r"\}+")
 
 
@@ -69,15 +77,21 @@ class ObjectCallParser(StreamParser):
     """A parser for formats in which every call is a JSON object."""
 
     keys: ClassVar[tuple[str, str, str]] = ("name", "arguments", "id")
-    """The keys of a call's name, arguments and id; without that of the name, an object has the name as its only key."""
+    """The keys of a call's name, arguments and id; without that of the name, an object has the
+    name as its only key."""
     siblings: tuple[str, ...] = SIBLINGS
     signs: Markers
     """How another call begins, in formats in which a broken one may have swallowed it."""
 
     def report(
-        self, found: Sequence[FoundObject], remarks: Sequence[Flaw] = (), *, crowded: Flaw | None = None
+        self,
+        found: Sequence[FoundObject],
+        remarks: Sequence[Flaw] = (),
+        *,
+        crowded: Flaw | None = None,
     ) -> None:
-        """Report the calls that were found together; ``crowded`` is the flaw if each should have had its own tag."""
+        """Report the calls that were found together; ``crowded`` is the flaw if each should have
+        had its own tag."""
         seen: set[Any] = set()
         for one in found:
             loaded = load(one.scan)
@@ -86,8 +100,12 @@ class ObjectCallParser(StreamParser):
                 continue
             values = loaded.value if isinstance(loaded.value, list) else [loaded.value]
             if not values:
-                self.refuse(Flaw("empty_call", "its list is empty"), position=one.position, raw=one.raw)
-            shared = [crowded] if crowded and (isinstance(loaded.value, list) or len(found) > 1) else []
+                self.refuse(
+                    Flaw("empty_call", "its list is empty"), position=one.position, raw=one.raw
+                )
+            shared = (
+                [crowded] if crowded and (isinstance(loaded.value, list) or len(found) > 1) else []
+            )
             repaired = [*loaded.repaired, *remarks, *shared]
             for value in values:
                 if shared:
@@ -100,10 +118,14 @@ class ObjectCallParser(StreamParser):
 
     @staticmethod
     def extra_text(stray: str) -> Flaw:
-        return Flaw("stray_text", f"there is extra text next to its JSON ({stray.strip()[:40]!r}), which was ignored")
+        return Flaw(
+            "stray_text",
+            f"there is extra text next to its JSON ({stray.strip()[:40]!r}), which was ignored",
+        )
 
     def refuse_up_to_sibling(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
-        """Refuse a broken object that has swallowed the next call, and go back to the beginning of that call.
+        """Refuse a broken object that has swallowed the next call, and go back to the beginning of
+        that call.
 
         Return False and do nothing if no call begins in what was read since the mark.
         """
@@ -120,12 +142,15 @@ class ObjectCallParser(StreamParser):
         return bool(nearest)
 
     def _make(self, value: Any, found: FoundObject, repaired: Sequence[Flaw]) -> None:
-        """Report a decoded value as a call, with its arguments under ``own_key`` or the other usual key."""
+        """Report a decoded value as a call, with its arguments under ``own_key`` or the other
+        usual key."""
         position, raw = found.position, found.raw
         name_key, own_key, id_key = self.keys
         other_key = "parameters" if own_key == "arguments" else "arguments"
         if not isinstance(value, dict):
-            flaw = Flaw("not_an_object", f"it is {_kind(value)}, not an object with a name and {own_key}")
+            flaw = Flaw(
+                "not_an_object", f"it is {_kind(value)}, not an object with a name and {own_key}"
+            )
             self.refuse(flaw, position=position, raw=raw)
             return
         if not name_key:
@@ -133,22 +158,35 @@ class ObjectCallParser(StreamParser):
         name = value.get(name_key) or value.get("name")
         if not isinstance(name, str) or not name.strip():
             message = (
-                f"its name is {_kind(name)}, not the name of a tool" if "name" in value else "its object has no name"
+                f"its name is {_kind(name)}, not the name of a tool"
+                if "name" in value
+                else "its object has no name"
             )
             self.refuse(Flaw("missing_name", message), position=position, raw=raw)
             return
         keys = [key for key in (own_key, other_key) if key in value]
         read: Loaded | Flaw
         if not keys:
-            read = Flaw("missing_arguments", f'it has no {own_key}; write "{own_key}": {{}} if there are none')
+            read = Flaw(
+                "missing_arguments",
+                f'it has no {own_key}; write "{own_key}": {{}} if there are none',
+            )
         elif len(keys) == 2 and value[own_key] != value[other_key]:
-            read = Flaw("ambiguous_arguments", f"it has both {own_key} and {other_key}, and they differ")
+            read = Flaw(
+                "ambiguous_arguments", f"it has both {own_key} and {other_key}, and they differ"
+            )
         else:
             read = read_arguments(value[keys[0]])
         misplaced = keys[:1] == ["parameters"] and own_key == "arguments"
-        moved = [Flaw("other_key", "its arguments are under parameters; use arguments")] if misplaced else []
+        moved = (
+            [Flaw("other_key", "its arguments are under parameters; use arguments")]
+            if misplaced
+            else []
+        )
         call_id = value[id_key] if isinstance(value.get(id_key), str) else None
-        self.call(name, read, position=position, raw=raw, call_id=call_id, repaired=[*repaired, *moved])
+        self.call(
+            name, read, position=position, raw=raw, call_id=call_id, repaired=[*repaired, *moved]
+        )
 
 
 def _unfolded(value: dict[str, Any], own_key: str) -> dict[str, Any]:
@@ -160,7 +198,8 @@ def _unfolded(value: dict[str, Any], own_key: str) -> dict[str, Any]:
 
 
 class TaggedParser(ObjectCallParser):
-    """Reads an object between two tags; accepts every valid object there, whatever else there is."""
+    """Reads an object between two tags; accepts every valid object there, whatever else there
+    is."""
 
     close: ClassVar[str]
 
@@ -203,12 +242,22 @@ class TaggedParser(ObjectCallParser):
         self._report_found(found, refused, "".join(strays), start, marker, closed=closed)
 
     def _report_found(
-        self, found: list[FoundObject], refused: int, stray: str, start: int, marker: str, *, closed: bool
+        self,
+        found: list[FoundObject],
+        refused: int,
+        stray: str,
+        start: int,
+        marker: str,
+        *,
+        closed: bool,
     ) -> None:
         ended = not closed and not self.reader.left
         if not found and not refused:
             if stray.strip():
-                flaw = Flaw("no_call_object", f"there is no object with a name and {self.keys[1]} after {marker}")
+                flaw = Flaw(
+                    "no_call_object",
+                    f"there is no object with a name and {self.keys[1]} after {marker}",
+                )
             elif ended:
                 flaw = NOT_BEGUN
             else:
@@ -266,7 +315,9 @@ class ListParser(ObjectCallParser):
         if edge == self.close and edge:
             self.reader.take(len(edge))
         empty = not text.strip()
-        flaw = Flaw("empty_call" if empty else "no_call_object", f"there is no list of calls after {marker}")
+        flaw = Flaw(
+            "empty_call" if empty else "no_call_object", f"there is no list of calls after {marker}"
+        )
         self.refuse(flaw, position=start, raw=marker + text)
 
     def _list(self, start: int, marker: str) -> Scan[None]:
@@ -306,7 +357,11 @@ class ListParser(ObjectCallParser):
                 found.append((one, remarks))
         if not elements:
             kind = "empty_call" if closed else "truncated"
-            self.refuse(Flaw(kind, f"there is no call in the list after {marker}"), position=start, raw=f"{marker} [")
+            self.refuse(
+                Flaw(kind, f"there is no call in the list after {marker}"),
+                position=start,
+                raw=f"{marker} [",
+            )
         missing = "" if closed else "the ] after the calls"
         if self.close:
             reader.mark()
@@ -335,7 +390,9 @@ class ListParser(ObjectCallParser):
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Skip a broken element; return whether that was the end of the list."""
         reader = self.reader
-        if (scan.fault or not reader.exhausted) and (yield from self.refuse_up_to_sibling(scan, fault, position)):
+        if (scan.fault or not reader.exhausted) and (
+            yield from self.refuse_up_to_sibling(scan, fault, position)
+        ):
             return False
         if scan.truncated:
             yield from self.skip_rest()
@@ -358,7 +415,8 @@ class ListParser(ObjectCallParser):
         scan = yield from scan_json(reader)
         if scan.fault is None:
             self.report(
-                [FoundObject(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls must be in a list")]
+                [FoundObject(scan, start, reader.since_mark())],
+                [Flaw("bad_layout", "calls must be in a list")],
             )
             return
         yield from reader.before(markers_of(*self.openers))
@@ -391,7 +449,13 @@ def _frozen(value: Any) -> Any:
     return (list, *map(_frozen, value)) if isinstance(value, list) else value
 
 
-_KINDS = {type(None): "null", bool: "true or false", str: "a string", list: "a list", dict: "an object"}
+_KINDS = {
+    type(None): "null",
+    bool: "true or false",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
 
 
 def _kind(value: Any) -> str:

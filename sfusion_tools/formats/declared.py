@@ -4,9 +4,9 @@
                         argument="<parameter={key}>{value}</parameter>\n",
                         section=("<seed:tool_call>\n", "\n</seed:tool_call>"))
 
-The placeholders decide how it is parsed: ``{object}`` is a JSON object with name and arguments, ``{name}`` and
-``{arguments}`` are a name and JSON arguments, and with an ``argument`` of its own each value is raw text between tags.
-``read_formats`` reads the same from YAML.
+The placeholders decide how it is parsed: ``{object}`` is a JSON object with name and arguments,
+``{name}`` and ``{arguments}`` are a name and JSON arguments, and with an ``argument`` of its own
+each value is raw text between tags. ``read_formats`` reads the same from YAML.
 """
 
 from __future__ import annotations
@@ -38,15 +38,18 @@ class Declared:
 
     name: str
     call: str
-    """One call, with ``{object}``, ``{name}`` and ``{arguments}``, or ``{name}({arguments})`` as in Python."""
+    """One call, with ``{object}``, ``{name}`` and ``{arguments}``, or ``{name}({arguments})`` as in
+    Python."""
     argument: str = ""
-    """One argument with ``{key}`` and ``{value}``, perhaps with ``{type}`` or ``{string}`` (true or false)."""
+    """One argument with ``{key}`` and ``{value}``, perhaps with ``{type}`` or ``{string}`` (true or
+    false)."""
     section: tuple[str, str] = ("", "")
     """The text before and after the calls of a turn, or of each call if ``each``."""
     between: str = "\n"
     each: bool = False
     keys: tuple[str, str, str] = ("name", "arguments", "id")
-    """The keys of an object for name, arguments and id; the first is empty if the name is the only key."""
+    """The keys of an object for name, arguments and id; the first is empty if the name is the only
+    key."""
     openers: tuple[str, ...] = ()
     """Other spellings of the opening marker, which are read as well."""
     around: tuple[str, str] = ("", "")
@@ -77,15 +80,24 @@ class Declared:
             base, parser, reading, writing = self._objects()
         elif not places >= {"name", "arguments"}:
             raise FormatError(
-                f"its call is {self.call!r}: write it with {{object}}, or with {{name}} and {{arguments}}"
+                f"its call is {self.call!r}: write it with {{object}}, or with {{name}} "
+                f"and {{arguments}}"
             )
         else:
-            base, parser, reading, writing = self._python() if "{name}(" in self.call else self._header()
+            base, parser, reading, writing = (
+                self._python() if "{name}(" in self.call else self._header()
+            )
         silent = tuple(dict.fromkeys((*reading.pop("silent", ()), *self.ends)))
-        made: Any = type(f"{self.name} parser", (parser,), {"silent": silent, "think_marks": self.think, **reading})
+        made: Any = type(
+            f"{self.name} parser",
+            (parser,),
+            {"silent": silent, "think_marks": self.think, **reading},
+        )
         marks = self.marks
         if marks is None:
-            own = [mark for mark in (*made.openers, *silent) if mark not in self.ends and len(mark) > 2]
+            own = [
+                mark for mark in (*made.openers, *silent) if mark not in self.ends and len(mark) > 2
+            ]
             marks = (re.compile("|".join(map(re.escape, own)), re.IGNORECASE),)
         shared = {"name": self.name, "aliases": self.aliases, "marks": marks, "models": self.models}
         body = {"parser": made, "signs": self.signs or made.openers[:1], **shared, **writing}
@@ -98,9 +110,16 @@ class Declared:
         writing = {"tag": (before, after), "section": (begin, self.between, end)}
         if begin.rstrip().endswith("["):
             opener = begin.rstrip()[:-1].strip()
-            keys = (f'{{"{key}"' for key in (self.keys[0], self.keys[2]) if key not in ("name", "id", ""))
+            keys = (
+                f'{{"{key}"'
+                for key in (self.keys[0], self.keys[2])
+                if key not in ("name", "id", "")
+            )
             reading = {
-                "openers": (*((f"{opener}[" if opener.isidentifier() else opener,) if opener else ()), *self.openers),
+                "openers": (
+                    *((f"{opener}[" if opener.isidentifier() else opener,) if opener else ()),
+                    *self.openers,
+                ),
                 "close": end.strip().removeprefix("]").strip(),
                 "keys": self.keys,
                 "siblings": (*SIBLINGS, *keys),
@@ -108,7 +127,9 @@ class Declared:
             return ObjectFormat, ListParser, reading, writing | {"closing": "]"}
         opener, close = before.strip(), after.strip()
         if not opener or not close:
-            raise FormatError("there must be a marker before and after {object}, or a section that is a list")
+            raise FormatError(
+                "there must be a marker before and after {object}, or a section that is a list"
+            )
         reading = {"openers": (opener, *self.openers), "close": close, "keys": self.keys}
         return ObjectFormat, TaggedParser, reading, writing | {"closing": close}
 
@@ -117,8 +138,13 @@ class Declared:
         begin, *middle, separator = re.split(r"(\{\w+\})", head)
         begin, separator, end = begin.strip(), separator.strip(), end.strip()
         if not begin or not separator or not end:
-            raise FormatError("there must be markers before {name}, before {arguments} and after {arguments}")
-        pattern = "".join(f"(?P<{part[1:-1]}>.*?)" if _PLACE.fullmatch(part) else re.escape(part) for part in middle)
+            raise FormatError(
+                "there must be markers before {name}, before {arguments} and after {arguments}"
+            )
+        pattern = "".join(
+            f"(?P<{part[1:-1]}>.*?)" if _PLACE.fullmatch(part) else re.escape(part)
+            for part in middle
+        )
         opening, close = (mark.strip() for mark in self.section)
         reading = {
             "section": (opening, close),
@@ -135,21 +161,37 @@ class Declared:
         head, call_end = self.call.split("{arguments}")
         call, name_end = (part.strip() for part in head.split("{name}"))
         if not _PLACE.findall(self.argument)[:1] == ["key"] or "{value}" not in self.argument:
-            raise FormatError(f"its argument is {self.argument!r}: write it with {{key}} and {{value}}")
+            raise FormatError(
+                f"its argument is {self.argument!r}: write it with {{key}} and {{value}}"
+            )
         before_value, closing = self.argument.split("{value}")
         argument, key_end = (part.strip() for part in before_value.split("{key}"))
-        call, call_end = call.removeprefix(self.around[0]), call_end.strip().removesuffix(self.around[1]).strip()
+        call, call_end = (
+            call.removeprefix(self.around[0]),
+            call_end.strip().removesuffix(self.around[1]).strip(),
+        )
         pairs = bool(re.search(r">\s*<", key_end))
         if pairs:
             key_end = re.sub(r"\s+", "", key_end)
-            tags = Tags(call, call_end, name_end, call_end, argument, key_end, closing.strip(), empty=self.empty)
+            tags = Tags(
+                call,
+                call_end,
+                name_end,
+                call_end,
+                argument,
+                key_end,
+                closing.strip(),
+                empty=self.empty,
+            )
         else:
             tags = Tags(
                 *(begin, end, call, call_end, argument, key_end, closing.strip()),
                 tag_end=key_end[key_end.rfind("<") :] if key_end.endswith("|>") else ">",
                 many=not self.each,
                 padded=before_value.endswith("\n"),
-                hint=next((part for part in ("string", "type") if f"{{{part}}}" in self.argument), ""),
+                hint=next(
+                    (part for part in ("string", "type") if f"{{{part}}}" in self.argument), ""
+                ),
                 around=self.around,
             )
         reading = {
@@ -172,10 +214,20 @@ class Declared:
         marks = tuple(filter(None, (begin[:-1].strip(), end[1:].strip()))) if bracket else ()
         close = "]" if bracket else end.strip()
         opener = "[" if bracket else begin.strip()
-        reading = {"openers": (opener,), "close": close, "silent": marks, "after": marks[-1] if marks else ""}
+        reading = {
+            "openers": (opener,),
+            "close": close,
+            "silent": marks,
+            "after": marks[-1] if marks else "",
+        }
         if not bracket:
             reading["after"] = close
-        return PythonFormat, PythonicParser, reading, {"section": (begin, self.between, end), "closing": close}
+        return (
+            PythonFormat,
+            PythonicParser,
+            reading,
+            {"section": (begin, self.between, end), "closing": close},
+        )
 
     def _braces(self) -> _Parts:
         opener, close = self.call.partition("call:")[0], self.call.rpartition("}")[2]
@@ -192,14 +244,25 @@ def read_formats(path: Path) -> Iterator[Format]:
     for name, given in marked.data.items():
         place = marked.place((name,))
         if not isinstance(given, dict) or not isinstance(given.get("call"), str):
-            raise FormatError(f'{place}: the format {name} needs a call, such as "<call:{{name}}>{{arguments}}</call>"')
+            raise FormatError(
+                f"{place}: the format {name} needs a call, such as "
+                f'"<call:{{name}}>{{arguments}}</call>"'
+            )
         for key, value in given.items():
             if key not in known:
                 raise FormatError(f"{marked.place((name, key))}: {near(str(key), known)}")
             wanted = type(getattr(Declared, key, ""))
             if not isinstance(value, list if wanted is tuple else wanted):
-                what = "a list of texts" if wanted is tuple else "true or false" if wanted is bool else "a text"
-                raise FormatError(f"{marked.place((name, key))}: {key} is {value!r}; expected {what}")
+                what = (
+                    "a list of texts"
+                    if wanted is tuple
+                    else "true or false"
+                    if wanted is bool
+                    else "a text"
+                )
+                raise FormatError(
+                    f"{marked.place((name, key))}: {key} is {value!r}; expected {what}"
+                )
         settled: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
         }

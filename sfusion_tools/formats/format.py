@@ -27,8 +27,8 @@ class Format(Declaration):
 
     aliases: ClassVar[tuple[str, ...]] = ()
     marks: ClassVar[tuple[re.Pattern[str], ...]] = ()
-    """Patterns that show that a text tries to make a call in this format, including common misspellings of its
-    markers. Families that share a marker declare the same pattern."""
+    """Patterns that show that a text tries to make a call in this format, including common
+    misspellings of its markers. Families that share a marker declare the same pattern."""
     models: ClassVar[str] = ""
     """A regular expression for the ids of the models that use it."""
     signs: ClassVar[tuple[str, ...]] = ()
@@ -46,36 +46,56 @@ class Format(Declaration):
 
     @property
     def example(self) -> str:
-        return self.write_section([self.write_call("TOOL", self.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox()))])
+        return self.write_section(
+            [self.write_call("TOOL", self.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox()))]
+        )
 
     def parse(
-        self, text: str, tools: Tools = None, *, in_think: bool = False, finish_reason: str | None = None
+        self,
+        text: str,
+        tools: Tools = None,
+        *,
+        in_think: bool = False,
+        finish_reason: str | None = None,
     ) -> Parsed:
         """Parse a whole text. This feeds the stream parser once, so both always agree."""
         stream = self.stream(tools, in_think=in_think)
         return Parsed.of([*stream.feed(text), *stream.finish(finish_reason)])
 
     def stream(self, tools: Tools = None, *, in_think: bool = False) -> StreamParser:
-        """Return a parser for a text that arrives in pieces; ``in_think`` if the prompt ended inside the thinking."""
+        """Return a parser for a text that arrives in pieces; ``in_think`` if the prompt ended
+        inside the thinking."""
         return self.parser(self, tools, in_think=in_think)
 
     def render(
-        self, calls: Iterable[CallLike], content: str = "", *, tools: Tools = None, variant: str | None = None
+        self,
+        calls: Iterable[CallLike],
+        content: str = "",
+        *,
+        tools: Tools = None,
+        variant: str | None = None,
     ) -> str:
         """Return the text in which a model would make these calls.
 
-        Raises RenderError when the format has no spelling that would be read back as the same calls.
+        Raises RenderError when the format has no spelling that would be read back as the same
+        calls.
         """
         chosen = self.variants[0] if variant is None else variant
         if chosen not in self.variants:
-            raise RenderError(f"{self.name} has no variant {variant!r}; there are: {', '.join(self.variants)}")
+            raise RenderError(
+                f"{self.name} has no variant {variant!r}; there are: {', '.join(self.variants)}"
+            )
         plain = [_plain_call(call) for call in calls]
         toolbox = Toolbox(tools)
         text = content
         if plain:
             written = self.write(plain, toolbox, chosen)
             # Models leave an empty line after the thinking.
-            gap = "\n\n" if self.parser.think_marks and content.endswith(self.parser.think_marks[1]) else "\n"
+            gap = (
+                "\n\n"
+                if self.parser.think_marks and content.endswith(self.parser.think_marks[1])
+                else "\n"
+            )
             text = content + gap + written if content else written
         self._check(text, plain, content, toolbox)
         return text
@@ -94,9 +114,15 @@ class Format(Declaration):
         return dump(arguments)
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        """Write a call with arguments that are already text; ``place`` is its position in the section, from 0."""
+        """Write a call with arguments that are already text; ``place`` is its position in the
+        section, from 0."""
         number = str(self.first_number + place)
-        parts = {"{name}": name, "{number}": number, "{id}": f"call{place:06}", "{arguments}": arguments}
+        parts = {
+            "{name}": name,
+            "{number}": number,
+            "{id}": f"call{place:06}",
+            "{arguments}": arguments,
+        }
         return re.sub(r"\{(?:name|number|id|arguments)\}", lambda part: parts[part[0]], self.call)
 
     def write_section(self, calls: Sequence[str]) -> str:
@@ -109,7 +135,9 @@ class Format(Declaration):
         begin, end = self.parser.think_marks
         return f"{begin}\n{text}\n" + (f"{end}\n\n" if closed else "")
 
-    def _check(self, text: str, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox) -> None:
+    def _check(
+        self, text: str, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox
+    ) -> None:
         """Read the text back and raise RenderError if the result differs."""
         read = self.parse(text, tools if tools.declared else None)
         if any(problem.kind == "unknown_tool" for problem in read.problems):
@@ -118,15 +146,21 @@ class Format(Declaration):
             why = read.problems[0].message if read.problems else "it would be read back differently"
             raise RenderError(f"{self.name} cannot express these calls: {why}")
         if read.content.strip() != content.strip():
-            raise RenderError(f"{self.name} cannot express this content: it contains markers of the format itself")
+            raise RenderError(
+                f"{self.name} cannot express this content: it contains markers of the format itself"
+            )
 
 
 def _plain_call(call: CallLike) -> tuple[str, dict[str, Any]]:
-    name, arguments = (call["name"], call["arguments"]) if isinstance(call, dict) else (call.name, call.arguments)
+    name, arguments = (
+        (call["name"], call["arguments"]) if isinstance(call, dict) else (call.name, call.arguments)
+    )
     if not isinstance(name, str) or not name:
         raise RenderError(f"a call needs a name, found {name!r}")
     if not isinstance(arguments, dict):
-        raise RenderError(f"the arguments of {name} must be an object, found {type(arguments).__name__}")
+        raise RenderError(
+            f"the arguments of {name} must be an object, found {type(arguments).__name__}"
+        )
     if levels(arguments) > DEEPEST:
         raise RenderError(f"the arguments of {name} are nested deeper than {DEEPEST} levels")
     try:

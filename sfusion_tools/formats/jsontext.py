@@ -1,9 +1,11 @@
-"""Reads one JSON value from a text that is still arriving, and reports exactly where and why it is broken.
+"""Reads one JSON value from a text that is still arriving, and reports exactly where and why it is
+broken.
 
-The scanner stops at the first character that cannot be JSON, so that a broken call does not swallow the next one. Two
-common mistakes are repaired, because there is only one way to read them: a raw line break or tab inside a string, and
-a backslash before a character that has no escape (``\\d``), unless the same string also has escapes that may be the
-same mistake (``\\n``, ``\\t``, ``\\b``, ``\\f``, ``\\r``, ``\\u``).
+The scanner stops at the first character that cannot be JSON, so that a broken call does not swallow
+the next one. Two common mistakes are repaired, because there is only one way to read them: a raw
+line break or tab inside a string, and a backslash before a character that has no escape (``\\d``),
+unless the same string also has escapes that may be the same mistake (``\\n``, ``\\t``, ``\\b``,
+``\\f``, ``\\r``, ``\\u``).
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from typing import Any
 from .text_reader import Scan, TextReader
 
 DEEPEST = 100
-"""Arguments nested deeper than this are refused, in every format. Python's own parser stops at 200 brackets."""
+"""Arguments nested deeper than this are refused, in every format. Python's own parser stops at 200
+brackets."""
 ENOUGH = DEEPEST + 3
-"""A text with more levels is too deep even if the outermost ones are a list of calls, a call and a wrapper."""
+"""A text with more levels is too deep even if the outermost ones are a list of calls, a call and a
+wrapper."""
 
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"')
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
@@ -79,7 +83,9 @@ class JsonScan:
         shown = json.dumps(found[:40], ensure_ascii=False)
         self.found = found
         self.expected = expected
-        self.fault = Flaw("bad_json", f"its JSON has {shown} at character {self.size}; expected {expected}")
+        self.fault = Flaw(
+            "bad_json", f"its JSON has {shown} at character {self.size}; expected {expected}"
+        )
         return self
 
     def cut(self) -> JsonScan:
@@ -99,7 +105,8 @@ class JsonScan:
 def scan_json(reader: TextReader) -> Scan[JsonScan]:
     """Read one value. The reader stops after it, or at the first wrong character.
 
-    A value that was open when an earlier scan failed fails at the same place, so it is not read again.
+    A value that was open when an earlier scan failed fails at the same place, so it is not read
+    again.
     """
     scan = JsonScan(reader.offset)
     if known := reader.notes.get((scan_json, scan.start)):
@@ -231,16 +238,21 @@ def load(scan: JsonScan) -> Loaded | Flaw:
     if scan.ambiguous:
         return Flaw(
             "ambiguous_escape",
-            "one of its strings mixes invalid and valid escapes, so it is unclear which backslashes are literal; "
+            "one of its strings mixes invalid and valid escapes, so it is unclear which "
+            "backslashes are literal; "
             "write every literal backslash as \\\\",
         )
     if scan.strays:
         shown = text[scan.strays[0] : scan.strays[0] + 2]
         message = f"{shown} is not a JSON escape; it was read as a literal backslash (write \\\\)"
         repaired.append(Flaw("bad_escape", message))
-        text = "\\".join(text[start:end] for start, end in itertools.pairwise([0, *scan.strays, len(text)]))
+        text = "\\".join(
+            text[start:end] for start, end in itertools.pairwise([0, *scan.strays, len(text)])
+        )
     if scan.raw_control:
-        message = "a string contains a raw line break or tab, which was kept; write \\n and \\t instead"
+        message = (
+            "a string contains a raw line break or tab, which was kept; write \\n and \\t instead"
+        )
         repaired.append(Flaw("raw_control", message))
     try:
         value = loads(text, strict=False)
@@ -251,15 +263,21 @@ def load(scan: JsonScan) -> Loaded | Flaw:
     except (ValueError, RecursionError) as error:
         return Flaw("bad_json", f"its JSON cannot be read ({error})")
     if odd := _odd_escape(text):
-        message = f"{odd} was read as a control character, as in JSON; write \\\\ if you meant a literal backslash"
+        message = (
+            f"{odd} was read as a control character, as in JSON; write \\\\ if you "
+            "meant a literal backslash"
+        )
         repaired.append(Flaw("suspicious_escape", message))
     return Loaded(value, tuple(repaired))
 
 
 def dump(value: Any) -> str:
-    """Encode as models do; ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not look like LaTeX."""
+    """Encode as models do; ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not
+    look like LaTeX."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
+    return _ESCAPE.sub(
+        lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text
+    )
 
 
 def _odd_escape(text: str) -> str:
@@ -288,14 +306,17 @@ def loads(text: str, *, strict: bool) -> Any:
         list(_value(reader, scan, []))
         if scan.too_deep:
             raise TooDeepError
-    value = json.loads(text, strict=strict, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+    value = json.loads(
+        text, strict=strict, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float
+    )
     if "\\ud" in text.lower() and SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone \\u surrogate is not a character")
     return value
 
 
 def nesting(text: str) -> int:
-    """Return how many brackets are open at the same time at most, in JSON or in a text that is nearly JSON."""
+    """Return how many brackets are open at the same time at most, in JSON or in a text that is
+    nearly JSON."""
     if text.count("[") + text.count("{") <= ENOUGH:
         return 0
     depth = deepest = 0

@@ -1,4 +1,5 @@
-"""Decodes values, in strict JSON or in their Python spelling, and finds the end of a bracketed piece of Python."""
+"""Decodes values, in strict JSON or in their Python spelling, and finds the end of a bracketed
+piece of Python."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def decode_json(text: str) -> tuple[bool, Any]:
         return False, None
 
 
-def parse_python(code: str, mode: str = "eval", *, warn: Literal["ignore", "error"] = "ignore") -> Any:
+def parse_python(
+    code: str, mode: str = "eval", *, warn: Literal["ignore", "error"] = "ignore"
+) -> Any:
     """Parse Python without printing its warnings; raises one of NOT_PARSED."""
     with warnings.catch_warnings():
         warnings.simplefilter(warn)
@@ -60,7 +63,8 @@ def parse_python(code: str, mode: str = "eval", *, warn: Literal["ignore", "erro
 
 
 def decode_python(text: str) -> Any:
-    """Return the value of a Python literal that JSON could express, or the flaw for which there is none."""
+    """Return the value of a Python literal that JSON could express, or the flaw for which there is
+    none."""
     try:
         code = text.strip()
         tree = parse_python(code, warn="error")
@@ -76,7 +80,8 @@ def decode_python(text: str) -> Any:
 
 
 def evaluate(node: ast.expr, names: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """Return the value of a literal; raises DuplicateKeyError, ValueError or TypeError if JSON has no such value."""
+    """Return the value of a literal; raises DuplicateKeyError, ValueError or TypeError if JSON has
+    no such value."""
     match node:
         case ast.Name(id=name) if name in names:
             return names[name]
@@ -104,7 +109,8 @@ def _key(node: ast.expr | None) -> str:
 
 
 def is_json_tree(value: Any) -> bool:
-    """Return whether JSON can express the value without any conversion, and Python can write it and read it again."""
+    """Return whether JSON can express the value without any conversion, and Python can write it and
+    read it again."""
     match value:
         case str():
             return value.isascii() or not SURROGATE.search(value)
@@ -125,7 +131,8 @@ def is_json_tree(value: Any) -> bool:
 
 
 def _has_digits(value: int) -> bool:
-    """Return whether the integer is below the limit of digits up to which Python writes and reads integers."""
+    """Return whether the integer is below the limit of digits up to which Python writes and reads
+    integers."""
     try:
         return bool(str(value))
     except ValueError:
@@ -133,7 +140,8 @@ def _has_digits(value: int) -> bool:
 
 
 def scan_brackets(reader: TextReader) -> Scan[str | Flaw]:
-    """Read from an opening bracket to its closing one, or as far as the brackets and the strings close correctly."""
+    """Read from an opening bracket to its closing one, or as far as the brackets and the strings
+    close correctly."""
     parts: list[str] = []
     stack: list[str] = []
     deepest = 0
@@ -182,7 +190,8 @@ def _string(reader: TextReader, quote: str) -> Scan[str | None]:
 
 
 def stray_escapes(code: str) -> tuple[str, bool]:
-    """Return the first backslash in a string that escapes nothing, and whether the string also has real escapes."""
+    """Return the first backslash in a string that escapes nothing, and whether the string also has
+    real escapes."""
     for prefix, literal in _LITERAL.findall(code):
         if "r" in prefix.lower():
             continue
@@ -194,10 +203,11 @@ def stray_escapes(code: str) -> tuple[str, bool]:
 
 
 def adjacent_strings(code: str) -> str | None:
-    """Return how Python would join strings in the code: "joined", or "ambiguous" if one string may have been meant.
+    """Return how Python would join strings in the code: "joined", or "ambiguous" if one string may
+    have been meant.
 
-    That is so if nothing is between two of them, or if what is between the outer quotes is itself a program:
-    ``'print(' '.join(words))'``. None if there are no such strings.
+    That is so if nothing is between two of them, or if what is between the outer quotes is itself a
+    program: ``'print(' '.join(words))'``. None if there are no such strings.
     """
     runs: list[list[re.Match[str]]] = []
     touch = False
@@ -229,7 +239,8 @@ def without_strings(code: str) -> str:
 
 
 def spelt_breaks(code: str) -> tuple[str, bool]:
-    """Write the line breaks inside of strings as escapes where Python would refuse them or drop the ``\\r``.
+    """Write the line breaks inside of strings as escapes where Python would refuse them or drop the
+    ``\\r``.
 
     Return also whether there was one in a single-line string, where Python allows none.
     """

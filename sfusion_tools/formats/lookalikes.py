@@ -26,7 +26,9 @@ _OTHERS = re.compile(
 """How models whose formats are not among ours write calls."""
 _REACT = re.compile(r"^[ \t]*+Action:[ \t]*+\S[^\n]{0,200}+\s{1,20}Action Input:", re.MULTILINE)
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
-_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:py|python3?|tool_call|tool_code)[ \t]*$", re.MULTILINE | re.IGNORECASE)
+_FENCE = re.compile(
+    r"^[ \t]*```[ \t]*(?:py|python3?|tool_call|tool_code)[ \t]*$", re.MULTILINE | re.IGNORECASE
+)
 _REPLY = re.compile(
     r"<tool_response>|<\|tool_response\|?>|<｜tool▁outputs?▁begin｜>|\[TOOL_RESULTS\]|<\|observation\|>\s*\S"
 )
@@ -36,22 +38,29 @@ _UNTAGGED = "The text contains what looks like a tool call without its markers; 
 def lookalikes(
     pieces: Sequence[tuple[int, str]], form: str, tools: Sequence[str]
 ) -> Iterator[tuple[str, str, int, str]]:
-    """Yield kind, message, position and excerpt of an invented reply and of the first thing that looks like a call.
+    """Yield kind, message, position and excerpt of an invented reply and of the first thing that
+    looks like a call.
 
-    ``pieces`` is the text outside of calls and outside of the thinking, each with its position in the whole text.
+    ``pieces`` is the text outside of calls and outside of the thinking, each with its position in
+    the whole text.
     """
     text = "".join(piece for _, piece in pieces)
     if _INVISIBLE.search(text):
         places = [at for at, char in enumerate(text) if not _INVISIBLE.match(char)]
         # Models copy invisible characters into names and markers.
-        for kind, message, at, excerpt in lookalikes([(0, "".join(text[at] for at in places))], form, tools):
+        for kind, message, at, excerpt in lookalikes(
+            [(0, "".join(text[at] for at in places))], form, tools
+        ):
             yield kind, message, position_in(pieces, places[at]), excerpt
         return
     reply = _REPLY.search(text)
     if reply:
         yield (
             "invented_reply",
-            "The text contains a made-up tool reply. Stop after the calls and wait for the real reply.",
+            (
+                "The text contains a made-up tool reply. Stop after the calls and wait for the "
+                "real reply."
+            ),
             position_in(pieces, reply.start()),
             _excerpt(text, reply.start()),
         )
@@ -65,14 +74,21 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
         if found := mark.search(text):
             *most, last = owners
             named = f"{', '.join(most)} or {last}" if most else last
-            whose = "do not match this format" if form in owners else f"belong to {named}, not to {form}"
+            whose = (
+                "do not match this format"
+                if form in owners
+                else f"belong to {named}, not to {form}"
+            )
             yield (
                 "stray_marker",
                 f"The text contains markers of a tool call that {whose}, so no call was made.",
                 found.start(),
             )
     if found := _OTHERS.search(text):
-        message = f"The text contains a tool call in a form that does not belong to {form}, so no call was made."
+        message = (
+            "The text contains a tool call in a form that does not belong to "
+            f"{form}, so no call was made."
+        )
         yield "stray_marker", message, found.start()
     if found := _OBJECT.search(text) or _REACT.search(text):
         yield "untagged_call", _UNTAGGED, found.start()
@@ -96,11 +112,14 @@ def _any_mark(size: int) -> re.Pattern[str]:
 def _bare(tools: tuple[str, ...]) -> re.Pattern[str]:
     """Match a call without markers at the beginning of a line or below empty lines.
 
-    White space is only entered at its beginning, so that a search does not read it again from each of its lines.
+    White space is only entered at its beginning, so that a search does not read it again from each
+    of its lines.
     """
     names = "|".join(map(re.escape, tools))
     begin = r"(?:\A|(?<!\s)[^\S\n]*+\n|(?=[\[({<]))(?P<line>[\[({<\]]?)"
-    return re.compile(rf"{begin}\s*+(?:await\s++)?(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE)
+    return re.compile(
+        rf"{begin}\s*+(?:await\s++)?(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE
+    )
 
 
 @functools.lru_cache(maxsize=64)

@@ -38,7 +38,8 @@ _LINE = re.compile(r"[^\n]+")
 _ALMOST = re.compile(r"\[[^\[\]()]{1,80}+\([^()\n]{1,80}?=(?!=)")
 """A list of calls with something else than a name before the parenthesis."""
 _CUT = Flaw(
-    "stray_text", "text that ends like a call follows its list; a quote inside a string is probably not escaped"
+    "stray_text",
+    "text that ends like a call follows its list; a quote inside a string is probably not escaped",
 )
 _REST = Markers(("\n", "[", "')]", '")]'))
 _JSON_NAMES = {"true": True, "false": False, "null": None}
@@ -55,8 +56,11 @@ class PythonicParser(StreamParser):
 
     @functools.cached_property
     def _no_calls(self) -> re.Pattern[str]:
-        """After a bracket: text up to the next marker or to a bracket that may begin a list of calls."""
-        begins = "".join(re.escape(mark[0]) for mark in (*self.openers, *self.think_marks, *self.silent))
+        """After a bracket: text up to the next marker or to a bracket that may begin a list of
+        calls."""
+        begins = "".join(
+            re.escape(mark[0]) for mark in (*self.openers, *self.think_marks, *self.silent)
+        )
         return re.compile(rf"{_NO_CALL}[^{begins}]*+(?:\[{_NO_CALL}[^{begins}]*+)*+")
 
     def content(self, text: str) -> None:
@@ -79,7 +83,10 @@ class PythonicParser(StreamParser):
             return
         self.content("[")
         if not subscript and not name and not char:
-            message = "The text ends with a bracket. If you meant to make a call, send the complete call again."
+            message = (
+                "The text ends with a bracket. If you meant to make a call, send the "
+                "complete call again."
+            )
             self.problem("truncated", message, start, "[", "noticed")
 
     def _head(self) -> Scan[tuple[str, str]]:
@@ -93,7 +100,8 @@ class PythonicParser(StreamParser):
         return name, char
 
     def _name(self) -> Scan[tuple[str, bool]]:
-        """Read the name of a call and the blanks after it; return also whether ``await`` came before it."""
+        """Read the name of a call and the blanks after it; return also whether ``await`` came
+        before it."""
         name = yield from self.reader.run(_WORD)
         blanks = yield from self.reader.spaces()
         if name != "await" or not blanks or not (yield from self.reader.peek()).isidentifier():
@@ -104,7 +112,9 @@ class PythonicParser(StreamParser):
 
     def _begins(self, name: str, char: str) -> bool:
         if not char:
-            return bool(_NAME.fullmatch(name)) and any(known.startswith(name) for known in self.tools.names)
+            return bool(_NAME.fullmatch(name)) and any(
+                known.startswith(name) for known in self.tools.names
+            )
         return char == "(" and (not name or bool(_NAME.fullmatch(name)))
 
     def is_draft(self) -> Scan[bool]:
@@ -115,8 +125,17 @@ class PythonicParser(StreamParser):
     def ended(self) -> None:
         text = "".join(piece for _, piece in self._plain)
         if found := _ALMOST.search(text):
-            message = f"A list of calls has no name before its parenthesis; no call was made. Write {self.form.example}"
-            self.problem("stray_marker", message, position_in(self._plain, found.start()), found[0], "noticed")
+            message = (
+                "A list of calls has no name before its parenthesis; no call was "
+                f"made. Write {self.form.example}"
+            )
+            self.problem(
+                "stray_marker",
+                message,
+                position_in(self._plain, found.start()),
+                found[0],
+                "noticed",
+            )
 
     def _list(self, start: int) -> Scan[None]:
         reader = self.reader
@@ -135,13 +154,19 @@ class PythonicParser(StreamParser):
             reader.mark()
             position = reader.offset
             name, awaited = yield from self._name()
-            text = (yield from literal.scan_brackets(reader)) if (yield from reader.sees("(")) else literal.UNBALANCED
+            text = (
+                (yield from literal.scan_brackets(reader))
+                if (yield from reader.sees("("))
+                else literal.UNBALANCED
+            )
             broken_lines = False
             if isinstance(text, str) and ("\n" in text or "\r" in text):
                 text, broken_lines = literal.spelt_breaks(text)
             read = text if isinstance(text, Flaw) else read_arguments(text)
             sibling = 0
-            unclosed = read is literal.UNBALANCED or (isinstance(read, Flaw) and read.kind == "positional_argument")
+            unclosed = read is literal.UNBALANCED or (
+                isinstance(read, Flaw) and read.kind == "positional_argument"
+            )
             if unclosed and not reader.exhausted:
                 sibling = _sibling(reader.since_mark())
             self._flush(last)
@@ -152,13 +177,22 @@ class PythonicParser(StreamParser):
             else:
                 last = self._checked(name, text, read, position, reader.since_mark())
                 if last and awaited:
-                    last[4].append(Flaw("python_spelling", "there is an await before it, which was ignored"))
+                    last[4].append(
+                        Flaw("python_spelling", "there is an await before it, which was ignored")
+                    )
                 if last and broken_lines:
-                    message = "a string contains a raw line break, which was kept; write \\n instead"
+                    message = (
+                        "a string contains a raw line break, which was kept; write \\n instead"
+                    )
                     last[4].append(Flaw("raw_control", message))
         if not closed and last:
             last[4].append(Flaw("missing_close", f"the {self.close} after the calls is missing"))
-        if closed and last and self.close == "]" and (yield from reader.upcoming(_REST)) not in ("\n", "[", None):
+        if (
+            closed
+            and last
+            and self.close == "]"
+            and (yield from reader.upcoming(_REST)) not in ("\n", "[", None)
+        ):
             # The string may have been closed too early.
             self.refuse(_CUT, position=last[2], raw=last[3], name=last[0])
             last = None
@@ -173,7 +207,8 @@ class PythonicParser(StreamParser):
             self.call(name, Loaded(arguments), position=position, raw=raw, repaired=repaired)
 
     def _broken(self, name: str, position: int, sibling: int, *, deep: bool) -> Scan[bool]:
-        """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes on."""
+        """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes
+        on."""
         reader = self.reader
         if sibling:
             reader.waste(position)
@@ -193,7 +228,9 @@ class PythonicParser(StreamParser):
             after = _salvage(text[:size])
         else:
             size = len(text)
-            known = (line.start(1) for line in _ON_ITS_LINE.finditer(text) if self.tools.knows(line[1]))
+            known = (
+                line.start(1) for line in _ON_ITS_LINE.finditer(text) if self.tools.knows(line[1])
+            )
             after = next(known, 0) if not reader.exhausted else 0
             reader.waste(position)
         reader.rewind()
@@ -202,12 +239,19 @@ class PythonicParser(StreamParser):
             flaw = Flaw("missing_name", "there is no name before its (")
         elif deep:
             flaw = TOO_DEEP
-        elif not after and size == len(text) and not (yield from reader.peek()) and not raw.rstrip().endswith("]"):
+        elif (
+            not after
+            and size == len(text)
+            and not (yield from reader.peek())
+            and not raw.rstrip().endswith("]")
+        ):
             flaw = Flaw("truncated", "a quote or a bracket in it is never closed")
         else:
             flaw = literal.UNBALANCED
         self.refuse(flaw, position=position, raw=raw, name=name or None)
-        return bool(after) or raw.rstrip().endswith(",") or (self.close != "]" and bool(reader.left))
+        return (
+            bool(after) or raw.rstrip().endswith(",") or (self.close != "]" and bool(reader.left))
+        )
 
     def _checked(
         self, name: str, text: str, read: dict[str, Any] | Flaw, position: int, raw: str
@@ -231,34 +275,52 @@ class PythonicParser(StreamParser):
             message = f"{stray} is not an escape; it was read as a literal backslash (write \\\\)"
             repaired.append(Flaw("bad_escape", message))
         if literal.adjacent_strings(text) is not None:
-            repaired.append(Flaw("adjacent_strings", "strings that stand side by side were joined; write a single one"))
+            repaired.append(
+                Flaw(
+                    "adjacent_strings",
+                    "strings that stand side by side were joined; write a single one",
+                )
+            )
         return name, read, position, raw, repaired
 
 
 def read_arguments(text: str) -> dict[str, Any] | Flaw:
-    """Read the keyword arguments in ``text``, which begins and ends with the parentheses of a call."""
+    """Read the keyword arguments in ``text``, which begins and ends with the parentheses of a
+    call."""
     try:
         tree = literal.parse_python(f"f{text}").body
     except literal.NOT_PARSED:  # whose words depend on the version
-        return Flaw("bad_literal", "its arguments are not valid Python: write KEY=VALUE, strings in quotes")
+        return Flaw(
+            "bad_literal", "its arguments are not valid Python: write KEY=VALUE, strings in quotes"
+        )
     if not isinstance(tree, ast.Call):
         return Flaw("bad_literal", "it is not a single call")
     if tree.args or any(item.arg is None for item in tree.keywords):
         return Flaw("positional_argument", "write every argument as KEY=VALUE")
     if literal.adjacent_strings(text) == "ambiguous":
         return literal.ADJACENT
-    if not text.isascii() and unicodedata.normalize("NFKC", names := literal.without_strings(text)) != names:
+    if (
+        not text.isascii()
+        and unicodedata.normalize("NFKC", names := literal.without_strings(text)) != names
+    ):
         # Python would read a name such as ｃode as code.
-        return Flaw("bad_literal", "its argument names contain characters that Python would replace")
+        return Flaw(
+            "bad_literal", "its argument names contain characters that Python would replace"
+        )
     arguments: dict[str, Any] = {}
     for item in tree.keywords:
         assert item.arg is not None
         if item.arg in arguments:
-            return Flaw("duplicate_key", f"it has the argument {item.arg} twice; write every argument once")
+            return Flaw(
+                "duplicate_key", f"it has the argument {item.arg} twice; write every argument once"
+            )
         try:
             value = literal.evaluate(item.value, _JSON_NAMES)
         except DuplicateKeyError as twice:
-            return Flaw("duplicate_key", f"its argument {item.arg} has the key {twice} twice; write every key once")
+            return Flaw(
+                "duplicate_key",
+                f"its argument {item.arg} has the key {twice} twice; write every key once",
+            )
         except (TypeError, ValueError, RecursionError):
             kinds = "string, number, list, dict, True, False or None"
             return Flaw("bad_literal", f"its argument {item.arg} is not a literal ({kinds})")
@@ -267,7 +329,8 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
 
 
 def _sibling(text: str) -> int:
-    """Return where another call begins inside an unclosed one, as in ``f(a=1, g(b=2)``; 0 if nowhere."""
+    """Return where another call begins inside an unclosed one, as in ``f(a=1, g(b=2)``; 0 if
+    nowhere."""
     depth = 0
     after_comma = False
     for token in _TOKEN.finditer(text):
@@ -287,7 +350,8 @@ def _sibling(text: str) -> int:
 
 
 def _salvage(text: str) -> int:
-    """Return where the calls after an unclosed string begin, if the list is closed and they are valid; 0 otherwise.
+    """Return where the calls after an unclosed string begin, if the list is closed and they are
+    valid; 0 otherwise.
 
     This is not tried in a text that was cut off: what looks like a call may be part of the string.
     """
@@ -317,7 +381,9 @@ class PythonFormat(Format):
         for name, arguments in calls:
             for word in (*name.split("."), *arguments):
                 if not word.isidentifier() or not word.isascii() or keyword.iskeyword(word):
-                    raise RenderError(f"{self.name} cannot express the name {word!r}: it is not a Python name")
+                    raise RenderError(
+                        f"{self.name} cannot express the name {word!r}: it is not a Python name"
+                    )
         return super().write(calls, tools, variant)
 
     def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:

@@ -1,11 +1,13 @@
 """Values in raw text, which are read according to the tool's schema.
 
-A parameter declared as a string is its text, whatever the text looks like. Any other type is JSON (or its Python
-spelling). Without a declaration, text that is valid JSON is that value and any other text is a string.
+A parameter declared as a string is its text, whatever the text looks like. Any other type is JSON
+(or its Python spelling). Without a declaration, text that is valid JSON is that value and any other
+text is a string.
 
-Raw text has no escapes, so only counting and what follows can distinguish the closing tag of a value from one inside
-it. The balanced reading wins; if the tags do not balance, the value ends at the first closing tag with a valid
-follower. A value never ends at a tag that is followed by something else.
+Raw text has no escapes, so only counting and what follows can distinguish the closing tag of a
+value from one inside it. The balanced reading wins; if the tags do not balance, the value ends at
+the first closing tag with a valid follower. A value never ends at a tag that is followed by
+something else.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from .text_reader import Markers, Scan, TextReader
 
 NAME = re.compile(r"[\w.:/-]+")
 _PATIENCE = 200
-"""How many tags to look at after a possible end before giving up the call: a stream is not held back for long."""
+"""How many tags to look at after a possible end before giving up the call: a stream is not held
+back for long."""
 _TAG_NAME = re.compile(r"[^\w:]{0,4}([\w:.-]+)")
 NEVER = math.inf
 
@@ -56,11 +59,15 @@ def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Fla
     if nesting(text) > ENOUGH:
         return TOO_DEEP
     shown = json.dumps(text[:40], ensure_ascii=False)
-    return Flaw("bad_value", f"its parameter {parameter} must be {' or '.join(sorted(types))}, found {shown}")
+    return Flaw(
+        "bad_value",
+        f"its parameter {parameter} must be {' or '.join(sorted(types))}, found {shown}",
+    )
 
 
 def misspelt(text: str, spec: TagSpec) -> bool:
-    """Return whether a value contains what may be a misspelt tag of the format, which would have ended it."""
+    """Return whether a value contains what may be a misspelt tag of the format, which would have
+    ended it."""
     if _resembles(text.rstrip(), spec.closing):
         return True
     for tag in itertools.islice(spec.tags.pattern.finditer(text), _PATIENCE):
@@ -72,7 +79,9 @@ def misspelt(text: str, spec: TagSpec) -> bool:
         after = text[gap.end() if gap else tag.end() :][:80]
         if after.startswith((*spec.followers, spec.closing)):
             continue
-        if re.match(r"<[/|｜\w]", after) or any(_named_like(after, follower) for follower in spec.followers):
+        if re.match(r"<[/|｜\w]", after) or any(
+            _named_like(after, follower) for follower in spec.followers
+        ):
             return True
     return False
 
@@ -94,7 +103,8 @@ def _named_like(text: str, tag: str) -> bool:
 
 
 def _alike(texts: Iterable[str], tag: str, least: float) -> bool:
-    """Return whether one of the texts is that similar to the tag; most are not, which their letters tell already."""
+    """Return whether one of the texts is that similar to the tag; most are not, which their letters
+    tell already."""
     matcher = difflib.SequenceMatcher(None, b=tag)
     for text in texts:
         matcher.set_seq1(text)
@@ -162,8 +172,9 @@ class TagValue:
 class _Tags:
     """The tags from the beginning of a value on.
 
-    Values that do not end are tried one after the other, and each has to look at the tags up to the end of the text.
-    So every tag is read once, and what a value asks about them takes no walk along the tags.
+    Values that do not end are tried one after the other, and each has to look at the tags up to the
+    end of the text. So every tag is read once, and what a value asks about them takes no walk along
+    the tags.
     """
 
     def __init__(self, begin: int) -> None:
@@ -201,10 +212,12 @@ class _Tags:
         (self._open if marker == spec.opening else self.barriers).append(number)
 
     def closing(self, own: int) -> float | None:
-        """Return the tag that closes the value of the opening tag ``own``: NEVER if none does, None if unknown yet."""
+        """Return the tag that closes the value of the opening tag ``own``: NEVER if none does, None
+        if unknown yet."""
         last = _first(self.good, own + 1) + _PATIENCE
         balanced = self.closes.get(own, NEVER)
-        # A closing tag without a valid follower may be part of the value, if only closing tags come after it.
+        # A closing tag without a valid follower may be part of the value, if only closing tags come
+        # after it.
         good, other = _first(self.good, balanced), _first(self.not_closing, balanced)
         if good < other:
             return good if good <= last else NEVER
@@ -239,7 +252,8 @@ def _settle(reader: TextReader, spec: TagSpec, tags: _Tags, own: int) -> TagValu
     strayed = own in tags.closes
     first = _first(tags.good, own)
     if _first(tags.barriers, own) < first < NEVER:
-        # The closing tag of this value is broken, and the one that was found belongs to a later call.
+        # The closing tag of this value is broken, and the one that was found belongs to a later
+        # call.
         first, strayed = NEVER, True
     if spec.implicit and not strayed:
         end = reader.search(spec.implicit)

@@ -1,4 +1,5 @@
-"""The part of parsing that all formats share: the outer loop, content, thinking, and the wording of problems."""
+"""The part of parsing that all formats share: the outer loop, content, thinking, and the wording
+of problems."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ _EXCERPT = 160
 _ANYTHING = re.compile(r"(?s:.)+")
 _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
 NAMELESS = Flaw("missing_name", "it does not say which tool is meant")
-_NOT_JSON = Flaw("bad_value", "one of its arguments cannot be written as JSON (such as a number with too many digits)")
+_NOT_JSON = Flaw(
+    "bad_value",
+    "one of its arguments cannot be written as JSON (such as a number with too many digits)",
+)
 
 
 class Declaration(ABC):
@@ -43,8 +47,8 @@ class Declaration(ABC):
 class StreamParser(ABC):
     """Parses one text in one format, piece by piece.
 
-    ``feed`` returns what is certain after the new piece, ``finish`` the rest. Content is returned as soon as it cannot
-    be part of a marker; a call is returned in one piece when it is complete.
+    ``feed`` returns what is certain after the new piece, ``finish`` the rest. Content is returned
+    as soon as it cannot be part of a marker; a call is returned in one piece when it is complete.
     """
 
     openers: ClassVar[tuple[str, ...]]
@@ -85,7 +89,8 @@ class StreamParser(ABC):
         return self._collect()
 
     def finish(self, finish_reason: str | None = None) -> list[Delta]:
-        """End the text, with the finish reason if it is known (``stop``, ``length``, ``tool_calls``)."""
+        """End the text, with the finish reason if it is known (``stop``, ``length``,
+        ``tool_calls``)."""
         if not self._done:
             self._done = True
             self.finish_reason = finish_reason
@@ -121,7 +126,8 @@ class StreamParser(ABC):
         call_id: str | None = None,
         repaired: Sequence[Flaw] = (),
     ) -> None:
-        """Report a complete call, or refuse it if its arguments could not be read, or if it cannot be made."""
+        """Report a complete call, or refuse it if its arguments could not be read, or if it
+        cannot be made."""
         flaw = read if isinstance(read, Flaw) else self._obstacle(name, read.value, raw)
         if name is None or flaw or isinstance(read, Flaw):
             self.refuse(flaw or NAMELESS, position=position, raw=raw, name=name)
@@ -134,7 +140,8 @@ class StreamParser(ABC):
         self._deltas.append(CallDelta(ParsedCall(name, read.value, position, raw, call_id)))
 
     def _obstacle(self, name: str | None, arguments: dict[str, Any], raw: str) -> Flaw | None:
-        """Return why no such call can be made: its arguments are not JSON, or the tool is unknown."""
+        """Return why no such call can be made: its arguments are not JSON, or the tool is
+        unknown."""
         if raw.count("[") + raw.count("{") >= DEEPEST and levels(arguments) > DEEPEST:
             return TOO_DEEP
         if not is_json_tree(arguments):
@@ -144,7 +151,9 @@ class StreamParser(ABC):
         near = self.tools.near(name)
         hint = f' (did you mean "{near}"?)' if near else ""
         known = ", ".join(self.tools.names) or "none"
-        return Flaw("unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}')
+        return Flaw(
+            "unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}'
+        )
 
     def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None) -> None:
         """Report a call that is not returned."""
@@ -154,29 +163,40 @@ class StreamParser(ABC):
             name = self._guess(raw)
         which = f"The call to {name}" if name else "A tool call"
         if flaw.kind == "truncated":
-            limit = ": the output reached its length limit" if self.finish_reason == "length" else ""
+            limit = (
+                ": the output reached its length limit" if self.finish_reason == "length" else ""
+            )
             message = (
-                f"{which} was not made: {flaw.message}{limit}. Send the complete call again, shorter if necessary."
+                f"{which} was not made: {flaw.message}{limit}. Send the complete "
+                "call again, shorter if necessary."
             )
         else:
             message = f"{which} was not made: {flaw.message}. Write calls as {self.form.example}"
         self.problem(flaw.kind, message, position, raw, "refused", name)
 
     def _guess(self, raw: str) -> str | None:
-        """Return the name in a text that could not be read; all elements of a list have the same text."""
+        """Return the name in a text that could not be read; all elements of a list have the same
+        text."""
         if raw is not self._guessed[0]:
             found = _NAME.search(raw)
             self._guessed = raw, found[1] if found else None
         return self._guessed[1]
 
     def problem(
-        self, kind: str, message: str, position: int, raw: str, severity: Severity, name: str | None = None
+        self,
+        kind: str,
+        message: str,
+        position: int,
+        raw: str,
+        severity: Severity,
+        name: str | None = None,
     ) -> None:
         excerpt = raw if len(raw) <= _EXCERPT else raw[: _EXCERPT - 1] + "…"
         self._deltas.append(ProblemDelta(Problem(kind, message, position, excerpt, severity, name)))
 
     def _read_on(self) -> None:
-        """Read as far as the text goes. If the parser itself fails, a call is refused and the rest is skipped."""
+        """Read as far as the text goes. If the parser itself fails, a call is refused and the
+        rest is skipped."""
         try:
             for _ in self._run:
                 if not self._done:
@@ -229,7 +249,11 @@ class StreamParser(ABC):
         while True:
             marker = yield from self.reader.until(self._thinking, self._write)
             if marker is None:
-                self.unclosed(position, drafts, f"Write {self._ends_thinking} before the answer and before calls.")
+                self.unclosed(
+                    position,
+                    drafts,
+                    f"Write {self._ends_thinking} before the answer and before calls.",
+                )
                 return
             self._write(marker)
             if marker == self._ends_thinking:
@@ -237,7 +261,9 @@ class StreamParser(ABC):
             if (yield from self.is_draft()):
                 drafts += 1
                 self.draft(
-                    self.reader.offset - len(marker), marker, f"Write it after {self._ends_thinking} if it is meant."
+                    self.reader.offset - len(marker),
+                    marker,
+                    f"Write it after {self._ends_thinking} if it is meant.",
                 )
 
     def is_draft(self) -> Scan[bool]:
@@ -251,8 +277,12 @@ class StreamParser(ABC):
         self.problem("call_in_think", message, position, marker, "noticed")
 
     def unclosed(self, position: int, drafts: int, advice: str) -> None:
-        """Report thinking that was never closed; it is refused if it contains calls, which may have been meant."""
-        message = f"The thinking was never closed, so nothing in it counts as an answer or as a call. {advice}"
+        """Report thinking that was never closed; it is refused if it contains calls, which may
+        have been meant."""
+        message = (
+            "The thinking was never closed, so nothing in it counts as an answer or "
+            f"as a call. {advice}"
+        )
         self._handled += bool(drafts)
         self.problem("unclosed_think", message, position, "", "refused" if drafts else "noticed")
 
@@ -261,7 +291,8 @@ class StreamParser(ABC):
         if self._handled:
             self.problem(
                 "stray_think_close",
-                f"There is a {marker} without {self._begins_thinking}, so the calls before it may have been drafts. "
+                f"There is a {marker} without {self._begins_thinking}, so the calls before "
+                "it may have been drafts. "
                 "If the prompt ends inside the thinking, pass in_think=True.",
                 self.reader.offset - len(marker),
                 marker,
@@ -271,7 +302,11 @@ class StreamParser(ABC):
     def _end(self) -> Scan[None]:
         position = self.reader.offset
         cut = yield from self.skip_rest()
-        closing = bool(cut) and self._handled > 0 and any(marker.startswith(cut) for marker in self.silent)
+        closing = (
+            bool(cut)
+            and self._handled > 0
+            and any(marker.startswith(cut) for marker in self.silent)
+        )
         if not closing and cut:
             self.content(cut)
         if not self._interrupted and self._held:
@@ -282,7 +317,9 @@ class StreamParser(ABC):
             return
         for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, self.tools.names):
             if kind != "fenced_code" or not self._handled:
-                self.problem(kind, f"{message} Write calls as {self.form.example}", at, excerpt, "noticed")
+                self.problem(
+                    kind, f"{message} Write calls as {self.form.example}", at, excerpt, "noticed"
+                )
 
     def _write(self, text: str) -> None:
         shown = text.rstrip()

@@ -1,6 +1,8 @@
-"""Calls written as tags with raw values between them: ``<function=NAME><parameter=KEY>VALUE</parameter></function>``.
+"""Calls written as tags with raw values between them:
+``<function=NAME><parameter=KEY>VALUE</parameter></function>``.
 
-A format declares what its tags are. In some the key and the value have tags of their own (``PairParser``).
+A format declares what its tags are. In some the key and the value have tags of their own
+(``PairParser``).
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from .toolbox import Toolbox
 
 _GAP = re.compile(r"(?:\s|\\n)+")
 _JSON_TYPES = frozenset({"boolean", "integer", "number", "array", "object"})
-_KINDS = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+_KINDS = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,9 @@ class Tags:
 
     @cached_property
     def parts(self) -> Markers:
-        return Markers((self.close, self.open, self.call, self.call_end, self.argument, self.closing))
+        return Markers(
+            (self.close, self.open, self.call, self.call_end, self.argument, self.closing)
+        )
 
     @cached_property
     def bodies(self) -> Markers:
@@ -67,7 +78,9 @@ class Tags:
     def header(self) -> Markers:
         """What ends the rest of a tag, well or not."""
         others = (self.argument, self.closing) if self.tag_end.startswith("<") else ("<",)
-        return Markers((self.tag_end, "\n", *(mark[: mark.find(">") + 1 or None] for mark in others)))
+        return Markers(
+            (self.tag_end, "\n", *(mark[: mark.find(">") + 1 or None] for mark in others))
+        )
 
     @cached_property
     def value(self) -> TagSpec:
@@ -76,7 +89,9 @@ class Tags:
             opening = rf"{re.escape(self.argument)}[^<>\n]+{self.tag_end}"
             implicit = re.compile(rf"\n(?={opening}|{self.call_end}\s*(?:{self.close}|\Z))")
         barriers = (self.open, self.call) if self.many else (self.open,)
-        return TagSpec(self.argument, self.closing, (self.argument, self.call_end), barriers, implicit=implicit)
+        return TagSpec(
+            self.argument, self.closing, (self.argument, self.call_end), barriers, implicit=implicit
+        )
 
     @cached_property
     def heads(self) -> Markers:
@@ -89,7 +104,11 @@ class Tags:
     @cached_property
     def pair_value(self) -> TagSpec:
         return TagSpec(
-            self.value_open, self.closing, (self.argument, self.call_end), (self.open, self.argument), gap=_GAP
+            self.value_open,
+            self.closing,
+            (self.argument, self.call_end),
+            (self.open, self.argument),
+            gap=_GAP,
         )
 
     @property
@@ -154,17 +173,24 @@ class TagParser(RawTextParser):
                 continue
             if not functions:
                 if stray:
-                    flaw = Flaw("no_call_object", f"there is no {tags.call}TOOL{tags.tag_end} after {tags.open}")
+                    flaw = Flaw(
+                        "no_call_object",
+                        f"there is no {tags.call}TOOL{tags.tag_end} after {tags.open}",
+                    )
                 elif edge is None:
                     flaw = NOT_BEGUN
                 else:
-                    flaw = Flaw("empty_call", f"there is nothing between {tags.open} and {tags.close}")
+                    flaw = Flaw(
+                        "empty_call", f"there is nothing between {tags.open} and {tags.close}"
+                    )
                 self.refuse(flaw, position=start, raw=tags.open + text)
             elif stray and edge == tags.close:
                 message = f"There is text after {tags.call_end}, which was ignored."
                 self.problem("stray_text", message, reader.offset, stray, "noticed")
             elif edge != tags.close:
-                message = f"A {tags.close} is missing. The call before it was complete and was made."
+                message = (
+                    f"A {tags.close} is missing. The call before it was complete and was made."
+                )
                 self.problem("missing_close", message, reader.offset, stray, "noticed")
             yield from reader.accept(tags.close)
             return
@@ -177,9 +203,13 @@ class TagParser(RawTextParser):
         flaw: Flaw | None = None
         if name is None or not NAME.fullmatch(name):
             kind = "missing_name" if (yield from reader.peek()) else "truncated"
-            flaw = Flaw(kind, f"{tags.call} is not followed by the name of a tool and {tags.tag_end}")
+            flaw = Flaw(
+                kind, f"{tags.call} is not followed by the name of a tool and {tags.tag_end}"
+            )
             return (yield from self._skip(flaw, start, raw, None))
-        repaired = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
+        repaired = (
+            [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
+        )
         arguments: dict[str, Any] = {}
         while True:
             gap = yield from reader.spaces()
@@ -191,21 +221,26 @@ class TagParser(RawTextParser):
                 char = yield from reader.peek()
                 expected = f"{tags.argument}KEY{tags.tag_end} nor {tags.call_end}"
                 flaw = flaw or Flaw(
-                    "bad_layout" if char else "truncated", f"there is neither {expected} where one is expected"
+                    "bad_layout" if char else "truncated",
+                    f"there is neither {expected} where one is expected",
                 )
                 return (yield from self._skip(flaw, start, raw, name))
             raw.append(tags.argument)
             key, hint = yield from self._header(raw, tags.argument)
             if not key:
                 kind = "bad_layout" if (yield from reader.peek()) else "truncated"
-                flaw = flaw or Flaw(kind, f"{tags.argument} is not followed by a name and {tags.tag_end}")
+                flaw = flaw or Flaw(
+                    kind, f"{tags.argument} is not followed by a name and {tags.tag_end}"
+                )
                 return (yield from self._skip(flaw, start, raw, name))
             value = yield from read_tag_value(reader, tags.value)
             raw.append(reader.since_mark())
             if value.fault or misspelt(value.text, tags.value):
                 if value.fault == "truncated":
                     raw.append((yield from self.skip_rest()))
-                return (yield from self._skip(flaw or _unclosed(value, key, tags), start, raw, name))
+                return (
+                    yield from self._skip(flaw or _unclosed(value, key, tags), start, raw, name)
+                )
             if value.implied:
                 repaired.append(Flaw("missing_close", f"the {tags.closing} of {key} is missing"))
             text = _without_layout(value.text, crlf="\r\n" in gap) if tags.padded else value.text
@@ -217,9 +252,12 @@ class TagParser(RawTextParser):
             flaw = flaw or wrong
         if (yield from reader.upcoming(tags.parts)) in (tags.call_end, tags.argument, tags.closing):
             flaw = flaw or Flaw(
-                "bad_layout", f"it goes on after {tags.call_end}, so a value may contain tags of the format"
+                "bad_layout",
+                f"it goes on after {tags.call_end}, so a value may contain tags of the format",
             )
-        self.call(name, flaw or Loaded(arguments), position=start, raw="".join(raw), repaired=repaired)
+        self.call(
+            name, flaw or Loaded(arguments), position=start, raw="".join(raw), repaired=repaired
+        )
         return True
 
     def _skip(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[bool]:
@@ -227,7 +265,8 @@ class TagParser(RawTextParser):
         return self.tags.many and bool(self.reader.left)
 
     def _header(self, raw: list[str], opening: str) -> Scan[tuple[str | None, str]]:
-        """Read the rest of a tag; return the name in it, None if there is none, and the hint at the type."""
+        """Read the rest of a tag; return the name in it, None if there is none, and the hint at the
+        type."""
         text, edge = yield from self.reader.text_before(self.tags.header)
         raw.append(text)
         if edge != self.tags.tag_end:
@@ -276,7 +315,9 @@ class PairParser(RawTextParser):
             return
         repaired: list[Flaw] = []
         if len(lines) > 1:
-            repaired.append(Flaw("stray_text", f"there is text after its name ({lines[1].strip()[:40]!r})"))
+            repaired.append(
+                Flaw("stray_text", f"there is text after its name ({lines[1].strip()[:40]!r})")
+            )
         yield from self._arguments(name, start, raw, repaired)
 
     def _name_flaw(self, name: str, head: str, edge: str) -> Flaw | None:
@@ -300,7 +341,11 @@ class PairParser(RawTextParser):
             raw.append(gap)
             stray = _GAP.sub("", gap)
             if stray and edge is not None:
-                repaired.append(Flaw("stray_text", f"there is extra text next to its arguments ({stray[:40]!r})"))
+                repaired.append(
+                    Flaw(
+                        "stray_text", f"there is extra text next to its arguments ({stray[:40]!r})"
+                    )
+                )
             if edge is None:
                 flaw = flaw or Flaw("truncated", f"the text ends before {tags.close}")
                 break
@@ -322,7 +367,9 @@ class PairParser(RawTextParser):
                 return
             wrong = self.add_argument(arguments, name, key, value, "argument")
             flaw = flaw or wrong
-        self.call(name, flaw or Loaded(arguments), position=start, raw="".join(raw), repaired=repaired)
+        self.call(
+            name, flaw or Loaded(arguments), position=start, raw="".join(raw), repaired=repaired
+        )
 
     def _pair(self, raw: list[str]) -> Scan[tuple[str, str, Flaw | None]]:
         reader, tags = self.reader, self.tags
@@ -363,10 +410,23 @@ class TagFormat(Format):
         return super().write(calls, tools, variant)
 
     def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
-        return "".join(self.write_argument(key, value, tools.types(name, key)) for key, value in arguments.items())
+        return "".join(
+            self.write_argument(key, value, tools.types(name, key))
+            for key, value in arguments.items()
+        )
 
     def write_argument(self, key: str, value: Any, types: frozenset[str] = frozenset()) -> str:
         hint = self.parser.tags.hint
-        text = write_value(value, types) if not hint else value if isinstance(value, str) else dump(value)
-        parts = {"{key}": key, "{string}": dump(isinstance(value, str)), "{type}": _KINDS.get(type(value), "null")}
+        text = (
+            write_value(value, types)
+            if not hint
+            else value
+            if isinstance(value, str)
+            else dump(value)
+        )
+        parts = {
+            "{key}": key,
+            "{string}": dump(isinstance(value, str)),
+            "{type}": _KINDS.get(type(value), "null"),
+        }
         return re.sub(r"\{\w+\}", lambda part: parts.get(part[0], text), self.argument)

@@ -1,12 +1,14 @@
 """Reads a text that arrives in pieces, so that a grammar can be written as if all of it were there.
 
-A scanner is a generator that yields whenever it needs characters that have not arrived yet, and continues when there
-are more. Its result does not depend on where the text was cut, so streaming and non-streaming agree.
+A scanner is a generator that yields whenever it needs characters that have not arrived yet, and
+continues when there are more. Its result does not depend on where the text was cut, so streaming
+and non-streaming agree.
 
-The time must stay linear in the text, however it is cut. So a scanner that waits has read everything but the possible
-beginning of a marker; what it may have to give back it reads and then rewinds. A scanner that may be tried again on
-text that it has read leaves a note in ``notes`` of what it learnt, or counts what it reads in vain (``waste``) and is
-not tried again once the reader is ``exhausted``.
+The time must stay linear in the text, however it is cut. So a scanner that waits has read
+everything but the possible beginning of a marker; what it may have to give back it reads and then
+rewinds. A scanner that may be tried again on text that it has read leaves a note in ``notes`` of
+what it learnt, or counts what it reads in vain (``waste``) and is not tried again once the reader
+is ``exhausted``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ Scan = Generator[None, None, T]
 
 _LONGEST = 64
 _FREE, _AGAIN = 200_000, 4
-"""How many characters may be read in vain: so many in any text, and so many for each character of a long one."""
+"""How many characters may be read in vain: so many in any text, and so many for each character
+of a long one."""
 _SPACES = re.compile(r"[ \t\r\n]+")
 
 
@@ -33,7 +36,9 @@ class Markers:
         self.literals = tuple(dict.fromkeys(literals))
         self.pattern = re.compile("|".join(map(re.escape, self.literals)))
         self.longest = max(map(len, self.literals))
-        self._beginnings = {literal[:size] for literal in self.literals for size in range(1, len(literal))}
+        self._beginnings = {
+            literal[:size] for literal in self.literals for size in range(1, len(literal))
+        }
 
     def unfinished(self, text: str, start: int) -> int:
         """Return how many characters at the end of ``text`` may become a marker."""
@@ -133,7 +138,8 @@ class TextReader:
         return text
 
     def peek(self, size: int = 1) -> Scan[str]:
-        """Return the next ``size`` characters without reading them; fewer at the end of the text."""
+        """Return the next ``size`` characters without reading them; fewer at the end of the
+        text."""
         while len(self._window) - self._at < size and not self.closed:
             yield
         return self._window[self._at : self._at + size]
@@ -167,7 +173,8 @@ class TextReader:
             yield
 
     def arrived(self, pattern: re.Pattern[str]) -> str | None:
-        """Read ``pattern`` if what has arrived begins with it; it must not depend on what follows."""
+        """Read ``pattern`` if what has arrived begins with it; it must not depend on what
+        follows."""
         match = pattern.match(self._window, self._at)
         return None if match is None else self.take(match.end() - self._at)
 
@@ -175,7 +182,8 @@ class TextReader:
         return self.run(_SPACES)
 
     def ahead(self, literals: Iterable[str], skip: re.Pattern[str] = _SPACES) -> Scan[str | None]:
-        """Return which of ``literals`` comes next after white space: "" at the end of the text, None if none does.
+        """Return which of ``literals`` comes next after white space: "" at the end of the text,
+        None if none does.
 
         Does not read anything.
         """
@@ -220,13 +228,15 @@ class TextReader:
         return marker, self.offset
 
     def first(self, markers: Markers, last: int) -> int:
-        """Return the offset of the first marker that begins after this character and at ``last`` or before; or 0."""
+        """Return the offset of the first marker that begins after this character and at ``last``
+        or before; or 0."""
         last -= self._base
         match = markers.pattern.search(self._window, self._at + 1, last + markers.longest)
         return self._base + match.start() if match and match.start() <= last else 0
 
     def search(self, pattern: re.Pattern[str]) -> int:
-        """Return the offset after the first match of ``pattern`` ahead, in a text that is complete; 0 if none."""
+        """Return the offset after the first match of ``pattern`` ahead, in a text that is
+        complete; 0 if none."""
         here = self.offset
         since, start, end = self.notes.get(pattern, (here + 1, 0, 0))
         if not since <= here or (end and here > start):
@@ -238,9 +248,11 @@ class TextReader:
     def until(
         self, markers: Markers, sink: Callable[[str], object] = _drop, *, to_end: bool = True
     ) -> Scan[str | None]:
-        """Read up to and including the first marker and return it; the text before it goes to ``sink`` as it arrives.
+        """Read up to and including the first marker and return it; the text before it goes to
+        ``sink`` as it arrives.
 
-        Return None at the end of the text. Without ``to_end``, a possible beginning of a marker there stays unread.
+        Return None at the end of the text. Without ``to_end``, a possible beginning of a marker
+        there stays unread.
         """
         while True:
             match = markers.pattern.search(self._window, self._at)

@@ -8,7 +8,8 @@ from typing import Any
 
 
 class Toolbox:
-    """Looks up names and parameter types in a list of OpenAI tools; without tools, every name is allowed."""
+    """Looks up names and parameter types in a list of OpenAI tools; without tools, every name is
+    allowed."""
 
     def __init__(self, tools: Iterable[Any] | Toolbox | None = None) -> None:
         self.declared: bool
@@ -30,7 +31,8 @@ class Toolbox:
         return lowered[found[0]] if found else None
 
     def types(self, name: str, *path: str) -> frozenset[str]:
-        """Return the declared JSON types of a parameter, or of what is inside it; empty if there is no declaration.
+        """Return the declared JSON types of a parameter, or of what is inside it; empty if there is
+        no declaration.
 
         The elements of a list are ``item``.
         """
@@ -41,7 +43,8 @@ class Toolbox:
         return frozenset(_types(schema, root)) if isinstance(schema, Mapping) else frozenset()
 
     def takes(self, arguments: Iterable[str]) -> tuple[str, ...]:
-        """Return the tools that accept these arguments: all are known, and no required one is missing."""
+        """Return the tools that accept these arguments: all are known, and no required one is
+        missing."""
         given = set(arguments)
         return tuple(
             name
@@ -69,16 +72,24 @@ _NAMES = {spelt: name for name, others in _SPELLINGS.items() for spelt in (name,
 
 
 def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> set[str]:
-    """Return the types that a schema allows; a name that is none of JSON Schema's nor usual for one is a string."""
+    """Return the types that a schema allows; a name that is none of JSON Schema's nor usual for one
+    is a string."""
     declared = schema.get("type")
     if declared is not None:
-        names = {str(name).lower() for name in (declared if isinstance(declared, list) else [declared])}
+        names = {
+            str(name).lower() for name in (declared if isinstance(declared, list) else [declared])
+        }
         return set() if "any" in names else {_NAMES.get(name, "string") for name in names}
     if depth > 8:
         return set()
     found: set[str] = set()
     target = _resolved(schema.get("$ref"), root)
-    for part in (target, *schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+    for part in (
+        target,
+        *schema.get("anyOf", ()),
+        *schema.get("oneOf", ()),
+        *schema.get("allOf", ()),
+    ):
         if isinstance(part, Mapping):
             found |= _types(part, root, depth + 1)
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
@@ -96,7 +107,11 @@ def _inside(schema: Any, root: Mapping[str, Any], key: str, depth: int = 0) -> A
         return properties[key]
     if key == "item" and "items" in schema:
         return schema["items"]
-    parts = (_resolved(schema.get("$ref"), root), *schema.get("anyOf", ()), *schema.get("oneOf", ()))
+    parts = (
+        _resolved(schema.get("$ref"), root),
+        *schema.get("anyOf", ()),
+        *schema.get("oneOf", ()),
+    )
     found = (_inside(part, root, key, depth + 1) for part in (*parts, *schema.get("allOf", ())))
     return next((one for one in found if one is not None), None)
 

@@ -1,8 +1,8 @@
 """The limiter of attempts in flight, for one process or a whole Ray cluster.
 
-``core`` and ``client_core`` hold the rules of the limiter and of its clients. ``host`` adds a clock and a lock to the
-one, ``client`` an event loop to the other. ``host`` also connects a client to a host in this process, and
-``ray_limiter`` to one in a Ray actor.
+``core`` and ``client_core`` hold the rules of the limiter and of its clients. ``host`` adds a clock
+and a lock to the one, ``client`` an event loop to the other. ``host`` also connects a client to a
+host in this process, and ``ray_limiter`` to one in a Ray actor.
 """
 
 from sfusion_tools.limiter.client import Limiter, Permit, Transport

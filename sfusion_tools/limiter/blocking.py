@@ -1,4 +1,5 @@
-"""The limiter for those without an event loop of their own: threads that block, and callers of the Ray actor."""
+"""The limiter for those without an event loop of their own: threads that block, and callers of
+the Ray actor."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class BlockingLimiter:
             else:
                 holding.cancel()  # this thread was interrupted while it waited
 
-    async def _hold(self, timeout: float | None, entered: Future[Permit], leave: asyncio.Event) -> None:
+    async def _hold(
+        self, timeout: float | None, entered: Future[Permit], leave: asyncio.Event
+    ) -> None:
         try:
             async with self._limiter.permit(timeout) as permit:
                 entered.set_result(permit)
@@ -62,16 +65,21 @@ class BlockingLimiter:
 class DirectCallers:
     """Permits for those who call the limiter's actor directly, as verl's original design does.
 
-    Nothing renews these permits, so they have no lease: they are out until released. They are in the cluster's store
-    before their caller hears of them, so a restart of the actor loses none. A thread of its own serves them, so that no
-    number of waiters can block a release.
+    Nothing renews these permits, so they have no lease: they are out until released. They are in
+    the cluster's store before their caller hears of them, so a restart of the actor loses none. A
+    thread of its own serves them, so that no number of waiters can block a release.
     """
 
-    def __init__(self, transport: Transport, names: Iterable[str], write: Callable[[list[str]], None]) -> None:
-        """``names`` are the permits that are out; ``write`` stores the names of all of them, oldest first."""
+    def __init__(
+        self, transport: Transport, names: Iterable[str], write: Callable[[list[str]], None]
+    ) -> None:
+        """``names`` are the permits that are out; ``write`` stores the names of all of them,
+        oldest first."""
         names = list(names)
         self._limiter = Limiter(transport, name=CALLERS, held=map(permit_id, names))
-        self._permits: dict[str, Permit] = {name: self._limiter.adopt(permit_id(name)) for name in names}
+        self._permits: dict[str, Permit] = {
+            name: self._limiter.adopt(permit_id(name)) for name in names
+        }
         self._store = write
         self._writing: asyncio.Task[None] | None = None
         self._thread = LoopThread("sfusion callers")
@@ -81,13 +89,15 @@ class DirectCallers:
         return self._thread.start(self._acquire())
 
     def release(self, name: str | None) -> Future[bool]:
-        """Release that permit, or the oldest one that is out; the result is False if there is none."""
+        """Release that permit, or the oldest one that is out; the result is False if there is
+        none."""
         return self._thread.start(self._release(name))
 
     async def _acquire(self) -> str:
         permit = await self._limiter.permit().__aenter__()
-        # A permit that is handed on keeps its id, also after a restart, so each acquisition gets a name of its
-        # own: otherwise the second release by one caller would count as the first release by another.
+        # A permit that is handed on keeps its id, also after a restart, so each acquisition gets a
+        # name of its own: otherwise the second release by one caller would count as the first
+        # release by another.
         name = f"{permit.id}.{uuid4().hex[:12]}"
         self._permits[name] = permit
         try:

@@ -1,7 +1,9 @@
-"""The limiter's book: who holds which permit until when, who waits in which order, and who is served next.
+"""The limiter's book: who holds which permit until when, who waits in which order, and who is
+served next.
 
-The *waiters* of all clients of a share form one queue, ordered by *ticket*; a grant gives the first of them a *permit*,
-which lives for one *lease* unless renewed. ``core`` writes down here what the messages of clients say.
+The *waiters* of all clients of a share form one queue, ordered by *ticket*; a grant gives the first
+of them a *permit*, which lives for one *lease* unless renewed. ``core`` writes down here what the
+messages of clients say.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ Observer = Callable[[str, str, dict[str, object]], None]
 
 
 class PermitBook:
-    """Permits, leases and the queue. ``unleased`` clients keep their permits until they release them."""
+    """Permits, leases and the queue. ``unleased`` clients keep their permits until they release
+    them."""
 
     def __init__(
         self,
@@ -35,42 +38,59 @@ class PermitBook:
     ) -> None:
         """Start empty, or with what a predecessor left.
 
-        ``unleased`` clients come with the permits they hold. Clients in ``learn_from`` (with the number of their last
-        attachment) may hold permits: nothing is granted before they have reported, or ``learn_for`` seconds (the
-        longest lease that one of them may know; by default the present one) have passed.
+        ``unleased`` clients come with the permits they hold. Clients in ``learn_from`` (with the
+        number of their last attachment) may hold permits: nothing is granted before they have
+        reported, or ``learn_for`` seconds (the longest lease that one of them may know; by default
+        the present one) have passed.
         """
         self.settings = settings
         self._observer = observer
         self.incarnation = incarnation
         self._next_ticket = first_ticket
         self._next_permit = 1
-        self._version = first_ticket  # of replies; so that an epoch is never that of another incarnation
+        self._version = (
+            first_ticket  # of replies; so that an epoch is never that of another incarnation
+        )
         self._unleased = unleased or {}
         self._clients: dict[str, KnownClient] = {}
         self._shares: Shares = Shares()
         self._permits: dict[str, HeldPermit] = {}
-        self._expiries: list[tuple[float, str]] = []  # a heap; an entry may be older than its permit's last renewal
+        self._expiries: list[
+            tuple[float, str]
+        ] = []  # a heap; an entry may be older than its permit's last renewal
         self._next_death = math.inf  # no client dies before this
-        self._deaths: list[tuple[float, str]] = []  # a heap of clients that wait; an entry may be early, but not late
+        self._deaths: list[
+            tuple[float, str]
+        ] = []  # a heap of clients that wait; an entry may be early, but not late
         self.updated: dict[str, None] = {}
         """Clients that have an update since ``take_updated``."""
-        self._asking: set[str] = set()  # clients that ``take`` sent to the queue and whose batch is yet to come
-        self._counts = dict.fromkeys(("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"), 0)
+        self._asking: set[str] = (
+            set()
+        )  # clients that ``take`` sent to the queue and whose batch is yet to come
+        self._counts = dict.fromkeys(
+            ("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"), 0
+        )
         self._width = Width(settings.rate_limit)
         self._unreported = dict(learn_from or {})
         self._learning = bool(self._unreported)
         self._old_lease = settings.lease if learn_for is None else learn_for
-        self._old_lease_until = self._learning_until = now + self._old_lease if self._learning else now
+        self._old_lease_until = self._learning_until = (
+            now + self._old_lease if self._learning else now
+        )
         self._bucket = self._new_bucket(now, tokens=0.0 if self._learning else None)
         for name, permits in self._unleased.items():
             for permit in permits:
                 self._hold(now, self._client(now, name), permit)
 
     def configure(self, now: float, settings: LimiterSettings) -> None:
-        """Change the settings at once; permits that are out stay out, and keep the lease that they were given."""
+        """Change the settings at once; permits that are out stay out, and keep the lease that they
+        were given."""
         if settings == self.settings:
             return
-        pace_changed = (settings.per_second, settings.burst) != (self.settings.per_second, self.settings.burst)
+        pace_changed = (settings.per_second, settings.burst) != (
+            self.settings.per_second,
+            self.settings.burst,
+        )
         self._old_lease = self.longest_lease(now)
         self._old_lease_until = max(self._old_lease_until, now + self.settings.lease)
         self.settings = settings
@@ -83,7 +103,11 @@ class PermitBook:
 
     def longest_lease(self, now: float) -> float:
         """The longest lease that a client may believe in: a successor must learn for that long."""
-        return max(self._old_lease, self.settings.lease) if now < self._old_lease_until else self.settings.lease
+        return (
+            max(self._old_lease, self.settings.lease)
+            if now < self._old_lease_until
+            else self.settings.lease
+        )
 
     def tick(self, now: float) -> None:
         """Expire leases, end the learning phase after a restart, and grant."""
@@ -149,7 +173,9 @@ class PermitBook:
         client = self._clients.get(name)
         if client is None:
             leased, lease = name not in self._unleased, self.settings.lease
-            client = self._clients[name] = KnownClient(name, leased, self._shares.get(""), now, lease)
+            client = self._clients[name] = KnownClient(
+                name, leased, self._shares.get(""), now, lease
+            )
         return client
 
     def _issue(self, now: float, client: KnownClient, number: int, ticket: int) -> str:
@@ -160,10 +186,18 @@ class PermitBook:
         self._record("granted", client, waiter=number, ticket=ticket, permit=permit)
         return permit
 
-    def _hold(self, now: float, client: KnownClient, permit: str, waiter: int = 0, ticket: int | None = None) -> None:
+    def _hold(
+        self,
+        now: float,
+        client: KnownClient,
+        permit: str,
+        waiter: int = 0,
+        ticket: int | None = None,
+    ) -> None:
         client.permits.add(permit)
         client.share.out += 1
-        # A grant waits for the client's next poll: it must not expire before a client without polls counts as dead.
+        # A grant waits for the client's next poll: it must not expire before a client without polls
+        # counts as dead.
         expires = now + max(self.settings.lease, client.lease) if client.leased else math.inf
         if self.learning_at(now):
             # Learned: its owner may believe in it for as long as the predecessor's lease allows.
@@ -201,7 +235,9 @@ class PermitBook:
         return ticket
 
     def _enqueue(self, client: KnownClient, number: int, ticket: int) -> None:
-        self._next_ticket = max(self._next_ticket, ticket + 1)  # a kept one may be from a limiter on another node
+        self._next_ticket = max(
+            self._next_ticket, ticket + 1
+        )  # a kept one may be from a limiter on another node
         client.tickets[number] = ticket
         if client.leased and not client.in_deaths:
             self._watch(client)
@@ -275,14 +311,17 @@ class PermitBook:
             if not client.permits:
                 del self._clients[client.name]
         self._shares.discard_unused()
-        self._next_death = min((c.seen + c.lease for c in self._clients.values() if c.leased), default=math.inf)
+        self._next_death = min(
+            (c.seen + c.lease for c in self._clients.values() if c.leased), default=math.inf
+        )
 
     def _watch(self, client: KnownClient) -> None:
         client.in_deaths = True
         heapq.heappush(self._deaths, (client.seen + client.lease, client.name))
 
     def _next_waiter_death(self) -> float:
-        """When the first client that waits would count as dead. As in _next_expiry, messages do not touch the heap."""
+        """When the first client that waits would count as dead. As in _next_expiry, messages do not
+        touch the heap."""
         while self._deaths:
             due, name = self._deaths[0]
             client = self._clients.get(name)
@@ -297,7 +336,8 @@ class PermitBook:
         return math.inf
 
     def _next_expiry(self) -> float:
-        """When the next lease ends. Renewals do not touch the heap: an entry that is out of date is replaced here."""
+        """When the next lease ends. Renewals do not touch the heap: an entry that is out of date is
+        replaced here."""
         while self._expiries:
             expires, name = self._expiries[0]
             permit = self._permits.get(name)
@@ -335,9 +375,12 @@ class PermitBook:
 
 
 class Bucket:
-    """A token bucket: ``rate`` tokens per second, at most ``size`` saved up; starts full unless ``tokens`` is given."""
+    """A token bucket: ``rate`` tokens per second, at most ``size`` saved up; starts full unless
+    ``tokens`` is given."""
 
-    def __init__(self, rate: float, size: int | None, *, now: float, tokens: float | None = None) -> None:
+    def __init__(
+        self, rate: float, size: int | None, *, now: float, tokens: float | None = None
+    ) -> None:
         self.rate = rate
         self.size = float(size if size is not None else max(1, int(rate)))
         self._tokens = self.size if tokens is None else min(tokens, self.size)
@@ -365,7 +408,8 @@ class Bucket:
 
 
 class Width:
-    """Additive increase, multiplicative decrease of the number of permits, between 1 and ``ceiling``.
+    """Additive increase, multiplicative decrease of the number of permits, between 1 and
+    ``ceiling``.
 
     A burst of 429s counts once: after narrowing, further ones are ignored for ``COOLDOWN_SECONDS``.
     """
@@ -388,7 +432,8 @@ class Width:
         if now < self._cooldown_until:
             return False
         before = self.permits
-        # From the whole number of permits, not the fraction gained since: otherwise int() could hide a narrowing.
+        # From the whole number of permits, not the fraction gained since: otherwise int() could
+        # hide a narrowing.
         self._width = max(1.0, min(before * self.NARROW_TO, before - 1.0))
         self._cooldown_until = now + self.COOLDOWN_SECONDS
         return self.permits < before
@@ -398,7 +443,8 @@ class Width:
         self._width = min(float(self.ceiling), self._width + self.WIDEN_BY * count / self._width)
 
     def set_ceiling(self, ceiling: int) -> None:
-        """Set the upper bound; a width at the old bound follows it up, and any width follows it down."""
+        """Set the upper bound; a width at the old bound follows it up, and any width follows it
+        down."""
         at_top = self.permits >= self.ceiling
         self.ceiling = ceiling
         self._width = float(ceiling) if at_top else min(self._width, float(ceiling))

@@ -11,7 +11,13 @@ from typing import Protocol, runtime_checkable
 from uuid import uuid4
 from weakref import ref
 
-from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout, SessionChanged
+from sfusion_tools.errors import (
+    LimiterClosed,
+    LimiterError,
+    LimiterUnreachable,
+    PermitTimeout,
+    SessionChanged,
+)
 from sfusion_tools.limiter.client_core import ClientCore, Received
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import Share
@@ -23,14 +29,16 @@ logger = logging.getLogger(__name__)
 class Transport(Protocol):
     """Carries messages to a limiter; raises LimiterUnreachable when it does not answer.
 
-    The first message after this process connected to a cluster again is not sent: it raises SessionChanged.
+    The first message after this process connected to a cluster again is not sent: it raises
+    SessionChanged.
     """
 
     async def exchange(self, batch: Batch) -> LimiterReply:
         """Deliver a batch and return the limiter's reply."""
 
     async def wait(self, poll: Poll) -> LimiterReply:
-        """Return when there is an update for the client, at the latest after ``poll.at_most`` seconds."""
+        """Return when there is an update for the client, at the latest after ``poll.at_most``
+        seconds."""
 
     def detach(self, farewell: Batch) -> None:
         """Deliver a client's last message without waiting, also when no event loop runs."""
@@ -38,19 +46,32 @@ class Transport(Protocol):
 
 @runtime_checkable
 class NearTransport(Transport, Protocol):
-    """Leads to a limiter in this process, which grants a permit at once if one is free and nobody waits."""
+    """Leads to a limiter in this process, which grants a permit at once if one is free and
+    nobody waits."""
 
     def take(self, client: str, epoch: int, number: int) -> tuple[str, float] | None:
         """Return a permit and its lease, or None if the caller has to queue."""
 
-    def give_back(self, client: str, epoch: int, permit: str, succeeded: bool, throttled: bool) -> bool:
-        """Return a permit; False if that has to be told by a batch. This may be called from a finaliser."""
+    def give_back(
+        self, client: str, epoch: int, permit: str, succeeded: bool, throttled: bool
+    ) -> bool:
+        """Return a permit; False if that has to be told by a batch. This may be called from a
+        finaliser."""
 
 
 class Permit:
     """The right to have one attempt in flight, from entering this context manager to leaving it."""
 
-    __slots__ = ("__weakref__", "_limiter", "_out", "_succeeded", "_throttled", "_timeout", "id", "waited")
+    __slots__ = (
+        "__weakref__",
+        "_limiter",
+        "_out",
+        "_succeeded",
+        "_throttled",
+        "_timeout",
+        "id",
+        "waited",
+    )
 
     def __init__(self, limiter: Limiter, timeout: float | None) -> None:
         self._limiter = limiter
@@ -103,20 +124,25 @@ class Limiter(LoopResource):
     ) -> None:
         """Callers of clients without a ``share`` are in one common share of weight 1.
 
-        No two clients of a limiter may have the same ``name`` at the same time: to the limiter they are one client,
-        and each would return the permits of the other. By default it is random.
-        ``held`` are permits of an earlier life of the client with this name; ``adopt`` returns them.
+        No two clients of a limiter may have the same ``name`` at the same time: to the limiter they
+        are one client, and each would return the permits of the other. By default it is random.
+        ``held`` are permits of an earlier life of the client with this name; ``adopt`` returns
+        them.
         """
         self.name = name or uuid4().hex[:12]
         self._transport = transport
         self._near = transport if isinstance(transport, NearTransport) else None
-        # The requests of a later client with the same name have higher numbers: no client makes a million per second.
+        # The requests of a later client with the same name have higher numbers: no client makes a
+        # million per second.
         first_request = time.time_ns() // 1000
         self._core = ClientCore(self.name, share or Share(), first_request=first_request, held=held)
         self._futures: dict[int, asyncio.Future[str]] = {}
-        # Whoever is interrupted just when a permit is granted never enters it: nobody owns it, so it is not renewed.
+        # Whoever is interrupted just when a permit is granted never enters it: nobody owns it, so
+        # it is not renewed.
         self._owners: dict[str, ref[Permit]] = {}
-        self._granted: set[int] = set()  # waiters that had been served at the last renewal and had not gone on
+        self._granted: set[int] = (
+            set()
+        )  # waiters that had been served at the last renewal and had not gone on
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: LoopScope | None = None
         self._sender: asyncio.Task[None] | None = None
@@ -129,13 +155,14 @@ class Limiter(LoopResource):
     def permit(self, timeout: float | None = None) -> Permit:
         """Return a permit to enter: ``async with limiter.permit(timeout) as permit``.
 
-        Entering waits in the queue and raises PermitTimeout after ``timeout`` seconds. Cancelling the caller leaves
-        the queue, or returns a permit that was just granted.
+        Entering waits in the queue and raises PermitTimeout after ``timeout`` seconds. Cancelling
+        the caller leaves the queue, or returns a permit that was just granted.
         """
         return Permit(self, timeout)
 
     def adopt(self, id: str) -> Permit:
-        """Return a permit that this client holds from its earlier life, as if it had been entered."""
+        """Return a permit that this client holds from its earlier life, as if it had been
+        entered."""
         permit = Permit(self, None)
         permit._hold(id)
         return permit
@@ -167,7 +194,8 @@ class Limiter(LoopResource):
                 await asyncio.wait([self._sender])
 
     def reattach(self) -> None:
-        """Report the full state to the limiter: the one that knew it may be gone, and its successor waits for it."""
+        """Report the full state to the limiter: the one that knew it may be gone, and its
+        successor waits for it."""
         if self._loop is not None and not self._closed and not self._loop.is_closed():
             now = self._loop.time()
             self._core.report(now)
@@ -180,7 +208,8 @@ class Limiter(LoopResource):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def abandon(self) -> None:
-        """Detach without waiting, also after the loop was closed; nothing of the loop is referenced afterwards."""
+        """Detach without waiting, also after the loop was closed; nothing of the loop is
+        referenced afterwards."""
         if self._closed:
             return
         self._closed = True
@@ -204,7 +233,8 @@ class Limiter(LoopResource):
         self._wake = asyncio.Event()
 
     def _take(self) -> str | None:
-        """Return a permit if there is one that nobody waits for: that needs no message and no turn of the loop."""
+        """Return a permit if there is one that nobody waits for: that needs no message and no
+        turn of the loop."""
         loop, near, core = self._loop, self._near, self._core
         if loop is None or near is None:
             return None
@@ -243,7 +273,12 @@ class Limiter(LoopResource):
         return self._loop
 
     def _withdraw(self, number: int, future: asyncio.Future[str] | None) -> None:
-        if future is not None and future.done() and not future.cancelled() and future.exception() is None:
+        if (
+            future is not None
+            and future.done()
+            and not future.cancelled()
+            and future.exception() is None
+        ):
             self._release(future.result(), False, False)
         elif self._loop is not None and not self._loop.is_closed():
             now = self._loop.time()
@@ -254,7 +289,9 @@ class Limiter(LoopResource):
         if self._closed:
             return
         self._owners.pop(permit, None)
-        loop = self._loop or self._bind_to_loop()  # the first call may be the release of an adopted permit
+        loop = (
+            self._loop or self._bind_to_loop()
+        )  # the first call may be the release of an adopted permit
         if loop.is_closed():
             return  # abandoning the client returns its permits
         near = self._near
@@ -269,7 +306,8 @@ class Limiter(LoopResource):
         self._schedule(loop, now)
 
     def _has_lapsed(self, permit: str, now: float) -> bool:
-        """Return a permit that may be another's by now: this process was stalled after it had been granted."""
+        """Return a permit that may be another's by now: this process was stalled after it had
+        been granted."""
         lapsed = self._core.held.get(permit, math.inf) <= now
         if lapsed:
             self._release(permit, False, False)
@@ -280,9 +318,11 @@ class Limiter(LoopResource):
         return future is None or future.done()
 
     def _schedule(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Start or wake the sender if there is something to send, and set the timer of the renewals.
+        """Start or wake the sender if there is something to send, and set the timer of the
+        renewals.
 
-        A task may have ended by an interrupt or a cancellation, at any point: what it had in flight is lost.
+        A task may have ended by an interrupt or a cancellation, at any point: what it had in flight
+        is lost.
         """
         core = self._core
         if self._sender is not None and self._sender.done():
@@ -304,16 +344,23 @@ class Limiter(LoopResource):
                 return
             self._timer.cancel()
         self._timer_at = core.renew_at
-        self._timer = None if core.renew_at == math.inf else loop.call_at(core.renew_at, self._renew, loop)
+        self._timer = (
+            None if core.renew_at == math.inf else loop.call_at(core.renew_at, self._renew, loop)
+        )
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         granted = {number: future for number, future in self._futures.items() if future.done()}
         used = {id for id, owner in self._owners.items() if owner() is not None}
-        # A caller takes what it was granted at once. One that has not since the last renewal was interrupted.
+        # A caller takes what it was granted at once. One that has not since the last renewal was
+        # interrupted.
         for number in self._granted & granted.keys():
             del self._futures[number]
-        used |= {f.result() for f in self._futures.values() if f.done() and not f.cancelled() and f.exception() is None}
+        used |= {
+            f.result()
+            for f in self._futures.values()
+            if f.done() and not f.cancelled() and f.exception() is None
+        }
         self._granted = set(granted)
         now = loop.time()
         self._core.renew(now, used)
@@ -335,7 +382,11 @@ class Limiter(LoopResource):
                 try:
                     reply = await self._transport.exchange(batch)
                 except LimiterUnreachable as error:
-                    logger.warning("limiter does not answer, trying again in %.2g s: %s", core.retry_pause, error)
+                    logger.warning(
+                        "limiter does not answer, trying again in %.2g s: %s",
+                        core.retry_pause,
+                        error,
+                    )
                     if isinstance(error, SessionChanged):
                         core.change_session()
                     core.lose(loop.time(), batch)
@@ -391,7 +442,8 @@ class Limiter(LoopResource):
     def _settle(self, received: Received) -> None:
         for permit in received.lost:
             logger.warning(
-                "permit %s was lost while it was in use: the limiter was replaced, or this process was stalled or cut "
+                "permit %s was lost while it was in use: the limiter was replaced, or this "
+                "process was stalled or cut "
                 "off from it for a whole lease",
                 permit,
             )
@@ -403,8 +455,14 @@ class Limiter(LoopResource):
 
     def _fail(self, error: Exception) -> None:
         # A defect, not a lost connection: waiting callers must get it instead of waiting for ever.
-        logger.error("the limiter cannot be used: %s", error, exc_info=not isinstance(error, LimiterError))
-        failure = error if isinstance(error, LimiterError) else LimiterError(f"the limiter failed: {error}")
+        logger.error(
+            "the limiter cannot be used: %s", error, exc_info=not isinstance(error, LimiterError)
+        )
+        failure = (
+            error
+            if isinstance(error, LimiterError)
+            else LimiterError(f"the limiter failed: {error}")
+        )
         self._fail_waiters(failure)
 
     def _fail_waiters(self, error: LimiterError) -> None:
@@ -426,8 +484,9 @@ def _end(task: asyncio.Task[None], loop_is_open: bool) -> None:
     if loop_is_open:
         task.cancel()
         return
-    # A closed loop cannot run the cancellation. Close the coroutine here, and keep the task from logging that it was
-    # destroyed while pending: there is no other way to end a task without its loop.
+    # A closed loop cannot run the cancellation. Close the coroutine here, and keep the task from
+    # logging that it was destroyed while pending: there is no other way to end a task without its
+    # loop.
     coroutine = task.get_coro()
     assert isinstance(coroutine, Coroutine)
     coroutine.close()

@@ -1,9 +1,10 @@
-"""The client's half of the protocol: no clock and no I/O, calls, replies and the time go in, requests come out.
+"""The client's half of the protocol: no clock and no I/O, calls, replies and the time go in,
+requests come out.
 
-Acquires and releases are coalesced into batches, with one batch in flight at a time. While waiters of this client are
-at the head of the queue, a permit that is released goes to the next of them at once, and the limiter is notified with
-the next batch. After a lost message, or when the limiter does not know it, a client *attaches*: it sends its full
-state.
+Acquires and releases are coalesced into batches, with one batch in flight at a time. While waiters
+of this client are at the head of the queue, a permit that is released goes to the next of them at
+once, and the limiter is notified with the next batch. After a lost message, or when the limiter
+does not know it, a client *attaches*: it sends its full state.
 """
 
 from __future__ import annotations
@@ -66,11 +67,13 @@ class _Connection:
 class ClientCore:
     """The waiters and permits of one client, and what it sends.
 
-    The caller delivers what ``next_batch`` and ``next_poll`` return, reports the outcome with ``receive`` or ``lose``,
-    asks again at ``send_at``, and calls ``renew`` at ``renew_at``.
+    The caller delivers what ``next_batch`` and ``next_poll`` return, reports the outcome with
+    ``receive`` or ``lose``, asks again at ``send_at``, and calls ``renew`` at ``renew_at``.
     """
 
-    def __init__(self, name: str, share: Share, *, first_request: int = 1, held: Iterable[str] = ()) -> None:
+    def __init__(
+        self, name: str, share: Share, *, first_request: int = 1, held: Iterable[str] = ()
+    ) -> None:
         """``held`` are permits from an earlier life of this client."""
         self.name = name
         self.share = share
@@ -103,11 +106,14 @@ class ClientCore:
     @property
     def polls(self) -> bool:
         """True when ``next_poll`` has something to return."""
-        return self._polling is None and self._connection.attached and bool(self._waiting or self.held)
+        return (
+            self._polling is None and self._connection.attached and bool(self._waiting or self.held)
+        )
 
     @property
     def heir(self) -> int | None:
-        """The waiter that gets the next permit released here; None if others may be ahead of ours."""
+        """The waiter that gets the next permit released here; None if others may be ahead of
+        ours."""
         while self._run_queue and self._run_queue[0] not in self._waiting:
             self._run_queue.popleft()
         return self._run_queue[0] if self._run_queue else None
@@ -121,8 +127,11 @@ class ClientCore:
         self._schedule(now, urgent=len(self._run_queue) < SPARE_RUN)
         return number
 
-    def take(self, now: float, ask: Callable[[str, int, int], tuple[str, float] | None]) -> str | None:
-        """Ask a limiter in this process for a permit that is free; None if the caller has to join the queue."""
+    def take(
+        self, now: float, ask: Callable[[str, int, int], tuple[str, float] | None]
+    ) -> str | None:
+        """Ask a limiter in this process for a permit that is free; None if the caller has to
+        join the queue."""
         connection = self._connection
         if self._waiting or not connection.attached:
             return None
@@ -136,14 +145,23 @@ class ClientCore:
         return permit
 
     def give_back(
-        self, permit: str, tell: Callable[[str, int, str, bool, bool], bool], succeeded: bool, throttled: bool
+        self,
+        permit: str,
+        tell: Callable[[str, int, str, bool, bool], bool],
+        succeeded: bool,
+        throttled: bool,
     ) -> bool:
         """Release a permit that no waiter of this client can have, to a limiter in this process.
 
         False if that was not possible: ``release`` is.
         """
         connection = self._connection
-        if self._waiting or self._changes.handed or not connection.attached or permit not in self.held:
+        if (
+            self._waiting
+            or self._changes.handed
+            or not connection.attached
+            or permit not in self.held
+        ):
             return False
         if not tell(self.name, connection.epoch, permit, succeeded, throttled):
             return False
@@ -161,7 +179,9 @@ class ClientCore:
             self._changes.cancel.append(number)
             self._schedule(now, urgent=True)
 
-    def release(self, now: float, permit: str, *, succeeded: bool = False, throttled: bool = False) -> int | None:
+    def release(
+        self, now: float, permit: str, *, succeeded: bool = False, throttled: bool = False
+    ) -> int | None:
         """Take a permit back; return the waiter that holds it from now on, if it went to one."""
         self._changes.succeeded += succeeded
         self._changes.throttled += throttled
@@ -181,7 +201,8 @@ class ClientCore:
         return heir
 
     def hurry(self, now: float, *, drain: bool = False) -> None:
-        """Send what there is without holding it back; with ``drain``, also what comes before the next reply."""
+        """Send what there is without holding it back; with ``drain``, also what comes before the
+        next reply."""
         if self.send_at < math.inf or self._in_flight is not None:
             self._schedule(now, urgent=True)
         self._draining |= drain
@@ -199,7 +220,8 @@ class ClientCore:
         self._schedule(now, urgent=True)
 
     def next_batch(self, now: float) -> Batch | None:
-        """Return what is to be sent now; None if a batch is in flight, or if there is nothing to send yet."""
+        """Return what is to be sent now; None if a batch is in flight, or if there is nothing to
+        send yet."""
         if self._in_flight is not None or now < self.send_at:
             return None
         self.send_at, self._urgent = math.inf, False
@@ -211,17 +233,22 @@ class ClientCore:
         return batch
 
     def next_poll(self, now: float) -> Poll | None:
-        """Return the next long poll: for grants while callers wait, and to notice a dead limiter while holding."""
+        """Return the next long poll: for grants while callers wait, and to notice a dead limiter
+        while holding."""
         if not self.polls:
             return None
         connection = self._connection
-        poll = Poll(self.name, connection.epoch, self._take_number(), connection.lease / RENEWALS_PER_LEASE)
+        poll = Poll(
+            self.name, connection.epoch, self._take_number(), connection.lease / RENEWALS_PER_LEASE
+        )
         self._polling = poll, now
         return poll
 
     def farewell(self) -> Batch | None:
         """Return the message that detaches this client; None if the limiter never heard of it."""
-        return Batch(self.name, detach=True, number=self._take_number()) if self._introduced else None
+        return (
+            Batch(self.name, detach=True, number=self._take_number()) if self._introduced else None
+        )
 
     def receive(self, now: float, request: Batch | Poll, reply: LimiterReply) -> Received:
         """Apply the reply to a request. A reply to a request that was given up has no effect."""
@@ -242,15 +269,20 @@ class ClientCore:
             return result
         late = bool(reply.grants) and now >= sent + reply.lease
         if late or reply.unknown:
-            # Either the limiter forgot us or was replaced, and knows nothing of our permits. Or this process was
-            # stalled for a whole lease, and its permits may belong to others by now. Attaching again settles both.
+            # Either the limiter forgot us or was replaced, and knows nothing of our permits. Or
+            # this process was stalled for a whole lease, and its permits may belong to others by
+            # now. Attaching again settles both.
             connection.attached = False
             self._schedule(now, urgent=True)
             return result
         if attaching:
             self._attached(now, reply, result.lost)
         if reply.version > connection.version:
-            connection.version, connection.run, connection.lease = reply.version, reply.run, reply.lease
+            connection.version, connection.run, connection.lease = (
+                reply.version,
+                reply.run,
+                reply.lease,
+            )
         self._update_leases(reply, sent, batch, result.lost)
         for number, ticket in sorted(reply.tickets, key=itemgetter(1)):
             if number in self._waiting:
@@ -268,7 +300,8 @@ class ClientCore:
         return result
 
     def lose(self, now: float, request: Batch | Poll) -> None:
-        """A request failed: it may have been applied, now or later, or not. Attaching again settles that."""
+        """A request failed: it may have been applied, now or later, or not. Attaching again
+        settles that."""
         if self._finish(request) is None:
             return
         self._connection.attached = False
@@ -286,7 +319,8 @@ class ClientCore:
         self._urgent, self.send_at = True, now
 
     def report(self, now: float) -> None:
-        """Attach again although there may be nothing to say: a successor waits for every client that was attached."""
+        """Attach again although there may be nothing to say: a successor waits for every client
+        that was attached."""
         self._reports = self._introduced
         self.resync(now)
 
@@ -307,15 +341,21 @@ class ClientCore:
     def _make_batch(self) -> Batch | None:
         changes, attach = self._changes, None
         if not self._connection.attached:
-            known = self._waiting or self.held or changes.release or changes.cancel or changes.handed
+            known = (
+                self._waiting or self.held or changes.release or changes.cancel or changes.handed
+            )
             if not (known or self._reports):
                 return None
             self._introduced = True
             # The full state: it includes what the changes would report.
             share = self.share
-            attach = Attach(tuple(self.held), tuple(self._waiting.items()), share.name, share.weight)
+            attach = Attach(
+                tuple(self.held), tuple(self._waiting.items()), share.name, share.weight
+            )
             changes = _Changes(succeeded=changes.succeeded, throttled=changes.throttled)
-        elif not (changes.acquire or changes.cancel or changes.handed or changes.release or changes.renew):
+        elif not (
+            changes.acquire or changes.cancel or changes.handed or changes.release or changes.renew
+        ):
             return None
         batch = Batch(
             self.name,
@@ -361,21 +401,28 @@ class ClientCore:
     def _attached(self, now: float, reply: LimiterReply, lost: list[str]) -> None:
         connection = self._connection
         if reply.incarnation != connection.incarnation:
-            # A new limiter believes what we report. But permits of another cluster are none of its own, and a lease
-            # that ended meanwhile may have been given to others by the old limiter, before it died.
+            # A new limiter believes what we report. But permits of another cluster are none of its
+            # own, and a lease that ended meanwhile may have been given to others by the old
+            # limiter, before it died.
             for permit in [p for p, until in self.held.items() if until <= now or connection.moved]:
                 del self.held[permit]
                 self._changes.release.append(permit)
                 lost.append(permit)
                 self._schedule(now, urgent=True)
         connection.attached, connection.moved = True, False
-        connection.incarnation, connection.epoch, connection.version = reply.incarnation, reply.version, 0
+        connection.incarnation, connection.epoch, connection.version = (
+            reply.incarnation,
+            reply.version,
+            0,
+        )
         self._queued.clear()
         self._run_queue.clear()
         for number in self._waiting:
             self._waiting[number] = None
 
-    def _update_leases(self, reply: LimiterReply, sent: float, batch: Batch | None, lost: list[str]) -> None:
+    def _update_leases(
+        self, reply: LimiterReply, sent: float, batch: Batch | None, lost: list[str]
+    ) -> None:
         lost += [permit for permit in reply.lost if self.held.pop(permit, None) is not None]
         if batch is None:
             return

@@ -1,10 +1,11 @@
 """The limiter's half of the protocol: no clock and no I/O, the time comes in with every message.
 
-A *client* is one process or event loop; ``client_core`` holds its half. Permits are interchangeable: a client whose
-waiters are at the head of the queue may serve them with permits it already holds (its *run*), because that is exactly
-what the limiter would do. No late, lost or repeated message can raise the number of permits above the limit: the
-release of an expired permit is refused (fenced), requests of an earlier attachment have no effect, and a restarted
-limiter learns what is held before it grants anything.
+A *client* is one process or event loop; ``client_core`` holds its half. Permits are
+interchangeable: a client whose waiters are at the head of the queue may serve them with permits it
+already holds (its *run*), because that is exactly what the limiter would do. No late, lost or
+repeated message can raise the number of permits above the limit: the release of an expired permit
+is refused (fenced), requests of an earlier attachment have no effect, and a restarted limiter
+learns what is held before it grants anything.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from sfusion_tools.limiter.settings import Share
 from sfusion_tools.limiter.shares import KnownClient
 
 LONGEST_SCAN = 256
-"""How far into the queue a client's run is looked for; the rest of a longer run follows in later replies."""
+"""How far into the queue a client's run is looked for; the rest of a longer run follows in later
+replies."""
 
 
 class LimiterCore(PermitBook):
@@ -49,7 +51,9 @@ class LimiterCore(PermitBook):
         for number in batch.cancel:
             self._cancel(client, number)
         for number, permit in batch.handed:
-            self._record("handed_on", client, waiter=number, ticket=client.tickets.get(number), permit=permit)
+            self._record(
+                "handed_on", client, waiter=number, ticket=client.tickets.get(number), permit=permit
+            )
             self._dequeue(client, number)
             self._counts["handed_on"] += 1
             if not self._renew(now, client, permit):
@@ -62,17 +66,20 @@ class LimiterCore(PermitBook):
                 joined.append(number)
         self._adapt(now, batch.succeeded, batch.throttled)
         self.tick(now)
-        tickets = tuple((number, client.tickets[number]) for number in joined if number in client.tickets)
+        tickets = tuple(
+            (number, client.tickets[number]) for number in joined if number in client.tickets
+        )
         reply = client.last_batch_reply = self._reply(now, client, tickets, tuple(lost))
         if batch.attach is not None:
             client.epoch = reply.version
         return reply
 
     def take(self, now: float, name: str, epoch: int, number: int) -> tuple[str, float] | None:
-        """Grant an attached client a permit without a message, if one is free and nobody is ahead; else None.
+        """Grant an attached client a permit without a message, if one is free and nobody is ahead;
+        else None.
 
-        The second value is its lease. After None its waiter comes with the next batch, and nobody takes a permit before
-        that has arrived.
+        The second value is its lease. After None its waiter comes with the next batch, and nobody
+        takes a permit before that has arrived.
         """
         self._expire(now)
         client = self._attached(name, epoch)
@@ -95,9 +102,16 @@ class LimiterCore(PermitBook):
         return self._issue(now, client, number, ticket), self.settings.lease
 
     def give_back(
-        self, now: float, name: str, epoch: int, permit: str, succeeded: bool = False, throttled: bool = False
+        self,
+        now: float,
+        name: str,
+        epoch: int,
+        permit: str,
+        succeeded: bool = False,
+        throttled: bool = False,
     ) -> bool:
-        """Take a permit back without a message; False if the client has to send one, because it is not attached."""
+        """Take a permit back without a message; False if the client has to send one, because it
+        is not attached."""
         self._expire(now)
         client = self._attached(name, epoch)
         if client is None:
@@ -110,14 +124,16 @@ class LimiterCore(PermitBook):
         return True
 
     def heartbeat(self, now: float, poll: Poll) -> None:
-        """A poll came, which may wait before it is answered: answering it later is no sign of life."""
+        """A poll came, which may wait before it is answered: answering it later is no sign of
+        life."""
         self._expire(now)
         client = self._attached(poll.client, poll.epoch)
         if client is not None:
             client.seen = now
 
     def poll(self, now: float, poll: Poll, came: float | None = None) -> LimiterReply:
-        """Return what the client has not received yet; nothing if the poll belongs to another attachment.
+        """Return what the client has not received yet; nothing if the poll belongs to another
+        attachment.
 
         ``came`` is when the poll came, if that was earlier than ``now``.
         """
@@ -135,13 +151,19 @@ class LimiterCore(PermitBook):
         return reply
 
     def has_update(self, poll: Poll) -> bool:
-        """True when a poll must return: a grant, new settings, or the client attached again or has to."""
+        """True when a poll must return: a grant, new settings, or the client attached again or
+        has to."""
         client = self._attached(poll.client, poll.epoch)
         return client is None or client.last_poll >= poll.number or client.has_update
 
     def clients(self) -> dict[str, int]:
-        """The clients that may hold permits, with the numbers of their attachments: a successor learns from them."""
-        known = {c.name: c.attached_by for c in self._clients.values() if c.leased and (c.attached or c.permits)}
+        """The clients that may hold permits, with the numbers of their attachments: a successor
+        learns from them."""
+        known = {
+            c.name: c.attached_by
+            for c in self._clients.values()
+            if c.leased and (c.attached or c.permits)
+        }
         return {**self._unreported, **known}
 
     def _attached(self, name: str, epoch: int) -> KnownClient | None:
@@ -157,22 +179,31 @@ class LimiterCore(PermitBook):
         self._drop_waiters(client)
         for permit in sorted(client.permits):
             self._release(client, permit)
-        # It is forgotten after a lease: until then, late copies of its messages are recognized by their number.
+        # It is forgotten after a lease: until then, late copies of its messages are recognized by
+        # their number.
         self._set_attached(now, client, False)
         self._notify(client)  # a poll that is waiting for it need not wait any longer
         client.last_batch = max(client.last_batch, batch.number)
         client.seen = now
 
     def _attach(
-        self, now: float, client: KnownClient, batch: Batch, attach: Attach, lost: list[str], joined: list[int]
+        self,
+        now: float,
+        client: KnownClient,
+        batch: Batch,
+        attach: Attach,
+        lost: list[str],
+        joined: list[int],
     ) -> None:
-        # A client silent for a whole lease has lost its places: others may already count on being first.
+        # A client silent for a whole lease has lost its places: others may already count on being
+        # first.
         keeps_places = client.attached or self.learning_at(now)
         self._join_share(now, client, attach)
         client.attached_by = batch.number
         client.grants.clear()
         self._notify(client)
-        # A grant whose message was lost is not in the client's list: its permit returns, its waiter keeps its place.
+        # A grant whose message was lost is not in the client's list: its permit returns, its waiter
+        # keeps its place.
         places: dict[int, int | None] = {}
         for permit in sorted(client.permits.difference(attach.held)):
             places[self._permits[permit].waiter] = self._permits[permit].ticket
@@ -213,9 +244,16 @@ class LimiterCore(PermitBook):
         self._shares.discard_unused()
 
     def _run(self, client: KnownClient) -> int:
-        # Nothing is handed on while permits above the limit drain, with tokens per second (they are counted here),
-        # while learning, when other waiters may turn out to be further ahead, or while another share may go first.
-        if not client.tickets or self._bucket is not None or self._free() < 0 or self._learning or self._shares.several:
+        # Nothing is handed on while permits above the limit drain, with tokens per second (they are
+        # counted here), while learning, when other waiters may turn out to be further ahead, or
+        # while another share may go first.
+        if (
+            not client.tickets
+            or self._bucket is not None
+            or self._free() < 0
+            or self._learning
+            or self._shares.several
+        ):
             return 0
         waiters = client.share.waiters
         if len(client.tickets) == len(waiters):
@@ -235,7 +273,8 @@ class LimiterCore(PermitBook):
         lost: tuple[str, ...] = (),
     ) -> LimiterReply:
         for _, permit in client.grants if client.leased else ():
-            # The lease counts from when the grant is sent: it may have waited here for the client's poll.
+            # The lease counts from when the grant is sent: it may have waited here for the client's
+            # poll.
             self._permits[permit].expires = now + self.settings.lease
             heapq.heappush(self._expiries, (now + self.settings.lease, permit))
         grants = tuple(client.grants)
@@ -249,7 +288,9 @@ class LimiterCore(PermitBook):
         self._version += 1
         self.updated.pop(client.name, None)
         run = self._run(client)
-        return LimiterReply(self.incarnation, self._version, False, grants, tickets, run, lost, self.settings.lease)
+        return LimiterReply(
+            self.incarnation, self._version, False, grants, tickets, run, lost, self.settings.lease
+        )
 
     def _empty_reply(self, *, unknown: bool = False) -> LimiterReply:
         return LimiterReply(self.incarnation, version=0, unknown=unknown, lease=self.settings.lease)

@@ -1,4 +1,5 @@
-"""The shell around the core, with a lock, a clock and long polls, and the limiter inside one process."""
+"""The shell around the core, with a lock, a clock and long polls, and the limiter inside one
+process."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from sfusion_tools.runtime import runtime
 logger = logging.getLogger(__name__)
 
 _SHORTEST_WAIT = 1e-6
-"""A timer may fire a rounding error before its time; waiting for that rest again and again would be a busy loop."""
+"""A timer may fire a rounding error before its time; waiting for that rest again and again would be
+a busy loop."""
 
 
 class LimiterHost:
@@ -50,10 +52,13 @@ class LimiterHost:
         finally:
             self._lock.release()
 
-    def give_back(self, client: str, epoch: int, permit: str, succeeded: bool, throttled: bool) -> bool:
+    def give_back(
+        self, client: str, epoch: int, permit: str, succeeded: bool, throttled: bool
+    ) -> bool:
         """Take a permit back at once; False if that has to be told by a message.
 
-        The garbage collector may end a caller in a thread that is here already, so this must not wait for the lock.
+        The garbage collector may end a caller in a thread that is here already, so this must not
+        wait for the lock.
         """
         if not self._lock.acquire(blocking=False):
             return False
@@ -66,7 +71,8 @@ class LimiterHost:
             self._lock.release()
 
     async def wait(self, poll: Poll) -> LimiterReply:
-        """Reply as soon as there is an update for the client, or without one after ``poll.at_most`` seconds."""
+        """Reply as soon as there is an update for the client, or without one after ``poll.at_most``
+        seconds."""
         loop = asyncio.get_running_loop()
         came = self._clock()
         end = came + poll.at_most
@@ -107,7 +113,9 @@ class LimiterHost:
         """Return what a successor has to know; one client may be about to be attached."""
         with self._lock:
             core = self._core
-            return LimiterRecord.of(actor, core.settings, core.clients(), core.longest_lease(self._clock()), attaching)
+            return LimiterRecord.of(
+                actor, core.settings, core.clients(), core.longest_lease(self._clock()), attaching
+            )
 
     def _wake_all(self, now: float) -> None:
         self._wake()
@@ -141,10 +149,11 @@ _LONGEST_STEP = 0.25
 
 
 class RunningClock:
-    """Seconds during which this process ran. It must be read often: of a longer pause only ``_LONGEST_STEP`` counts.
+    """Seconds during which this process ran. It must be read often: of a longer pause only
+    ``_LONGEST_STEP`` counts.
 
-    A limiter that was stopped, or whose machine was suspended, receives no renewals meanwhile; by a usual clock it
-    would find all leases expired and grant the same permits again.
+    A limiter that was stopped, or whose machine was suspended, receives no renewals meanwhile; by a
+    usual clock it would find all leases expired and grant the same permits again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -188,12 +197,16 @@ class LocalTransport:
         self._host.exchange(farewell)
 
 
-def local_host(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> LimiterHost:
+def local_host(
+    settings: LimiterSettings, clock: Callable[[], float] = time.monotonic
+) -> LimiterHost:
     """Make a limiter that only holders of the returned object share."""
     return LimiterHost(LimiterCore(settings, clock(), incarnation=uuid4().hex[:8]), clock)
 
 
-def local_limiter(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> Limiter:
+def local_limiter(
+    settings: LimiterSettings, clock: Callable[[], float] = time.monotonic
+) -> Limiter:
     """Make a private limiter for use within one event loop."""
     return Limiter(LocalTransport(local_host(settings, clock)))
 
@@ -212,17 +225,21 @@ def settle_difference(
     asked: LimiterSettings,
     apply: Callable[[LimiterSettings], object] | None,
 ) -> None:
-    """Warn that two callers want different settings of one limiter, and apply the newer ones if asked to."""
+    """Warn that two callers want different settings of one limiter, and apply the newer ones if
+    asked to."""
     fields = [f for f in asked.__dataclass_fields__ if getattr(asked, f) != getattr(running, f)]
     has = ", ".join(f"{f} {getattr(running, f)}" for f in fields)
     wants = ", ".join(f"{f} {getattr(asked, f)}" for f in fields)
     if apply is not None:
         apply(asked)
-        logger.warning("limiter %r ran with %s; now it runs with %s, as a later caller asked", name, has, wants)
+        logger.warning(
+            "limiter %r ran with %s; now it runs with %s, as a later caller asked", name, has, wants
+        )
     else:
         logger.warning(
             "limiter %r already runs with %s, so %s is NOT in force here; "
-            "set rate_limit_mismatch: apply in the tool config, or use `sfusion limiter --resize N`",
+            "set rate_limit_mismatch: apply in the tool config, or use `sfusion limiter "
+            "--resize N`",
             name,
             has,
             wants,

@@ -1,4 +1,5 @@
-"""The limiter of a machine: one limit for all its processes that name it, without Ray and without a server to start."""
+"""The limiter of a machine: one limit for all its processes that name it, without Ray and
+without a server to start."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class MachineTransport:
         return await self._connection.ask("wait", poll)  # type: ignore[no-any-return]
 
     def detach(self, farewell: Batch) -> None:
-        """Send the message over a connection of its own: the loop of the other one may be closed."""
+        """Send the message over a connection of its own: the loop of the other one may be
+        closed."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -63,7 +65,8 @@ class MachineTransport:
                     connection.sendall(framed((0, "exchange", farewell)))
 
     def forget(self) -> None:
-        """In a forked child: close its copy of the connection, and leave that of the parent alone."""
+        """In a forked child: close its copy of the connection, and leave that of the parent
+        alone."""
         if self._connection is not None:
             self._connection.socket.close()
             self._connection = None
@@ -75,7 +78,8 @@ class MachineTransport:
                 protocol, running = _say(connection, "hello", None)
                 if protocol != PROTOCOL:
                     raise ProtocolMismatch(
-                        f"limiter {self._name!r} of this host speaks protocol {protocol}, this sfusion {PROTOCOL}: "
+                        f"limiter {self._name!r} of this host speaks protocol {protocol}, "
+                        f"this sfusion {PROTOCOL}: "
                         "use one version in all processes of a host"
                     )
                 if LimiterSettings(**running) != self._settings:
@@ -93,7 +97,9 @@ class MachineTransport:
 class _Connection:
     """A connection within one event loop: questions are numbered, and answers come in any order."""
 
-    def __init__(self, connection: socket.socket, name: str, on_lost: Callable[[], Callable[[], None] | None]) -> None:
+    def __init__(
+        self, connection: socket.socket, name: str, on_lost: Callable[[], Callable[[], None] | None]
+    ) -> None:
         self.socket = connection
         self._name = name
         self._on_lost = on_lost
@@ -176,7 +182,8 @@ def _say(connection: socket.socket, verb: str, message: Any) -> Any:
 
 
 def snapshot(name: str) -> Snapshot | None:
-    """Return the state of the machine's limiter of that name, None if there is none. This blocks."""
+    """Return the state of the machine's limiter of that name, None if there is none. This
+    blocks."""
     connection = Place.of(name).connect()
     if connection is None:
         return None

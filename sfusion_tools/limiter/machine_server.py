@@ -1,7 +1,8 @@
-"""The process that keeps a limiter for a machine: started by the first client, gone soon after the last.
+"""The process that keeps a limiter for a machine: started by the first client, gone soon after the
+last.
 
-It lives in a folder of this user, with a lock, a socket and a record for each name. A client's connection lasts as
-long as its process: when it ends, the permits of the client return at once.
+It lives in a folder of this user, with a lock, a socket and a record for each name. A client's
+connection lasts as long as its process: when it ends, the permits of the client return at once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from sfusion_tools.limiter.record import RecordedLimiter
 from sfusion_tools.limiter.settings import LimiterSettings
 
 FOLDER = "SFUSION_LIMITER_DIR"
-"""The variable that names another folder: one that several containers of a user share, for example."""
+"""The variable that names another folder: one that several containers of a user share, for
+example."""
 TAKEN = 3
 """The exit code of a server that found another one at work."""
 _START_SECONDS = 60
@@ -46,8 +48,14 @@ class Place:
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
         self.folder = folder
-        base = str(folder / blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest())
-        self.lock_file, self.starting_file, self.log = f"{base}.lock", f"{base}.starting", f"{base}.log"
+        base = str(
+            folder / blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        )
+        self.lock_file, self.starting_file, self.log = (
+            f"{base}.lock",
+            f"{base}.starting",
+            f"{base}.log",
+        )
         self.socket, self.record = f"{base}.sock", f"{base}.json"
 
     @classmethod
@@ -55,17 +63,21 @@ class Place:
         """Return that of this user and machine; the folder is made if there is none."""
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         usual = Path(runtime, "sfusion") if os.path.isdir(runtime) else Path(tempfile.gettempdir())
-        folder = Path(os.environ.get(FOLDER) or (usual if runtime else usual / f"sfusion-{os.getuid()}"))
+        folder = Path(
+            os.environ.get(FOLDER) or (usual if runtime else usual / f"sfusion-{os.getuid()}")
+        )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise ConfigError(
-                f"limiter: host: {folder} belongs to another user, or others may write to it; set {FOLDER}"
+                f"limiter: host: {folder} belongs to another user, or others may write to "
+                f"it; set {FOLDER}"
             )
         place = cls(folder, name)
         if len(os.fsencode(place.socket)) > _LONGEST_PATH:
             raise ConfigError(
-                f"limiter: host: the path {folder} is too long for a socket; set {FOLDER} to a shorter one"
+                f"limiter: host: the path {folder} is too long for a socket; set {FOLDER} "
+                "to a shorter one"
             )
         return place
 
@@ -80,7 +92,8 @@ class Place:
         return descriptor
 
     def is_lock(self, descriptor: int) -> bool:
-        """False if the file is gone or another one: somebody cleaned up, and another server may have begun."""
+        """False if the file is gone or another one: somebody cleaned up, and another server may
+        have begun."""
         try:
             now, then = os.stat(self.lock_file), os.fstat(descriptor)
         except FileNotFoundError:
@@ -101,7 +114,8 @@ class Place:
         return client
 
     def connect_or_start(self, settings: LimiterSettings) -> socket.socket:
-        """Connect to the server; of the processes that find none, one at a time starts one. This blocks."""
+        """Connect to the server; of the processes that find none, one at a time starts one. This
+        blocks."""
         client = self.connect()
         while client is None:
             with open(self.starting_file, "w") as file:
@@ -109,13 +123,15 @@ class Place:
                 client = self.connect()
                 if client is None and (code := self._start(settings)) not in (0, TAKEN):
                     raise LimiterError(
-                        f"limiter {self.name!r} of this host could not be started ({code}): {self._last_words()}"
+                        f"limiter {self.name!r} of this host could not be started "
+                        f"({code}): {self._last_words()}"
                     )
             client = client or self.connect()
         return client
 
     def _start(self, settings: LimiterSettings) -> int:
-        """Start the server, which leaves this process's session when it accepts connections; return the exit code."""
+        """Start the server, which leaves this process's session when it accepts connections;
+        return the exit code."""
         arguments = [str(self.folder), self.name, json.dumps(asdict(settings))]
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with open(self.log, "w") as log:
@@ -271,7 +287,9 @@ def main() -> int:
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
     listening.setblocking(False)
-    asyncio.run(MachineServer(place, lock, LimiterSettings(**json.loads(settings))).serve(listening))
+    asyncio.run(
+        MachineServer(place, lock, LimiterSettings(**json.loads(settings))).serve(listening)
+    )
     return 0
 
 

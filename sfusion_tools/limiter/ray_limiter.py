@@ -1,5 +1,5 @@
-"""The limiter as tools use it: that of the cluster, a named, detached Ray actor that outlives the process that created
-it, or that of this process where Ray is not running.
+"""The limiter as tools use it: that of the cluster, a named, detached Ray actor that outlives the
+process that created it, or that of this process where Ray is not running.
 
 Ray is imported when one of these is used, not when this module is.
 """
@@ -13,7 +13,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 from sfusion_tools._loops import in_daemon_thread
-from sfusion_tools.errors import ConfigError, LimiterUnreachable, ProtocolMismatch, SessionChanged, import_extra
+from sfusion_tools.errors import (
+    ConfigError,
+    LimiterUnreachable,
+    ProtocolMismatch,
+    SessionChanged,
+    import_extra,
+)
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.host import LocalTransport, settle_difference, shared_host
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, packed, unpacked
@@ -40,11 +46,12 @@ def _import_ray() -> Any:
 
 
 class LimiterClass:
-    """Creates the limiter, as in ``TokenBucketWorker.options(name=…, get_if_exists=True).remote(n)``.
+    """Creates the limiter, as in ``TokenBucketWorker.options(name=…,
+    get_if_exists=True).remote(n)``.
 
-    Ray's own class would put a named limiter into the job's namespace and end it with its creator. Here a named
-    limiter is detached and shared by all jobs by default, and invalid settings raise at once instead of making an
-    actor that dies later.
+    Ray's own class would put a named limiter into the job's namespace and end it with its creator.
+    Here a named limiter is detached and shared by all jobs by default, and invalid settings raise
+    at once instead of making an actor that dies later.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -70,7 +77,8 @@ TokenBucketWorker = LimiterClass()
 
 
 def connect(settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False) -> Any:
-    """Return the cluster's limiter of that name, created if there is none; block until it answers."""
+    """Return the cluster's limiter of that name, created if there is none; block until it
+    answers."""
     actor = TokenBucketWorker.options(name=name, get_if_exists=True).remote(asdict(settings))
     check_protocol(actor, name)
     running = _result(actor.settings.remote())
@@ -81,20 +89,24 @@ def connect(settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool 
 
 
 def check_protocol(actor: Any, name: str) -> None:
-    """Raise ProtocolMismatch if the actor was created by a version of sfusion whose messages differ from ours."""
+    """Raise ProtocolMismatch if the actor was created by a version of sfusion whose messages
+    differ from ours."""
     found = _result(actor.protocol.remote())
     if found != PROTOCOL:
         raise ProtocolMismatch(
-            f"limiter {name!r} of this cluster speaks protocol {found}, this sfusion speaks {PROTOCOL}: its actor was "
-            f"created by {'an older' if found < PROTOCOL else 'a newer'} version and is still running. Use one version "
-            f"in all jobs of a cluster; when the jobs that use this limiter have ended, run `sfusion limiter --remove "
+            f"limiter {name!r} of this cluster speaks protocol {found}, this sfusion "
+            f"speaks {PROTOCOL}: its actor was "
+            f"created by {'an older' if found < PROTOCOL else 'a newer'} version and is "
+            "still running. Use one version "
+            "in all jobs of a cluster; when the jobs that use this limiter have ended, "
+            "run `sfusion limiter --remove "
             f"--name {name}`, and the next job creates a new one"
         )
 
 
 def _result(reference: Any) -> Any:
-    # In an asynchronous actor, ray.get warns that it blocks the event loop. Here it would not: connecting happens
-    # in its own thread.
+    # In an asynchronous actor, ray.get warns that it blocks the event loop. Here it would not:
+    # connecting happens in its own thread.
     return reference.future().result()
 
 
@@ -109,8 +121,8 @@ def find(name: str = DEFAULT_NAME) -> Any | None:
 def remove(name: str = DEFAULT_NAME, *, forget: bool = False) -> bool:
     """End the limiter of that name for good; return False if there is none.
 
-    A new limiter of that name learns from the clients of this one while their leases last, unless ``forget`` says that
-    none of them is left.
+    A new limiter of that name learns from the clients of this one while their leases last, unless
+    ``forget`` says that none of them is left.
     """
     actor = find(name)
     from sfusion_tools.limiter.record import RecordStore
@@ -127,13 +139,16 @@ def remove(name: str = DEFAULT_NAME, *, forget: bool = False) -> bool:
 
 
 class RayTransport:
-    """Carries messages to the cluster's limiter; finds it, or creates a new one, whenever it is gone.
+    """Carries messages to the cluster's limiter; finds it, or creates a new one, whenever it is
+    gone.
 
-    It never starts Ray, which most calls of Ray's would do after ``ray.shutdown()``. When this process has connected to
-    Ray again, the limiter is looked up again, in the new cluster.
+    It never starts Ray, which most calls of Ray's would do after ``ray.shutdown()``. When this
+    process has connected to Ray again, the limiter is looked up again, in the new cluster.
     """
 
-    def __init__(self, settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False) -> None:
+    def __init__(
+        self, settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False
+    ) -> None:
         self._ray = _import_ray()
         self._settings = settings
         self._name = name
@@ -144,7 +159,8 @@ class RayTransport:
     async def exchange(self, batch: Batch) -> LimiterReply:
         self._check_session()
         if self._actor is None:
-            # Ray waits for ever for a cluster that is gone; this process must be able to exit all the same.
+            # Ray waits for ever for a cluster that is gone; this process must be able to exit all
+            # the same.
             self._actor = await self._within_session(in_daemon_thread(self._connect))
         return await self._call("exchange", batch)
 
@@ -160,12 +176,16 @@ class RayTransport:
     def _check_session(self) -> None:
         session = ray_session()
         if not session:
-            raise LimiterUnreachable(f"limiter {self._name!r}: Ray is not running in this process (any more)")
+            raise LimiterUnreachable(
+                f"limiter {self._name!r}: Ray is not running in this process (any more)"
+            )
         if session != self._session:
             before = self._session
             self._actor, self._session = None, session
             if before:
-                raise SessionChanged(f"limiter {self._name!r}: this process has connected to Ray again")
+                raise SessionChanged(
+                    f"limiter {self._name!r}: this process has connected to Ray again"
+                )
 
     def _connect(self) -> Any:
         try:
@@ -208,7 +228,11 @@ class RayTransport:
 
 
 def ray_limiter(
-    settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False, share: Share | None = None
+    settings: LimiterSettings,
+    name: str = DEFAULT_NAME,
+    *,
+    apply: bool = False,
+    share: Share | None = None,
 ) -> Limiter:
     """Return a client of the cluster's limiter, for use within one event loop."""
     return Limiter(RayTransport(settings, name, apply=apply), share=share)
@@ -221,7 +245,8 @@ def ray_is_running() -> bool:
 
 
 def ray_session() -> str:
-    """Return what identifies this process's connection to a Ray cluster; empty without Ray, which is not imported.
+    """Return what identifies this process's connection to a Ray cluster; empty without Ray, which
+    is not imported.
 
     A new cluster has new nodes, and a new connection to the same cluster is a new job.
     """
@@ -231,7 +256,8 @@ def ray_session() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimiterChoice:
-    """Gives the limiter of the running loop. Tools with equal settings share a client and so its messages."""
+    """Gives the limiter of the running loop. Tools with equal settings share a client and so its
+    messages."""
 
     settings: LimiterSettings = field(kw_only=False)
     kind: Kind = "auto"
@@ -242,7 +268,9 @@ class LimiterChoice:
     def __post_init__(self) -> None:
         if self.kind == "ray" and not ray_is_running():
             import_extra("ray", extra="ray", needed_by="limiter: ray")
-            raise ConfigError("limiter: ray needs Ray running in this process; call ray.init() first, or use auto")
+            raise ConfigError(
+                "limiter: ray needs Ray running in this process; call ray.init() first, or use auto"
+            )
         if self.kind == "host":
             from sfusion_tools.limiter.machine_server import Place
 
@@ -269,4 +297,7 @@ class LimiterChoice:
             from sfusion_tools.limiter.machine import machine_limiter
 
             return machine_limiter(self.settings, self.name, apply=self.apply, share=self.share)
-        return Limiter(LocalTransport(shared_host(self.name, self.settings, apply=self.apply)), share=self.share)
+        return Limiter(
+            LocalTransport(shared_host(self.name, self.settings, apply=self.apply)),
+            share=self.share,
+        )

@@ -1,8 +1,8 @@
 """A limiter that outlives its process: what a successor has to know is stored before it can matter.
 
-Only ``RecordStore`` imports Ray, and when it is used. The functions of ``ray.experimental.internal_kv`` are used here
-and nowhere else: Ray has no public store that outlives every actor, and an actor that only stored this could die
-together with the limiter.
+Only ``RecordStore`` imports Ray, and when it is used. The functions of
+``ray.experimental.internal_kv`` are used here and nowhere else: Ray has no public store that
+outlives every actor, and an actor that only stored this could die together with the limiter.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _NAMESPACE = b"sfusion:limiter"
 def learning_of(
     record: LimiterRecord | None, settings: LimiterSettings, since_removal: float | None
 ) -> tuple[dict[str, int], float]:
-    """Return which clients a new limiter must learn from before it grants anything, and for how long at most.
+    """Return which clients a new limiter must learn from before it grants anything, and for how
+    long at most.
 
-    They may believe in their permits for a whole lease after the predecessor ended, which was just now for all we know,
-    or when it was removed.
+    They may believe in their permits for a whole lease after the predecessor ended, which was just
+    now for all we know, or when it was removed.
     """
     if record is None:
         return {}, settings.lease
@@ -44,7 +45,8 @@ def learning_of(
 
 
 class RecordStore:
-    """The record of the limiter with one name, and the permits of those who call its actor directly."""
+    """The record of the limiter with one name, and the permits of those who call its actor
+    directly."""
 
     def __init__(self, name: str) -> None:
         from ray.experimental import internal_kv
@@ -69,7 +71,8 @@ class RecordStore:
         self._put(self._callers, list(names))
 
     def mark_removed(self, actor: str) -> None:
-        """Note that this actor is gone for good from now on; permits of direct callers end with it."""
+        """Note that this actor is gone for good from now on; permits of direct callers end with
+        it."""
         self._put(self._removal, {"actor": actor, "at": time.time()})
         self._delete(self._callers)
 
@@ -103,7 +106,8 @@ class RecordStore:
 @cache
 def _warn_once() -> None:
     logger.warning(
-        "this Ray has no key-value store for us: a limiter that takes over from a lost one learns of permits only from "
+        "this Ray has no key-value store for us: a limiter that takes over from a lost one "
+        "learns of permits only from "
         "the clients that still hold them"
     )
 
@@ -119,7 +123,8 @@ class Store(Protocol):
 
 
 class RecordedLimiter:
-    """The host of a limiter, which learns from its predecessor's clients before it grants anything."""
+    """The host of a limiter, which learns from its predecessor's clients before it grants
+    anything."""
 
     def __init__(
         self,
@@ -130,7 +135,8 @@ class RecordedLimiter:
         unleased: Mapping[str, tuple[str, ...]] | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """A record that was written under this ``id`` is that of an earlier life, whose settings stay in force."""
+        """A record that was written under this ``id`` is that of an earlier life, whose settings
+        stay in force."""
         self._id = id
         self._store = store
         self._recording = threading.Lock()
@@ -145,7 +151,8 @@ class RecordedLimiter:
             settings,
             clock(),
             incarnation=uuid4().hex[:8],
-            # Tickets after a restart are higher than those before it: no limiter issues a million per second.
+            # Tickets after a restart are higher than those before it: no limiter issues a million
+            # per second.
             first_ticket=time.time_ns() // 1000,
             unleased=dict(unleased or {}),
             learn_from=learn_from,
@@ -161,7 +168,8 @@ class RecordedLimiter:
             return self.host.exchange(batch)
         if batch.attach.protocol != PROTOCOL:
             raise LimiterError(
-                f"this limiter speaks protocol {PROTOCOL}, the client {batch.client} {batch.attach.protocol}: "
+                f"this limiter speaks protocol {PROTOCOL}, the client {batch.client} "
+                f"{batch.attach.protocol}: "
                 "use the same version of sfusion in all jobs of a cluster"
             )
         with self._recording:

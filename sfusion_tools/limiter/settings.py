@@ -23,7 +23,8 @@ class LimiterSettings:
     lease: float = DEFAULT_LEASE
     """Seconds that a permit lives without renewal: the longest that a dead client can keep it."""
     per_second: float | None = None
-    """Attempts that may start per second, in addition to the in-flight limit; None for no such limit."""
+    """Attempts that may start per second, in addition to the in-flight limit; None for no such
+    limit."""
     burst: int | None = None
     """How many of them may start at once after an idle period; None for one second's worth."""
     adaptive: bool = False
@@ -35,7 +36,11 @@ class LimiterSettings:
         return cls(**limits) if isinstance(limits, dict) else cls(limits)
 
     def __post_init__(self) -> None:
-        if isinstance(self.rate_limit, bool) or not isinstance(self.rate_limit, int) or self.rate_limit < 1:
+        if (
+            isinstance(self.rate_limit, bool)
+            or not isinstance(self.rate_limit, int)
+            or self.rate_limit < 1
+        ):
             raise ConfigError(
                 f"rate_limit must be a whole number of at least 1, found {self.rate_limit!r}; "
                 "to run without a limiter set enable_global_rate_limit: false"
@@ -45,17 +50,23 @@ class LimiterSettings:
             _positive("per_second", self.per_second)
         if self.burst is not None:
             if self.per_second is None:
-                raise ConfigError("burst is set but per_second is not; burst has no meaning without it")
+                raise ConfigError(
+                    "burst is set but per_second is not; burst has no meaning without it"
+                )
             if isinstance(self.burst, bool) or not isinstance(self.burst, int) or self.burst < 1:
-                raise ConfigError(f"burst must be a whole number of at least 1, found {self.burst!r}")
+                raise ConfigError(
+                    f"burst must be a whole number of at least 1, found {self.burst!r}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a limiter: while several shares have waiters, permits are divided by their weights."""
+    """A part of a limiter: while several shares have waiters, permits are divided by their
+    weights."""
 
     name: str = ""
-    """Clients with the same name share this part; the empty name is the common share of all others."""
+    """Clients with the same name share this part; the empty name is the common share of all
+    others."""
     weight: float = 1.0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,5 @@
-"""What the limiter knows of its clients, and who is served next when several jobs use one limiter."""
+"""What the limiter knows of its clients, and who is served next when several jobs use one
+limiter."""
 
 from __future__ import annotations
 
@@ -13,14 +14,16 @@ ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class KnownClient:
-    """One process or event loop that uses the limiter: what it holds, what it waits for, which messages came."""
+    """One process or event loop that uses the limiter: what it holds, what it waits for, which
+    messages came."""
 
     name: str
     leased: bool
     share: ShareQueue
     seen: float
     lease: float
-    """The lease in the last reply to it: the one that it knows, and by which its silence is judged."""
+    """The lease in the last reply to it: the one that it knows, and by which its silence is
+    judged."""
     tickets: dict[int, int] = field(default_factory=dict)
     in_deaths: bool = False
     """Is it in the heap of clients that wait?"""
@@ -67,7 +70,8 @@ class ShareQueue:
         self._sorted = True
 
     def add(self, ticket: int, waiter: Waiter) -> None:
-        """Add at the end; whoever adds a ticket that belongs further ahead calls ``sort`` afterwards."""
+        """Add at the end; whoever adds a ticket that belongs further ahead calls ``sort``
+        afterwards."""
         self._sorted = self._sorted and (not self.waiters or next(reversed(self.waiters)) < ticket)
         self.waiters[ticket] = waiter
 
@@ -81,9 +85,10 @@ class ShareQueue:
 class Shares:
     """The shares that have clients, permits or waiters.
 
-    Each share with waiters has a *part* of the permits, in proportion to its weight. The next permit goes to the share
-    with the fewest grants for its weight among those that have less than their part out. So calls of equal length are
-    granted by weight at every limit, and a share of longer calls holds no more than its part, rounded up.
+    Each share with waiters has a *part* of the permits, in proportion to its weight. The next
+    permit goes to the share with the fewest grants for its weight among those that have less than
+    their part out. So calls of equal length are granted by weight at every limit, and a share of
+    longer calls holds no more than its part, rounded up.
     """
 
     def __init__(self) -> None:
@@ -115,7 +120,9 @@ class Shares:
     def join(self, share: ShareQueue, ticket: int, waiter: Waiter) -> None:
         if not share.waiters:
             # No credit for the time without waiters.
-            share.turns = max(share.turns, min((s.turns for s in self if s.waiters), default=self._turns))
+            share.turns = max(
+                share.turns, min((s.turns for s in self if s.waiters), default=self._turns)
+            )
         share.add(ticket, waiter)
 
     def next(self, width: int) -> ShareQueue | None:

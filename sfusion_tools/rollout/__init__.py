@@ -1,10 +1,15 @@
-"""Multi-turn rollout: the request as a state machine, a driver for one request, and a runner for a batch."""
+"""Multi-turn rollout: the request as a state machine, a driver for one request, and a runner for a
+batch."""
 
 from sfusion_tools.errors import BadLimits, IllegalTransition, TemplateError
 from sfusion_tools.rollout.driver import RolloutDriver, run_batch
 from sfusion_tools.rollout.limits import RolloutLimits, TruncateSide, truncate
 from sfusion_tools.rollout.request import AsyncRolloutRequest, RolloutMetrics
-from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum, EndCause, FinishReasonTypeEnum
+from sfusion_tools.rollout.states import (
+    AsyncRolloutRequestStateEnum,
+    EndCause,
+    FinishReasonTypeEnum,
+)
 from sfusion_tools.rollout.turns import (
     FoundCall,
     ParsedTurn,

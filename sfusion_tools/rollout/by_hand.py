@@ -1,6 +1,8 @@
-"""The steps of verl 0.6.1's request, whose callers build the conversation themselves instead of using our driver.
+"""The steps of verl 0.6.1's request, whose callers build the conversation themselves instead of
+using our driver.
 
-``processing_class`` is accepted as there and not used: a request has its tokenizer from the beginning.
+``processing_class`` is accepted as there and not used: a request has its tokenizer from the
+beginning.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from sfusion_tools.schemas import Message, OpenAIFunctionToolCall, ToolResponse
 
 
 class StepsByHand:
-    """Methods of ``AsyncRolloutRequest`` for use in any order; they check neither states nor turns."""
+    """Methods of ``AsyncRolloutRequest`` for use in any order; they check neither states nor
+    turns."""
 
     def get_generation_prompt_ids(self: Any, processing_class: Any = None) -> list[int]:
-        """Return all ids for the engine; they end with the generation prompt, which is added if it is missing."""
+        """Return all ids for the engine; they end with the generation prompt, which is added if
+        it is missing."""
         prompt: list[int] = self.generation_prompt_ids
         if prompt and self._rows.ids[-len(prompt) :] != prompt:
             self._rows.append(prompt, trained=False)
@@ -34,21 +38,30 @@ class StepsByHand:
         content_ids: Any = None,
         tool_calls: Sequence[OpenAIFunctionToolCall] | None = None,
     ) -> None:
-        """Add a turn with the ids that the engine generated, a list or a tensor, else with those of the template."""
-        message = Message(role="assistant", content=content, tool_calls=list(tool_calls) if tool_calls else None)
+        """Add a turn with the ids that the engine generated, a list or a tensor, else with those
+        of the template."""
+        message = Message(
+            role="assistant", content=content, tool_calls=list(tool_calls) if tool_calls else None
+        )
         ids = self._turn_ids(message) if content_ids is None else _flat(content_ids)
         self.get_generation_prompt_ids()
         self.messages.append(message)
         self._rows.append(ids, trained=True)
         self.metrics.assistant_turns += 1
 
-    def add_tool_response_messages(self: Any, processing_class: Any, contents: Sequence[ToolResponse]) -> None:
+    def add_tool_response_messages(
+        self: Any, processing_class: Any, contents: Sequence[ToolResponse]
+    ) -> None:
         """Add the answers to the calls of a turn; nothing if all of them are empty."""
         if any(response.image or response.video for response in contents):
-            raise ValueError("this request holds text only, and a tool returned an image or a video")
+            raise ValueError(
+                "this request holds text only, and a tool returned an image or a video"
+            )
         if any(response.text for response in contents):
             self._drop_generation_prompt()
-            self._add_messages([Message(role="tool", content=one.text or "") for one in contents], next_turn=False)
+            self._add_messages(
+                [Message(role="tool", content=one.text or "") for one in contents], next_turn=False
+            )
 
     def update_metrics(self: Any, metrics: Any, tool_id: str) -> None:
         """Keep the metrics of a call."""
@@ -61,7 +74,8 @@ class StepsByHand:
         reward_scores: dict[str, Any],
         finish_reason_type: FinishReasonTypeEnum = FinishReasonTypeEnum.STOP,
     ) -> None:
-        """End the conversation: COMPLETED, cut to its limits, without a generation prompt that nothing followed."""
+        """End the conversation: COMPLETED, cut to its limits, without a generation prompt that
+        nothing followed."""
         by_length = finish_reason_type is FinishReasonTypeEnum.LENGTH
         if not by_length and finish_reason_type is not FinishReasonTypeEnum.STOP:
             raise ValueError(f"a request ends by stop or length, found {finish_reason_type!r}")
@@ -84,10 +98,14 @@ class StepsByHand:
         apply, tools = self.processing_class.apply_chat_template, self.tool_schemas or None
         before = apply(self.template_messages, tools, add_generation_prompt=True)
         whole = apply(
-            [*self.template_messages, message.model_dump(exclude_none=True)], tools, add_generation_prompt=False
+            [*self.template_messages, message.model_dump(exclude_none=True)],
+            tools,
+            add_generation_prompt=False,
         )
         if whole[: len(before)] != before:
-            raise TemplateError("the chat template writes this turn differently from its prompt; give content_ids")
+            raise TemplateError(
+                "the chat template writes this turn differently from its prompt; give content_ids"
+            )
         ids, end = whole[len(before) :], self.processing_class.eos_token_id
         return list(ids[: ids.index(end) + 1] if end in ids else ids)
 

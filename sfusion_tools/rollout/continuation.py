@@ -1,10 +1,11 @@
 """The tokens that a chat template adds when a conversation continues after an assistant turn.
 
-Templates render a turn differently when it is the last one (Qwen3 adds its thinking), and a model spells calls in its
-own way, so the turn that was generated is never compared with a rendered one. Instead the conversation so far is
-rendered in outline, with a word in place of that turn: inside the argument of a call if tools reply. Rendering it with
-two words shows where the word ends, rendering two replies shows where the reply begins, and the end of the turn is
-between them. That is learnt once for each template; from then on a message takes one rendering.
+Templates render a turn differently when it is the last one (Qwen3 adds its thinking), and a model
+spells calls in its own way, so the turn that was generated is never compared with a rendered one.
+Instead the conversation so far is rendered in outline, with a word in place of that turn: inside
+the argument of a call if tools reply. Rendering it with two words shows where the word ends,
+rendering two replies shows where the reply begins, and the end of the turn is between them. That is
+learnt once for each template; from then on a message takes one rendering.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _WORDS = ("Uvqo", "Zwjk")
 _NOBODY = "unknown"
 _QUESTION = {"role": "user", "content": "?"}
 _BASES = ([_QUESTION], [{"role": "system", "content": "!"}, _QUESTION])
-"""Conversations for templates that refuse the outline of the real one, or insist on a system message."""
+"""Conversations for templates that refuse the outline of the real one, or insist on a system
+message."""
 _ROUNDS = (1, 2, 0)
 """How many calls the turns of a conversation have that shows most of a template."""
 _OWN_END = -1
@@ -41,7 +43,8 @@ Messages = Sequence[dict[str, Any]]
 
 
 def call_id(*parts: object) -> str:
-    """Return an id of nine letters and digits, the only form that the templates of Mistral accept."""
+    """Return an id of nine letters and digits, the only form that the templates of Mistral
+    accept."""
     return blake2b(repr(parts).encode(), digest_size=5).hexdigest()[:9]
 
 
@@ -55,15 +58,19 @@ class _Way:
     as_text: bool = False
     """The arguments of calls are JSON text."""
     renamed: bool = False
-    """The model may have chosen ids that its own template refuses, and a broken call may have no name."""
+    """The model may have chosen ids that its own template refuses, and a broken call may have no
+    name."""
     singly: bool = False
-    """Each reply has a turn of its own: gpt-oss knows one call per turn and takes the name of the tool from it."""
+    """Each reply has a turn of its own: gpt-oss knows one call per turn and takes the name of
+    the tool from it."""
 
 
 def _ways(messages: Messages) -> Iterator[_Way]:
     bases = (None, *range(len(_BASES)))
     if any(message["role"] == "tool" for message in messages):
-        for base, singly, renamed, as_text in product(bases, (False, True), (False, True), (False, True)):
+        for base, singly, renamed, as_text in product(
+            bases, (False, True), (False, True), (False, True)
+        ):
             yield _Way(base, True, as_text, renamed, singly)
     for base, renamed in product(bases, (False, True)):
         yield _Way(base, renamed=renamed)
@@ -71,7 +78,8 @@ def _ways(messages: Messages) -> Iterator[_Way]:
 
 _Known = dict[Any, tuple[_Way, list[int]]]
 _KNOWN: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
-"""For each tokenizer: for messages of these roles after such a token, the way, and the ids before the continuation."""
+"""For each tokenizer: for messages of these roles after such a token, the way, and the ids
+before the continuation."""
 
 
 def continuation(
@@ -83,10 +91,12 @@ def continuation(
     history: Messages = (),
     add_generation_prompt: bool = True,
 ) -> list[int]:
-    """Encode messages, and the next generation prompt, as they follow an assistant turn that ended with token ``last``.
+    """Encode messages, and the next generation prompt, as they follow an assistant turn that ended
+    with token ``last``.
 
-    The token that ends a turn is left out if the engine generated it, and so is one that ends a turn and begins the
-    next message, such as GLM's ``<|observation|>``. ``history`` is the conversation before that turn.
+    The token that ends a turn is left out if the engine generated it, and so is one that ends a
+    turn and begins the next message, such as GLM's ``<|observation|>``. ``history`` is the
+    conversation before that turn.
     """
     writer = _Writer(tokenizer, tools, history, add_generation_prompt)
     known: _Known = {}
@@ -107,11 +117,16 @@ def continuation(
             continue
         checked = any("tool" in other for other in known) if replies else bool(known)
         known[key] = way, before
-        if remembered and not checked and (found := difference(tokenizer, tools, _ROUNDS if replies else (0, 0))):
+        if (
+            remembered
+            and not checked
+            and (found := difference(tokenizer, tools, _ROUNDS if replies else (0, 0)))
+        ):
             logger.warning("The chat template of %s: %s", _name(tokenizer), found.message)
         return ids
     raise TemplateError(
-        f"the chat template of {_name(tokenizer)} cannot be used for several turns: the tokens of a "
+        f"the chat template of {_name(tokenizer)} cannot be used for several turns: the "
+        "tokens of a "
         f"{messages[0]['role']} message cannot be separated from those of the turns before it "
         f"({'; '.join(dict.fromkeys(reasons))})"
     )
@@ -119,7 +134,11 @@ def continuation(
 
 class _Writer:
     def __init__(
-        self, tokenizer: Tokenizer, tools: Sequence[ToolLike], history: Messages, add_generation_prompt: bool
+        self,
+        tokenizer: Tokenizer,
+        tools: Sequence[ToolLike],
+        history: Messages,
+        add_generation_prompt: bool,
     ) -> None:
         self._tokenizer = tokenizer
         self._tools = list(tools) or None
@@ -142,11 +161,15 @@ class _Writer:
         groups = [[message] for message in messages] if way.singly else [list(messages)]
         ids: list[int] = []
         for number, group in enumerate(groups, start=1):
-            more, before = self._learn(way, group, last if number == 1 else _OWN_END, number == len(groups))
+            more, before = self._learn(
+                way, group, last if number == 1 else _OWN_END, number == len(groups)
+            )
             ids += more
         return ids, before
 
-    def _learn(self, way: _Way, messages: Messages, last: int | None, final: bool) -> tuple[list[int], list[int]]:
+    def _learn(
+        self, way: _Way, messages: Messages, last: int | None, final: bool
+    ) -> tuple[list[int], list[int]]:
         prompt = self._prompt and final
         word, tail = self._after_word(way, messages, prompt=prompt)
         said = [self._after_word(way, _saying(one, messages), prompt=prompt)[1] for one in _WORDS]
@@ -160,7 +183,8 @@ class _Writer:
         return tail[start:], word + tail[:start]
 
     def _start(self, way: _Way, messages: Messages, gap: list[int], last: int | None) -> int:
-        """Return where the continuation begins in what is between a turn's word and the first reply."""
+        """Return where the continuation begins in what is between a turn's word and the first
+        reply."""
         ends = last is not None and last >= 0 and self._is_special(last)
         if ends and last in gap:
             return gap.index(last) + 1
@@ -169,8 +193,8 @@ class _Writer:
             return end + 1
         if not ends or last == usual:
             return end
-        # The model ended its turn with another token, such as <|eom_id|> for <|eot_id|>. One that the template writes
-        # only if a message follows begins that message.
+        # The model ended its turn with another token, such as <|eom_id|> for <|eot_id|>. One that
+        # the template writes only if a message follows begins that message.
         alone = gap[end] == usual
         if not alone:
             try:
@@ -203,7 +227,13 @@ class _Writer:
         return (special[0] if special else 0), usual
 
     def _after_word(
-        self, way: _Way, messages: Messages, *, prompt: bool = True, calls: Messages | None = None, worded: int = -1
+        self,
+        way: _Way,
+        messages: Messages,
+        *,
+        prompt: bool = True,
+        calls: Messages | None = None,
+        worded: int = -1,
     ) -> tuple[list[int], list[int]]:
         """Return the ids of the word in place of the turn, and what follows them."""
         prompt = prompt and bool(messages)
@@ -215,15 +245,25 @@ class _Writer:
             begin + end > min(len(one), len(two))
             or tuple(self._tokenizer.decode(ids).strip() for ids in words) != _WORDS
         ):
-            raise TemplateError("what it writes after an assistant turn depends on the content of that turn")
+            raise TemplateError(
+                "what it writes after an assistant turn depends on the content of that turn"
+            )
         return words[0], one[len(one) - end :]
 
-    def _render(self, way: _Way, turn: dict[str, Any], messages: Messages, *, prompt: bool) -> list[int]:
+    def _render(
+        self, way: _Way, turn: dict[str, Any], messages: Messages, *, prompt: bool
+    ) -> list[int]:
         base = list(map(_outline, self._history)) if way.base is None else _BASES[way.base]
-        conversation = [*base, turn, *(_renamed(message) if way.renamed else message for message in messages)]
+        conversation = [
+            *base,
+            turn,
+            *(_renamed(message) if way.renamed else message for message in messages),
+        ]
         if len(conversation) == len(messages) + 1:
             raise TemplateError("there is no conversation before it")
-        return self._tokenizer.apply_chat_template(conversation, self._tools, add_generation_prompt=prompt)
+        return self._tokenizer.apply_chat_template(
+            conversation, self._tools, add_generation_prompt=prompt
+        )
 
     def _is_special(self, number: int) -> bool:
         return not self._tokenizer.decode([number], skip_special_tokens=True)
@@ -232,7 +272,8 @@ class _Writer:
 def _turn(way: _Way, word: str, messages: Messages, worded: int = -1) -> dict[str, Any]:
     if not way.with_calls:
         return {"role": "assistant", "content": word}
-    # Only one call has the word, so that it is there once, if the template renders more than the first.
+    # Only one call has the word, so that it is there once, if the template renders more than the
+    # first.
     arguments: list[Any] = [{"word": "-"} for _ in messages]
     arguments[worded] = {"word": word}
     spelt = [_renamed(message) if way.renamed else message for message in messages]
@@ -260,19 +301,24 @@ def _renamed(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outline(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message without its texts: the ids and names of calls are all that a template refers to later."""
+    """Return the message without its texts: the ids and names of calls are all that a template
+    refers to later."""
     short = {**message, "content": "-"}
     if calls := message.get("tool_calls"):
         short |= {
             "content": "",
-            "tool_calls": [{**call, "function": {**call["function"], "arguments": {}}} for call in calls],
+            "tool_calls": [
+                {**call, "function": {**call["function"], "arguments": {}}} for call in calls
+            ],
         }
     return short
 
 
 def _saying(word: str, messages: Messages) -> list[dict[str, Any]]:
     role = messages[0]["role"]
-    return [{**message, "content": word} if message["role"] == role else message for message in messages]
+    return [
+        {**message, "content": word} if message["role"] == role else message for message in messages
+    ]
 
 
 def _equal(one: Sequence[int], two: Sequence[int]) -> int:
@@ -313,7 +359,8 @@ class TurnDifference:
 def difference(
     tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = _ROUNDS
 ) -> TurnDifference | None:
-    """Return how a trajectory differs from the same conversation rendered at once; None if it does not.
+    """Return how a trajectory differs from the same conversation rendered at once; None if it does
+    not.
 
     ``rounds`` says how many calls each turn has; after one without calls there is another question.
     """
@@ -325,12 +372,19 @@ def difference(
         return TurnDifference("refused", f"it cannot render such a conversation ({_reason(error)})")
 
 
-def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]) -> TurnDifference | None:
+def _difference(
+    tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]
+) -> TurnDifference | None:
     name = next(iter(Toolbox(tools).names), _NOBODY)
     shown, rows = _rendered(tokenizer, tools, _BASES)
     for number in rounds:
         replies = [
-            {"role": "tool", "content": f"r{place}", "tool_call_id": call_id(number, place), "name": name}
+            {
+                "role": "tool",
+                "content": f"r{place}",
+                "tool_call_id": call_id(number, place),
+                "name": name,
+            }
             for place in range(number)
         ]
         others: list[dict[str, Any]] = replies or [_QUESTION]
@@ -340,12 +394,16 @@ def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequenc
         told = f"rendered at once, a conversation of {len(shown)} messages has"
         if (last := whole[max(len(whole) - len(more), 0) :]) != more:
             new, once = tokenizer.decode(more), tokenizer.decode(last)
-            return TurnDifference("replies", f"{told} {once!r} at its end, and a trajectory has {new!r}")
+            return TurnDifference(
+                "replies", f"{told} {once!r} at its end, and a trajectory has {new!r}"
+            )
         same = _equal(rows, whole)
         if same < len(rows):
             grown, once = (tokenizer.decode(ids[same : same + 24]) for ids in (rows, whole))
             kept = "trajectories keep the tokens that the model was given"
-            return TurnDifference("earlier", f"{told} {once!r} where a trajectory has {grown!r}; {kept}")
+            return TurnDifference(
+                "earlier", f"{told} {once!r} where a trajectory has {grown!r}; {kept}"
+            )
         rows = whole
     return None
 
@@ -357,7 +415,9 @@ def _rendered(
     failures = []
     for shown in conversations:
         try:
-            return shown, tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
+            return shown, tokenizer.apply_chat_template(
+                shown, list(tools) or None, add_generation_prompt=True
+            )
         except TemplateError as error:
             failures.append(error)
     raise failures[0]

@@ -1,4 +1,5 @@
-"""Drives requests from PENDING to their end, one or a batch of them: generates, executes calls and releases tools.
+"""Drives requests from PENDING to their end, one or a batch of them: generates, executes calls and
+releases tools.
 
 The request has the rules.
 """
@@ -28,7 +29,8 @@ class Engine(Protocol):
     """An engine with the interface of sglang's."""
 
     async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        """Generate one turn; return ``text``, ``output_ids`` and ``meta_info`` with a ``finish_reason``."""
+        """Generate one turn; return ``text``, ``output_ids`` and ``meta_info`` with a
+        ``finish_reason``."""
         ...
 
 
@@ -40,14 +42,16 @@ class Interaction(Protocol):
     async def generate_response(
         self, instance_id: str, messages: list[dict[str, Any]], **kwargs: Any
     ) -> tuple[bool, str, float | None, dict[str, Any]]:
-        """Return whether the conversation is over, what the user says, a score of the turn, and metrics."""
+        """Return whether the conversation is over, what the user says, a score of the turn, and
+        metrics."""
         ...
 
     async def finalize_interaction(self, instance_id: str) -> None: ...
 
 
 class RolloutDriver:
-    """Runs requests with an engine and tools; one driver serves any number of requests concurrently."""
+    """Runs requests with an engine and tools; one driver serves any number of requests
+    concurrently."""
 
     def __init__(
         self,
@@ -64,10 +68,13 @@ class RolloutDriver:
         self._sampling = dict(sampling_params or {})
         self._interaction = interaction
         takes = signature(engine.async_generate).parameters
-        self._takes_rid = "rid" in takes or any(one.kind is Parameter.VAR_KEYWORD for one in takes.values())
+        self._takes_rid = "rid" in takes or any(
+            one.kind is Parameter.VAR_KEYWORD for one in takes.values()
+        )
 
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
-        """Run one request to its end. Failures are recorded in it; only what is not an Exception is raised."""
+        """Run one request to its end. Failures are recorded in it; only what is not an Exception is
+        raised."""
         wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
         tools = ToolSet(wanted, request.request_id, request.tools_kwargs, request.limits)
         try:
@@ -82,7 +89,9 @@ class RolloutDriver:
         except Exception as error:  # of a tool, an interaction or a parser: one request fails, and the batch goes on
             why = f"{type(error).__name__}: {error}"
             if request.state.is_final:
-                request.failure = why  # the trajectory is complete: only the rewards of its tools are missing
+                request.failure = (
+                    why  # the trajectory is complete: only the rewards of its tools are missing
+                )
             else:
                 request.fail(EndCause.ERROR, why)
         except BaseException as error:  # such as GuardTripped
@@ -96,7 +105,10 @@ class RolloutDriver:
         missing = [name for name in request.tool_names if name not in self._tools]
         if missing:
             known = ", ".join(self._tools) or "none"
-            request.fail(EndCause.TOOL_CREATION, f"no tool is called {', '.join(missing)}; the driver has {known}")
+            request.fail(
+                EndCause.TOOL_CREATION,
+                f"no tool is called {', '.join(missing)}; the driver has {known}",
+            )
             return
         request.start()
         if request.state.is_final:
@@ -111,9 +123,13 @@ class RolloutDriver:
         if self._interaction is None or request.interaction_kwargs is None:
             return
         limits = request.limits
-        start = self._interaction.start_interaction(request.request_id, **request.interaction_kwargs)
+        start = self._interaction.start_interaction(
+            request.request_id, **request.interaction_kwargs
+        )
         what = f"start_interaction for request {request.request_id!r}"
-        (error,) = await bounded({what: start}, timeout=limits.tool_timeout, grace=limits.release_timeout)
+        (error,) = await bounded(
+            {what: start}, timeout=limits.tool_timeout, grace=limits.release_timeout
+        )
         if isinstance(error, Exception):
             raise error
 
@@ -138,7 +154,9 @@ class RolloutDriver:
             params["sampling_seed"] = request.sampling_seed
         named: dict[str, Any] = {"rid": request.request_id} if self._takes_rid else {}
         try:
-            answer = await self._engine.async_generate(input_ids=request.input_ids, sampling_params=params, **named)
+            answer = await self._engine.async_generate(
+                input_ids=request.input_ids, sampling_params=params, **named
+            )
             generated = read_answer(answer, request.processing_class)
         except Exception as error:  # whatever an engine raises
             request.fail(EndCause.ENGINE, f"{type(error).__name__}: {error}")
@@ -149,7 +167,9 @@ class RolloutDriver:
 
     async def _interact(self, request: AsyncRolloutRequest) -> None:
         if self._interaction is None:
-            request.fail(EndCause.ERROR, "the request asks for an interaction and the driver has none")
+            request.fail(
+                EndCause.ERROR, "the request asks for an interaction and the driver has none"
+            )
             return
         over, response, score, _metrics = await self._interaction.generate_response(
             request.request_id, request.template_messages, **(request.interaction_kwargs or {})
@@ -189,13 +209,16 @@ async def run_batch(
 ) -> list[AsyncRolloutRequest]:
     """Run all requests and return them in order, each in a final state.
 
-    With ``enough``, the rest are cancelled as soon as that many are finished: COMPLETED, rewarded and released
-    (over-sampling). At most ``at_once`` run concurrently. ``on_end`` is called once with each request when it has
-    ended; if it raises, the batch is cancelled and the error is raised. An error that is not an Exception,
-    such as GuardTripped, takes precedence over one that is.
+    With ``enough``, the rest are cancelled as soon as that many are finished: COMPLETED, rewarded
+    and released (over-sampling). At most ``at_once`` run concurrently. ``on_end`` is called once
+    with each request when it has ended; if it raises, the batch is cancelled and the error is
+    raised. An error that is not an Exception, such as GuardTripped, takes precedence over one that
+    is.
     """
     if enough is not None and not 1 <= enough <= len(requests):
-        raise ValueError(f"enough is {enough}: it must be between 1 and {len(requests)}, the size of the batch")
+        raise ValueError(
+            f"enough is {enough}: it must be between 1 and {len(requests)}, the size of the batch"
+        )
     if at_once is not None and at_once < 1:
         raise ValueError(f"at_once is {at_once}: it must be at least 1")
     batch = _Batch(driver, requests, at_once or len(requests), on_end)
@@ -217,7 +240,8 @@ async def run_batch(
 
 
 class _Batch:
-    """The tasks of a batch. A task leaves ``running`` when its request is reported, so each is reported once."""
+    """The tasks of a batch. A task leaves ``running`` when its request is reported, so each is
+    reported once."""
 
     def __init__(
         self,
@@ -268,7 +292,9 @@ class Generated:
 
 def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
     if not isinstance(answer, Mapping):
-        raise EngineAnswerError(f"the engine answered with a {type(answer).__name__}; an object was expected")
+        raise EngineAnswerError(
+            f"the engine answered with a {type(answer).__name__}; an object was expected"
+        )
     meta = answer.get("meta_info")
     reason = meta.get("finish_reason") if isinstance(meta, Mapping) else None
     kind = reason.get("type") if isinstance(reason, Mapping) else reason
@@ -288,4 +314,6 @@ def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
     if not isinstance(text, str):
         raise EngineAnswerError("the engine's answer has neither output_ids nor text")
     closing = [] if finish is FinishReasonTypeEnum.LENGTH else [tokenizer.eos_token_id]
-    return Generated([*tokenizer.encode(text, allow_special=False), *closing], text, finish, retokenised=True)
+    return Generated(
+        [*tokenizer.encode(text, allow_special=False), *closing], text, finish, retokenised=True
+    )

@@ -12,7 +12,8 @@ TRUNCATED = "(truncated)"
 
 
 class TruncateSide(StrEnum):
-    """The side of a tool's text that is cut *away*, as in verl 0.8 and later (up to 0.7.1 it was the side kept)."""
+    """The side of a tool's text that is cut *away*, as in verl 0.8 and later (up to 0.7.1 it was
+    the side kept)."""
 
     LEFT = "left"
     """Keep the end."""
@@ -64,11 +65,14 @@ class RolloutLimits:
             if wanted:
                 raise BadLimits(f"{name} is {value!r}: it must be {wanted}, or null for no limit")
         try:
-            object.__setattr__(self, "tool_response_truncate_side", TruncateSide(self.tool_response_truncate_side))
+            object.__setattr__(
+                self, "tool_response_truncate_side", TruncateSide(self.tool_response_truncate_side)
+            )
         except ValueError:
             sides = ", ".join(side.value for side in TruncateSide)
             raise BadLimits(
-                f"tool_response_truncate_side is {self.tool_response_truncate_side!r}: it must be one of {sides}"
+                f"tool_response_truncate_side is {self.tool_response_truncate_side!r}: it "
+                f"must be one of {sides}"
             ) from None
         if self.max_model_len and self.max_prompt_len and self.max_prompt_len >= self.max_model_len:
             raise BadLimits(
@@ -80,7 +84,10 @@ class RolloutLimits:
         """Tokens that still fit; negative if the limit is exceeded, None if there is none."""
         left = [
             limit - used
-            for limit, used in ((self.max_response_len, response), (self.max_model_len, prompt + response))
+            for limit, used in (
+                (self.max_response_len, response),
+                (self.max_model_len, prompt + response),
+            )
             if limit is not None
         ]
         return min(left) if left else None

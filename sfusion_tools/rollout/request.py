@@ -5,8 +5,9 @@
                   v  |                        any of them -> FAILED
                INTERACTING
 
-The driver generates, executes calls and asks the user side, and passes the results to the next step here. Token rows
-only grow: by what the engine generated (trained on) and by what messages add (never trained on).
+The driver generates, executes calls and asks the user side, and passes the results to the next step
+here. Token rows only grow: by what the engine generated (trained on) and by what messages add
+(never trained on).
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.tokens import TokenRows, TokenViews
 from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult, plan_calls
-from sfusion_tools.schemas import Message, OpenAIFunctionCallSchema, OpenAIFunctionToolCall, OpenAIFunctionToolSchema
+from sfusion_tools.schemas import (
+    Message,
+    OpenAIFunctionCallSchema,
+    OpenAIFunctionToolCall,
+    OpenAIFunctionToolSchema,
+)
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
@@ -37,11 +43,13 @@ _OF_VERL = (
     "tokenization_sanity_check_mode", "use_inference_chat_template", "multi_modal_keys", "multi_modal_data",
     "multi_modal_inputs",
 )  # fmt: skip
-"""What verl 0.6.1 passes too: there is nothing to check, because ids are kept as generated, and messages are text."""
+"""What verl 0.6.1 passes too: there is nothing to check, because ids are kept as generated, and
+messages are text."""
 
 
 class RolloutMetrics(BaseModel):
-    """What happened to a trajectory's calls, so that a trainer can mask what was not the model's doing."""
+    """What happened to a trajectory's calls, so that a trainer can mask what was not the model's
+    doing."""
 
     assistant_turns: int = 0
     user_turns: int = 0
@@ -61,10 +69,12 @@ class RolloutMetrics(BaseModel):
     tool_errors: int = 0
     """Executed calls whose tool raised."""
     last_call_lost: bool = False
-    """The last executed call was lost: leave this trajectory out of the loss and of the baseline of its group."""
+    """The last executed call was lost: leave this trajectory out of the loss and of the baseline
+    of its group."""
     shortened_responses: int = 0
     dropped_tokens: int = 0
-    """Tokens that did not fit: of tool or user messages, or of an engine that generated too many."""
+    """Tokens that did not fit: of tool or user messages, or of an engine that generated too
+    many."""
     retokenised_turns: int = 0
     """Turns for which the engine returned text but no ids."""
     release_errors: int = 0
@@ -104,7 +114,8 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     group_id: str | None = None
     """The prompt that it shares with its siblings; verl's ``uid``."""
     sampling_seed: int | None = None
-    """Passed to the engine with each turn, so that siblings differ and a rollout can be repeated."""
+    """Passed to the engine with each turn, so that siblings differ and a rollout can be
+    repeated."""
     state: State = State.PENDING
     messages: list[Message] = Field(min_length=1)
     tool_schemas: list[OpenAIFunctionToolSchema] = Field(default_factory=list)
@@ -197,7 +208,9 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         else:
             self._continue()
 
-    def add_assistant_turn(self, ids: Sequence[int], turn: ParsedTurn, finish_reason: FinishReasonTypeEnum) -> None:
+    def add_assistant_turn(
+        self, ids: Sequence[int], turn: ParsedTurn, finish_reason: FinishReasonTypeEnum
+    ) -> None:
         """Append a generated turn unchanged and decide what comes next."""
         self._expect(State.RUNNING)
         self._rows.append(ids, trained=True)
@@ -234,10 +247,13 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self.metrics.not_run += len(planned)
 
     def add_tool_results(self, results: Sequence[ToolResult]) -> None:
-        """Answer every call of the turn: the executed ones with these results, in order, the others with the reason."""
+        """Answer every call of the turn: the executed ones with these results, in order, the
+        others with the reason."""
         self._expect(State.TOOL_CALLING)
         if len(results) != len(self.calls_to_execute):
-            raise IllegalTransition(f"expected {len(self.calls_to_execute)} results, got {len(results)}")
+            raise IllegalTransition(
+                f"expected {len(self.calls_to_execute)} results, got {len(results)}"
+            )
         waiting = iter(results)
         answers: list[Message] = []
         for call in self._planned:
@@ -288,14 +304,16 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         self.state, self.ended_by, self.failure = State.FAILED, cause, why
 
     def stop(self, cause: EndCause, why: str) -> None:
-        """Any state -> FAILED, COMPLETED too if it has no rewards yet: such a request is not a sample."""
+        """Any state -> FAILED, COMPLETED too if it has no rewards yet: such a request is not a
+        sample."""
         if self.state is not State.FAILED:
             self.state, self.ended_by, self.failure = State.FAILED, cause, why
 
     def _expect(self, state: State) -> None:
         if self.state is not state:
             raise IllegalTransition(
-                f"request {self.request_id} is {self.state.value}; this step is allowed only when it is {state.value}"
+                f"request {self.request_id} is {self.state.value}; this step is allowed "
+                f"only when it is {state.value}"
             )
 
     def _end(self, cause: EndCause, finish_reason: FinishReasonTypeEnum | None = None) -> None:
@@ -320,12 +338,15 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         return dropped > 0
 
     def _tool_message(self, call: PlannedCall, text: str) -> Message:
-        shown = truncate(text, self.limits.max_tool_response_length, self.limits.tool_response_truncate_side)
+        shown = truncate(
+            text, self.limits.max_tool_response_length, self.limits.tool_response_truncate_side
+        )
         self.metrics.shortened_responses += int(shown != text)
         return Message(role="tool", content=shown, tool_call_id=call.id, name=call.name or None)
 
     def _add_messages(self, messages: list[Message], *, next_turn: bool = True) -> None:
-        """Append tool or user messages and, if there is one, the generation prompt of the next assistant turn."""
+        """Append tool or user messages and, if there is one, the generation prompt of the next
+        assistant turn."""
         roles = [message.role for message in self.messages]
         turns = roles[::-1].index("assistant") + 1 if "assistant" in roles else 0
         before, rows = len(roles) - turns, self._rows
@@ -351,7 +372,9 @@ def _is_used_up(limit: int | None, used: int) -> bool:
 
 def _assistant_message(turn: ParsedTurn, planned: Sequence[PlannedCall]) -> Message:
     calls = [
-        OpenAIFunctionToolCall(id=plan.id, function=OpenAIFunctionCallSchema(name=call.name, arguments=call.arguments))
+        OpenAIFunctionToolCall(
+            id=plan.id, function=OpenAIFunctionCallSchema(name=call.name, arguments=call.arguments)
+        )
         for call, plan in zip(turn.calls, planned, strict=True)
         if isinstance(call, FoundCall) and isinstance(call.arguments, dict) and plan.is_answered
     ]

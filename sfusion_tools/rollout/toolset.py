@@ -1,4 +1,5 @@
-"""The tools of one trajectory, from create to release, whichever verl release they were written for.
+"""The tools of one trajectory, from create to release, whichever verl release they were written
+for.
 
 Nothing here relies on the code of a tool or an interaction to end, or to obey cancellation.
 """
@@ -48,7 +49,8 @@ class ToolSet:
 
     async def _create(self, name: str) -> None:
         given = self._options(name, "create_kwargs")
-        # verl 0.7 and later nest the arguments, earlier releases spread them; a tool may expect either.
+        # verl 0.7 and later nest the arguments, earlier releases spread them; a tool may expect
+        # either.
         nested = {"create_kwargs": dict(given)} if given else {}
         answer = await self._tools[name].create(self._request_id, **given, **nested)
         instance = answer[0] if isinstance(answer, tuple) else answer
@@ -57,7 +59,9 @@ class ToolSet:
 
     async def execute(self, calls: Sequence[PlannedCall]) -> list[ToolResult]:
         """Run the calls of a turn concurrently; a tool that raises affects only its own call."""
-        works = {f"{self._what('execute', call.name)} ({call.id})": self._execute(call) for call in calls}
+        works = {
+            f"{self._what('execute', call.name)} ({call.id})": self._execute(call) for call in calls
+        }
         answers = await bounded(works, grace=self._limits.release_timeout)
         return [
             _failed(call, answer) if isinstance(answer, Exception) else answer
@@ -73,11 +77,14 @@ class ToolSet:
         return _read_result(answer)
 
     async def rewards(self) -> dict[str, Any]:
-        """Return the reward of the whole trajectory from every tool; raise the first error once all have answered."""
+        """Return the reward of the whole trajectory from every tool; raise the first error once
+        all have answered."""
         return dict(zip(self._tools, await self._each("calc_reward", self._reward), strict=True))
 
     async def _reward(self, name: str) -> Any:
-        return await self._tools[name].calc_reward(self._instances[name], **self._options(name, "calc_reward_kwargs"))
+        return await self._tools[name].calc_reward(
+            self._instances[name], **self._options(name, "calc_reward_kwargs")
+        )
 
     async def _each(self, method: str, work: Callable[[str], Coroutine[Any, Any, T]]) -> list[T]:
         answers = await bounded(
@@ -91,11 +98,19 @@ class ToolSet:
         return [answer for answer in answers if not isinstance(answer, Exception)]
 
     async def release(self) -> int:
-        """Call ``release`` of every tool that was created; return how many raised or did not end in time."""
+        """Call ``release`` of every tool that was created; return how many raised or did not end
+        in time."""
         created, self._instances = self._instances, {}
-        works = {self._what("release", name): self._release(name, instance) for name, instance in created.items()}
+        works = {
+            self._what("release", name): self._release(name, instance)
+            for name, instance in created.items()
+        }
         answers = await bounded(works, timeout=self._limits.release_timeout, grace=0.0)
-        errors = {what: answer for what, answer in zip(works, answers, strict=True) if isinstance(answer, Exception)}
+        errors = {
+            what: answer
+            for what, answer in zip(works, answers, strict=True)
+            if isinstance(answer, Exception)
+        }
         for what, error in errors.items():
             if not isinstance(error, StepTimeout):  # which was logged when it happened
                 _log.warning("%s raised %s: %s", what, type(error).__name__, error)
@@ -114,11 +129,14 @@ class ToolSet:
 
 def _failed(call: PlannedCall, error: Exception) -> ToolResult:
     _log.warning("tool %s raised %s: %s", call.name, type(error).__name__, error)
-    return ToolResult(ToolResponse(text=f"Error executing tool {call.name!r}: {error}"), reward=0.0, raised=True)
+    return ToolResult(
+        ToolResponse(text=f"Error executing tool {call.name!r}: {error}"), reward=0.0, raised=True
+    )
 
 
 def _read_result(answer: Any) -> ToolResult:
-    """Read what ``execute`` returned: a ToolResponse, or the plain string of verl 0.5 and earlier."""
+    """Read what ``execute`` returned: a ToolResponse, or the plain string of verl 0.5 and
+    earlier."""
     if not isinstance(answer, tuple) or len(answer) != 3:
         raise TypeError("execute() must return (response, reward, metrics)")
     response, reward, metrics = answer
@@ -133,12 +151,16 @@ def _read_result(answer: Any) -> ToolResult:
 
 
 async def bounded(
-    works: Mapping[str, Coroutine[Any, Any, T]], *, timeout: float | None = None, grace: float | None = None
+    works: Mapping[str, Coroutine[Any, Any, T]],
+    *,
+    timeout: float | None = None,
+    grace: float | None = None,
 ) -> list[T | Exception]:
-    """Run named work concurrently for at most ``timeout`` seconds; return a result or an error for each.
+    """Run named work concurrently for at most ``timeout`` seconds; return a result or an error for
+    each.
 
-    Work that is cancelled or out of time gets ``grace`` seconds to stop. After that it is abandoned: only the end of
-    the event loop waits for it. None means no limit.
+    Work that is cancelled or out of time gets ``grace`` seconds to stop. After that it is
+    abandoned: only the end of the event loop waits for it. None means no limit.
     """
     if not works:
         return []
@@ -154,7 +176,9 @@ async def bounded(
     if late:
         await _stop(tasks, grace)
     results = [
-        StepTimeout(f"{what} did not end within {timeout:g} s") if task in late else _result(task, what)
+        StepTimeout(f"{what} did not end within {timeout:g} s")
+        if task in late
+        else _result(task, what)
         for task, what in tasks.items()
     ]
     for result in results:
@@ -178,7 +202,10 @@ async def _stop(tasks: Mapping[asyncio.Task[Any], str], grace: float | None) -> 
     cancelled = await settle(running, grace)
     for task in running:
         if not task.done():
-            _log.warning("%s does not stop although it was cancelled: it is left to the event loop", tasks[task])
+            _log.warning(
+                "%s does not stop although it was cancelled: it is left to the event loop",
+                tasks[task],
+            )
             _abandoned.add(task)
             task.add_done_callback(_abandoned.discard)
     if cancelled is not None:
@@ -201,8 +228,11 @@ async def even_if_cancelled(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def settle(tasks: Collection[asyncio.Task[Any]], seconds: float | None = None) -> asyncio.CancelledError | None:
-    """Wait until all tasks are done or the time is up; return the last cancellation of the caller, if there was one."""
+async def settle(
+    tasks: Collection[asyncio.Task[Any]], seconds: float | None = None
+) -> asyncio.CancelledError | None:
+    """Wait until all tasks are done or the time is up; return the last cancellation of the
+    caller, if there was one."""
     clock = asyncio.get_running_loop().time
     end = None if seconds is None else clock() + seconds
     cancelled: asyncio.CancelledError | None = None

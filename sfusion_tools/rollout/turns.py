@@ -1,4 +1,5 @@
-"""The calls of a turn: how they are found in the model's text, which of them are executed, and their results."""
+"""The calls of a turn: how they are found in the model's text, which of them are executed, and
+their results."""
 
 from __future__ import annotations
 
@@ -18,17 +19,27 @@ from sfusion_tools.tokenizers import Tokenizer
 
 _THINK = "<think>"
 # Kinds of problems that, in a turn without calls, suggest that the model meant to make one.
-_LOOKS_LIKE_A_CALL = frozenset({"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"})
-# Those that are a call of their own beside others: not a draft of one of them, nor a superfluous closing marker.
+_LOOKS_LIKE_A_CALL = frozenset(
+    {"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"}
+)
+# Those that are a call of their own beside others: not a draft of one of them, nor a superfluous
+# closing marker.
 _ANOTHER_CALL = frozenset({"stray_marker", "untagged_call"})
 _CLOSING = re.compile(r"</|<[|｜][^<>]*end[|｜]>", re.IGNORECASE)
 
-_JSON_NAMES = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "bool": "a boolean"}
+_JSON_NAMES = {
+    "list": "a list",
+    "str": "a string",
+    "int": "a number",
+    "float": "a number",
+    "bool": "a boolean",
+}
 
 _LONGEST_ID = 80
 """A longer id of the model's is not repeated in the reply."""
 TOLD_REFUSALS = 16
-"""How many refused calls of a turn are answered one by one: a short text can hold thousands of them."""
+"""How many refused calls of a turn are answered one by one: a short text can hold thousands of
+them."""
 
 
 class Refusal(StrEnum):
@@ -41,7 +52,8 @@ class Refusal(StrEnum):
 
     @property
     def is_invalid(self) -> bool:
-        """True when the call itself was wrong: these count towards max_consecutive_invalid_calls."""
+        """True when the call itself was wrong: these count towards
+        max_consecutive_invalid_calls."""
         return self is not Refusal.TOO_MANY
 
 
@@ -81,7 +93,8 @@ TurnParser = Callable[[str, Sequence[OpenAIFunctionToolSchema]], ParsedTurn]
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call of the current turn: to be executed, or refused with the message that the model will read."""
+    """A call of the current turn: to be executed, or refused with the message that the model
+    will read."""
 
     id: str
     name: str
@@ -111,12 +124,17 @@ class ToolResult:
         return self.metrics.get("outcome") == Outcome.BAD_ARGUMENTS
 
 
-def format_parser(name: str | None = None, *, in_think: bool = False, tokenizer: Tokenizer | None = None) -> TurnParser:
-    """Return the parser of a format, by default of that which the tokenizer's chat template stands for.
+def format_parser(
+    name: str | None = None, *, in_think: bool = False, tokenizer: Tokenizer | None = None
+) -> TurnParser:
+    """Return the parser of a format, by default of that which the tokenizer's chat template stands
+    for.
 
     ``in_think`` if the prompt ends inside the thinking.
     """
-    form = get_format(name) if name else format_for(template=getattr(tokenizer, "chat_template", None))
+    form = (
+        get_format(name) if name else format_for(template=getattr(tokenizer, "chat_template", None))
+    )
     if form is None:
         raise FormatError("the tool-call format cannot be told from the chat template; name it")
     think = form.parser.think_marks[0] if form.parser.think_marks else _THINK
@@ -130,7 +148,11 @@ def format_parser(name: str | None = None, *, in_think: bool = False, tokenizer:
             before, mark, thinking = text.rpartition(think)
             repaired = form.parse(before + thinking, tools)
             if repaired.calls:
-                return _turn(before + mark + repaired.content.removeprefix(before), repaired, ("unclosed_think",))
+                return _turn(
+                    before + mark + repaired.content.removeprefix(before),
+                    repaired,
+                    ("unclosed_think",),
+                )
         return _turn(parsed.content, parsed)
 
     return parse
@@ -170,9 +192,11 @@ def plan_calls(
     max_parallel_calls: int | None,
     turn: str,
 ) -> list[PlannedCall]:
-    """Plan every call that was found, in order; none is dropped, but many refused ones share a message.
+    """Plan every call that was found, in order; none is dropped, but many refused ones share a
+    message.
 
-    ``turn`` names the turn among all others; a call that the model gave no id gets one that is made from it.
+    ``turn`` names the turn among all others; a call that the model gave no id gets one that is made
+    from it.
     """
     planned: list[PlannedCall] = []
     used: set[str] = set()
@@ -187,11 +211,14 @@ def plan_calls(
         if refused is None and max_parallel_calls is not None and executing >= max_parallel_calls:
             refused = (
                 Refusal.TOO_MANY,
-                f"at most {max_parallel_calls} tool call(s) are executed per turn and this one came after them. "
+                f"at most {max_parallel_calls} tool call(s) are executed per turn and this "
+                "one came after them. "
                 "It was not executed; send it again in your next turn if you still need it.",
             )
         if refused is not None:
-            planned.append(PlannedCall(given, name, refusal=refused[0], message=f"Error: {refused[1]}"))
+            planned.append(
+                PlannedCall(given, name, refusal=refused[0], message=f"Error: {refused[1]}")
+            )
             continue
         assert isinstance(call, FoundCall)
         planned.append(PlannedCall(given, name, call.arguments))
@@ -206,24 +233,37 @@ def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
     # One more message costs no more than the sum.
     if len(rest) < 2:
         return planned
-    reasons = Counter(call.refusal.value for call in (planned[place] for place in rest) if call.refusal)
+    reasons = Counter(
+        call.refusal.value for call in (planned[place] for place in rest) if call.refusal
+    )
     shown = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
-    message = f"Error: {len(rest)} more calls of this turn were not executed ({shown}). Make fewer calls per turn."
+    message = (
+        f"Error: {len(rest)} more calls of this turn were not executed ({shown}). "
+        "Make fewer calls per turn."
+    )
     for place in rest:
         planned[place] = replace(planned[place], message=message if place == rest[0] else "")
     return planned
 
 
-def _refusal(call: FoundCall | UnreadableCall, tool_names: Sequence[str]) -> tuple[Refusal, str] | None:
+def _refusal(
+    call: FoundCall | UnreadableCall, tool_names: Sequence[str]
+) -> tuple[Refusal, str] | None:
     if isinstance(call, UnreadableCall):
         return call.refusal, call.problem
     if call.name not in tool_names:
         known = ", ".join(tool_names) or "none"
-        return Refusal.UNKNOWN_TOOL, f"there is no tool {call.name!r}. Tools that can be called: {known}."
+        return (
+            Refusal.UNKNOWN_TOOL,
+            f"there is no tool {call.name!r}. Tools that can be called: {known}.",
+        )
     if not isinstance(call.arguments, dict):
         given = _JSON_NAMES.get(type(call.arguments).__name__, "null")
         return (
             Refusal.BAD_ARGUMENTS,
-            f"the arguments of {call.name!r} must be a JSON object, but {given} was given. Nothing was executed.",
+            (
+                f"the arguments of {call.name!r} must be a JSON object, but {given} was given. "
+                "Nothing was executed."
+            ),
         )
     return None

@@ -1,6 +1,7 @@
 """The client of Sandbox Fusion: every program ends with a typed outcome.
 
-The names below are imported on first use, so that what needs no network can be used without aiohttp.
+The names below are imported on first use, so that what needs no network can be used without
+aiohttp.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +16,16 @@ if TYPE_CHECKING:
     from sfusion_tools.sandbox.result import CallResult
     from sfusion_tools.sandbox.retry import RetryPolicy
 
-__all__ = ["LANGUAGES", "Attempt", "Bounds", "CallResult", "Fleet", "Program", "RetryPolicy", "SandboxClient"]
+__all__ = [
+    "LANGUAGES",
+    "Attempt",
+    "Bounds",
+    "CallResult",
+    "Fleet",
+    "Program",
+    "RetryPolicy",
+    "SandboxClient",
+]
 
 __getattr__ = _on_first_use(
     __name__,

@@ -1,4 +1,5 @@
-"""What a transport returns or raises, and how an answer is read: any body becomes an outcome and a message."""
+"""What a transport returns or raises, and how an answer is read: any body becomes an outcome and a
+message."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from pydantic_core import from_json
 
 from sfusion_tools.outcome import Outcome
 
-_NO_COMPILER = re.compile(r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$")
+_NO_COMPILER = re.compile(
+    r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$"
+)
 _RESULT = dict, type(None)
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -21,7 +24,9 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 class TransportError(Exception):
     """Raised instead of an answer."""
 
-    def __init__(self, outcome: Outcome, text: str, *, may_have_run: bool = True, transient: bool = True) -> None:
+    def __init__(
+        self, outcome: Outcome, text: str, *, may_have_run: bool = True, transient: bool = True
+    ) -> None:
         super().__init__(text)
         self.outcome = outcome
         self.may_have_run = may_have_run
@@ -68,11 +73,15 @@ def read_answer(status: int, content_type: str, body: bytes) -> Reading:
         except ValueError:
             answer = _decode(body)
     except UnicodeDecodeError as error:
-        return Reading(Outcome.BAD_RESPONSE, f"the answer is not UTF-8: {error.reason} at byte {error.start}")
+        return Reading(
+            Outcome.BAD_RESPONSE, f"the answer is not UTF-8: {error.reason} at byte {error.start}"
+        )
     except (ValueError, RecursionError):
         return Reading(Outcome.BAD_RESPONSE, _not_json(content_type, body))
     if not isinstance(answer, dict) or not isinstance(answer.get("status"), str):
-        return Reading(Outcome.BAD_RESPONSE, f"the answer is JSON but not Sandbox Fusion's: {excerpt(body)}")
+        return Reading(
+            Outcome.BAD_RESPONSE, f"the answer is JSON but not Sandbox Fusion's: {excerpt(body)}"
+        )
     return _read_run(answer)
 
 
@@ -86,38 +95,62 @@ def _read_run(answer: dict[str, Any]) -> Reading:
     compiled = answer.get("compile_result")
     ran = answer.get("run_result")
     if not isinstance(compiled, _RESULT):
-        return Reading(Outcome.BAD_RESPONSE, f"compile_result is neither an object nor null: {_text(compiled)[:80]}")
+        return Reading(
+            Outcome.BAD_RESPONSE,
+            f"compile_result is neither an object nor null: {_text(compiled)[:80]}",
+        )
     if not isinstance(ran, _RESULT):
-        return Reading(Outcome.BAD_RESPONSE, f"run_result is neither an object nor null: {_text(ran)[:80]}")
+        return Reading(
+            Outcome.BAD_RESPONSE, f"run_result is neither an object nor null: {_text(ran)[:80]}"
+        )
     if status == "SandboxError":
         return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"SandboxError: {_message(answer)}")
-    if compiled is not None and (compiled.get("status"), compiled.get("return_code")) != ("Finished", 0):
+    if compiled is not None and (compiled.get("status"), compiled.get("return_code")) != (
+        "Finished",
+        0,
+    ):
         if missing := _missing_compiler(compiled):
             return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
         what = "compiling ran out of time" if compiled.get("status") == "TimeLimitExceeded" else ""
         return _reading(Outcome.COMPILE_ERROR, answer, compiled, what)
     if ran is None:
-        return Reading(Outcome.BAD_RESPONSE, f"status is {status!r} but there is no run_result: {_message(answer)}")
+        return Reading(
+            Outcome.BAD_RESPONSE,
+            f"status is {status!r} but there is no run_result: {_message(answer)}",
+        )
     ended = ran.get("status")
     if ended == "TimeLimitExceeded":
         return _reading(Outcome.PROGRAM_TIMEOUT, answer, ran)
     if ended != "Finished":
-        return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"run_result is {ended!r}: {_message(answer)}")
+        return _reading(
+            Outcome.SANDBOX_ERROR, answer, ran, f"run_result is {ended!r}: {_message(answer)}"
+        )
     code = ran.get("return_code")
     if type(code) is not int:
         found = _text(code) or "null"
-        return Reading(Outcome.BAD_RESPONSE, f"run_result is Finished but return_code is {found[:80]}")
+        return Reading(
+            Outcome.BAD_RESPONSE, f"run_result is Finished but return_code is {found[:80]}"
+        )
     if code != 0:
         return _reading(Outcome.PROGRAM_ERROR, answer, ran)
     if status != "Success":
-        # Believing either would turn a failure into a pass, or a pass into a failure of the program.
-        return Reading(Outcome.BAD_RESPONSE, f"the answer contradicts itself: return_code is 0, status {status!r}")
+        # Believing either would turn a failure into a pass, or a pass into a failure of the
+        # program.
+        return Reading(
+            Outcome.BAD_RESPONSE,
+            f"the answer contradicts itself: return_code is 0, status {status!r}",
+        )
     if ran.get("stdout") is None:
-        return Reading(Outcome.BAD_RESPONSE, "the program ended well, but its stdout is null: the output is lost")
+        return Reading(
+            Outcome.BAD_RESPONSE,
+            "the program ended well, but its stdout is null: the output is lost",
+        )
     return _reading(Outcome.OK, answer, ran)
 
 
-def _reading(outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | None, message: str = "") -> Reading:
+def _reading(
+    outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | None, message: str = ""
+) -> Reading:
     result = result or {}
     files, stdout, stderr = answer.get("files"), result.get("stdout"), result.get("stderr")
     code, seconds = result.get("return_code"), result.get("execution_time")
@@ -128,15 +161,18 @@ def _reading(outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | 
         stderr if type(stderr) is str and stderr.isascii() else _text(stderr),
         code if type(code) is int else None,
         seconds if type(seconds) is float and math.isfinite(seconds) else _seconds(seconds),
-        {str(k): v for k, v in files.items() if isinstance(v, str)} if files and isinstance(files, dict) else {},
+        {str(k): v for k, v in files.items() if isinstance(v, str)}
+        if files and isinstance(files, dict)
+        else {},
     )
 
 
 def _missing_compiler(result: dict[str, Any]) -> str:
     """Return a message if the shell could not find the compiler.
 
-    No program can cause this: it has not run yet, and a compiler does not exit with 127. A missing interpreter is not
-    recognised, because any program can print the shell's message and exit with 127; ``sfusion doctor`` finds it.
+    No program can cause this: it has not run yet, and a compiler does not exit with 127. A missing
+    interpreter is not recognised, because any program can print the shell's message and exit with
+    127; ``sfusion doctor`` finds it.
     """
     if result.get("return_code") != 127 or result.get("stdout"):
         return ""
@@ -155,7 +191,8 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    # A lone surrogate cannot be encoded by a tokenizer or a log; the sandbox meant one odd character.
+    # A lone surrogate cannot be encoded by a tokenizer or a log; the sandbox meant one odd
+    # character.
     return _LONE_SURROGATE.sub("\ufffd", text)
 
 
@@ -174,7 +211,8 @@ def excerpt(body: bytes, limit: int = 200) -> str:
 def _not_json(content_type: str, body: bytes) -> str:
     if "html" in content_type.lower() or body.lstrip()[:1] == b"<":
         return (
-            f"a web page came instead of a sandbox's answer; is the URL right, did a proxy answer? {excerpt(body, 80)}"
+            "a web page came instead of a sandbox's answer; is the URL right, did a "
+            f"proxy answer? {excerpt(body, 80)}"
         )
     return f"the answer is not JSON ({content_type or 'no content type'}): {excerpt(body)}"
 
@@ -189,5 +227,7 @@ def _refusal(status: int, content_type: str, body: bytes) -> str:
     }
     if 300 <= status < 400:
         return f"the server redirects ({status}); give the final URL"
-    hint = hints.get(status, "the server refused the request" if status >= 400 else "no answer of a sandbox")
+    hint = hints.get(
+        status, "the server refused the request" if status >= 400 else "no answer of a sandbox"
+    )
     return f"{hint} (HTTP {status}, {content_type or 'no content type'}): {excerpt(body)}"

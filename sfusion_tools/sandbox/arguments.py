@@ -1,4 +1,5 @@
-"""Reads the arguments of a model's call: they become a program, or a message that tells the model what is wrong."""
+"""Reads the arguments of a model's call: they become a program, or a message that tells the model
+what is wrong."""
 
 from __future__ import annotations
 
@@ -25,28 +26,40 @@ class BadArguments(Exception):
         """What is wrong, in a few words that quote nothing of the arguments."""
 
 
-def offered_languages(config: SandboxToolConfig, schema: OpenAIFunctionParametersSchema) -> frozenset[str]:
-    """Return the languages that a model may choose besides the default: those of the config, else of the schema."""
+def offered_languages(
+    config: SandboxToolConfig, schema: OpenAIFunctionParametersSchema
+) -> frozenset[str]:
+    """Return the languages that a model may choose besides the default: those of the config, else
+    of the schema."""
     if config.languages is not None:
         return frozenset(config.languages)
     parameter = schema.properties.get("language")
     if parameter is None:
         return frozenset()
-    return RUNNABLE if parameter.enum is None else frozenset(name for name in RUNNABLE if name in parameter.enum)
+    return (
+        RUNNABLE
+        if parameter.enum is None
+        else frozenset(name for name in RUNNABLE if name in parameter.enum)
+    )
 
 
 def read_arguments(
-    parameters: Any, config: SandboxToolConfig, languages: Collection[str] = (), *, longest: float | None = None
+    parameters: Any,
+    config: SandboxToolConfig,
+    languages: Collection[str] = (),
+    *,
+    longest: float | None = None,
 ) -> tuple[Program, str]:
     """Return the program, and a remark for the model if it does not get exactly what it asked for.
 
-    ``languages`` are those that the model may choose besides the default. A sandbox may lack the others, and a model
-    that could choose them could make its failures look like the sandbox's. ``longest`` is the longest timeout, if it is
-    not that of the config.
+    ``languages`` are those that the model may choose besides the default. A sandbox may lack the
+    others, and a model that could choose them could make its failures look like the sandbox's.
+    ``longest`` is the longest timeout, if it is not that of the config.
     """
     if not isinstance(parameters, dict):
         raise BadArguments(
-            "arguments are not an object", f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}"
+            "arguments are not an object",
+            f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}",
         )
     code = _code(parameters)
     language, timeout, remark = config.default_language, config.default_timeout, ""
@@ -66,11 +79,15 @@ def read_arguments(
 
 def _code(parameters: dict[str, Any]) -> str:
     if "code" not in parameters:
-        given = f"found only {', '.join(map(repr, parameters))}" if parameters else "found no arguments"
+        given = (
+            f"found only {', '.join(map(repr, parameters))}" if parameters else "found no arguments"
+        )
         raise BadArguments("code is missing", f"`code` is missing, {given}; {_EXAMPLE}")
     code = parameters["code"]
     if not isinstance(code, str):
-        raise BadArguments("code is not a string", f"`code` must be a string, found {_kind(code)}; {_EXAMPLE}")
+        raise BadArguments(
+            "code is not a string", f"`code` must be a string, found {_kind(code)}; {_EXAMPLE}"
+        )
     if not code.strip():
         raise BadArguments("code is empty", f"`code` is empty; {_EXAMPLE}")
     check_text("code", code)
@@ -92,11 +109,15 @@ def _language(asked: Any, default: str, others: Collection[str]) -> str:
     if not isinstance(asked, str) or asked not in RUNNABLE:
         raise BadArguments(
             "language is unknown",
-            f"`language` {_show(asked)} is not known here; {near(_show(asked), {default, *others})}",
+            (
+                f"`language` {_show(asked)} is not known here; "
+                f"{near(_show(asked), {default, *others})}"
+            ),
         )
     if not others:
         raise BadArguments(
-            "language is not offered", f"`language` {asked!r} is not offered here: leave it out and write {default}"
+            "language is not offered",
+            f"`language` {asked!r} is not offered here: leave it out and write {default}",
         )
     raise BadArguments(
         "language is not offered",
@@ -112,10 +133,16 @@ def _timeout(asked: Any, longest: float) -> tuple[float, str]:
     if not seconds > 0:
         raise BadArguments(
             "timeout is not a number of seconds",
-            f"`timeout` must be a number of seconds above 0, at most {longest:g}; found {_show(asked)}",
+            (
+                f"`timeout` must be a number of seconds above 0, at most {longest:g}; found "
+                f"{_show(asked)}"
+            ),
         )
     if seconds > longest:
-        return longest, f"\n[`timeout` {_show(asked)} was lowered to {longest:g} s, the most allowed here.]"
+        return (
+            longest,
+            f"\n[`timeout` {_show(asked)} was lowered to {longest:g} s, the most allowed here.]",
+        )
     return seconds, ""
 
 
@@ -125,7 +152,13 @@ def _kind(value: Any) -> str:
             if isinstance(json.loads(value), dict):
                 return "an object wrapped into a string; give the object itself"
         return f"a string: {_show(value)}"
-    names = {list: "a list", dict: "an object", bool: "true or false", int: "a number", float: "a number"}
+    names = {
+        list: "a list",
+        dict: "an object",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
     return names.get(type(value), "null" if value is None else type(value).__name__)
 
 

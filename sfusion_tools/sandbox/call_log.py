@@ -22,7 +22,8 @@ LONGEST = 100_000
 
 
 class CallLog:
-    """Writes calls to the event log of this process: by default how they went, never what they were about."""
+    """Writes calls to the event log of this process: by default how they went, never what they were
+    about."""
 
     def __init__(self, settings: EventLogSettings, tool: str = "code_interpreter") -> None:
         self._tool = tool
@@ -32,10 +33,12 @@ class CallLog:
         self._plain = not settings.include
         _all.add(self)
         self.known: tuple[Callable[[], object], EventLog | None] = _no_loop, None
-        """The loop of the last call, and what ``enter`` returned for it: asking here spares most calls the function."""
+        """The loop of the last call, and what ``enter`` returned for it: asking here spares most
+        calls the function."""
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> EventLog | None:
-        """Return the log for calls in the running loop; None where its time is not that of the wall clock."""
+        """Return the log for calls in the running loop; None where its time is not that of the wall
+        clock."""
         log = self._log.of(runtime.scope())
         self.known = ref(loop), log
         return log
@@ -63,7 +66,9 @@ class CallLog:
 
     def refused(self, result: CallResult, program: Program) -> None:
         """Write a call that the guard did not let through."""
-        self._not_made(result, result.outcome, ',"refused":"guard"' + self._included(result, program))
+        self._not_made(
+            result, result.outcome, ',"refused":"guard"' + self._included(result, program)
+        )
 
     def _not_made(self, call: CallResult, outcome: Outcome, more: str) -> None:
         log = self._log.of(runtime.scope())
@@ -72,7 +77,11 @@ class CallLog:
             log.add((_line, time.time(), 0.0, ids, outcome, (), more), LINE + len(more))
 
     def _included(self, result: CallResult, program: Program) -> str:
-        more = f',"language":{quoted(program.language)},"code":{_text(program.code)}' if self._code else ""
+        more = (
+            f',"language":{quoted(program.language)},"code":{_text(program.code)}'
+            if self._code
+            else ""
+        )
         if self._output:
             more += f',"stdout":{_text(result.stdout)},"stderr":{_text(result.stderr)}'
         if result.waited and not result.attempts:
@@ -84,7 +93,9 @@ class CallLog:
 
 def _line(worker: str, facts: Facts) -> bytes:
     _, ended, seconds, (call, *whose), outcome, attempts, more = facts
-    return call_line("client", worker, call, ended - seconds, seconds, outcome, attempts, more, *whose)
+    return call_line(
+        "client", worker, call, ended - seconds, seconds, outcome, attempts, more, *whose
+    )
 
 
 def _no_loop() -> None:

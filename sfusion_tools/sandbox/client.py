@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sfusion_tools.errors import ConfigError, GuardTripped, LimiterClosed, LimiterError, PermitTimeout
+from sfusion_tools.errors import (
+    ConfigError,
+    GuardTripped,
+    LimiterClosed,
+    LimiterError,
+    PermitTimeout,
+)
 from sfusion_tools.limiter import Limiter, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
@@ -36,7 +42,13 @@ from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
 from sfusion_tools.sandbox.guard import SandboxGuard
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.result import CallResult, new_call_id
-from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
+from sfusion_tools.sandbox.retry import (
+    RETRIED_STATUSES,
+    RetryPolicy,
+    is_order_to_wait,
+    may_have_run,
+    retry_after,
+)
 from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
@@ -46,7 +58,8 @@ logger = logging.getLogger(__name__)
 
 SWITCH = "SFUSION_TRANSPORT"
 fast_if_possible: ContextVar[bool] = ContextVar("fast_if_possible", default=False)
-"""Set in simulated runs: what happens in them must not depend on whether a version of aiohttp has been tested."""
+"""Set in simulated runs: what happens in them must not depend on whether a version of aiohttp
+has been tested."""
 _MOMENT = 0.001
 """Seconds that are too few to do anything in."""
 
@@ -97,10 +110,11 @@ class SandboxClient:
         guard: Callable[[], SandboxGuard] | None = None,
         call_log: CallLog | None = None,
     ) -> None:
-        """``limiter`` returns the limiter of the running loop, or None for no limit; ``guard`` returns its guard.
+        """``limiter`` returns the limiter of the running loop, or None for no limit; ``guard``
+        returns its guard.
 
-        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the state of the
-        sandboxes if it is not to be that of this process.
+        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the
+        state of the sandboxes if it is not to be that of this process.
         """
         self._urls = base_urls(urls)
         self._limiter = limiter
@@ -123,19 +137,23 @@ class SandboxClient:
             )
             if is_placeholder(url):
                 label = sandbox.address.label
-                logger.warning("%s looks like a placeholder that was never filled in; every call will fail", label)
+                logger.warning(
+                    "%s looks like a placeholder that was never filled in; every call will fail",
+                    label,
+                )
 
     async def run(
         self, program: Program, *, call_id: str | None = None, result: CallResult | None = None
     ) -> CallResult:
         """Run a program. Every failure of the sandbox is a result.
 
-        This raises if the caller is cancelled, if the guard stops the call, or if ``limiter`` raises an error that is
-        not a LimiterError. A ``result`` that is given is filled in as the call goes along, so that what was done is
-        known then too.
+        This raises if the caller is cancelled, if the guard stops the call, or if ``limiter``
+        raises an error that is not a LimiterError. A ``result`` that is given is filled in as the
+        call goes along, so that what was done is known then too.
         """
-        # If the loop is closed during the call and all is collected, a timeout below must not hold the last reference
-        # to the task: CPython 3.11 crashes when a task is freed from within its own coroutine.
+        # If the loop is closed during the call and all is collected, a timeout below must not hold
+        # the last reference to the task: CPython 3.11 crashes when a task is freed from within its
+        # own coroutine.
         loop = asyncio.get_running_loop()
         _task = asyncio.current_task(loop)
         if result is None:
@@ -162,12 +180,18 @@ class SandboxClient:
                 reading = await self._retry_until_done(program, result, started)
                 result.outcome, result.message = reading.outcome, reading.message
                 result.stdout, result.stderr = reading.stdout, reading.stderr
-                result.return_code, result.execution_time = reading.return_code, reading.execution_time
+                result.return_code, result.execution_time = (
+                    reading.return_code,
+                    reading.execution_time,
+                )
                 result.files = reading.files
             finally:
                 result.seconds = loop.time() - started
                 if self._on_event is not None:
-                    facts = {"outcome": result.outcome.value, "executions": result.possible_executions}
+                    facts = {
+                        "outcome": result.outcome.value,
+                        "executions": result.possible_executions,
+                    }
                     self._emit("call_ended", result, **facts)
                 if call_log is not None and log is not None:
                     call_log.ended(log, result, program)
@@ -183,10 +207,13 @@ class SandboxClient:
         return None if limiter is None else limiter.permit(self._bounds.queue)
 
     async def aclose(self) -> None:
-        """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""
+        """Close the running loop's connections unless other clients use them; the end of the
+        loop closes them too."""
         await self._transport.leave(runtime.scope(), self)
 
-    async def _retry_until_done(self, program: Program, result: CallResult, started: float) -> Reading:
+    async def _retry_until_done(
+        self, program: Program, result: CallResult, started: float
+    ) -> Reading:
         attempt_seconds, left = self._bounds.of(program)
         end = math.inf if self._bounds.total is None else started + self._bounds.total
         body = program.body()
@@ -194,7 +221,9 @@ class SandboxClient:
         while True:
             number = len(result.attempts) + 1
             try:
-                sent = await self._attempt(body, result, number, min(attempt_seconds, left), started, end)
+                sent = await self._attempt(
+                    body, result, number, min(attempt_seconds, left), started, end
+                )
             except PermitTimeout:
                 result.out_of_time = self._limit_reached(end)
                 bound = self._bounds.queue if result.out_of_time is None else result.out_of_time
@@ -222,7 +251,9 @@ class SandboxClient:
                 return sent.reading
             if pause >= min(left, end - loop.time()):
                 result.out_of_time = self._limit_reached(end - pause)
-                sent.reading.message += f"; gave up after {tried}: the next attempt would miss the deadline"
+                sent.reading.message += (
+                    f"; gave up after {tried}: the next attempt would miss the deadline"
+                )
                 return sent.reading
             self._emit("backing_off", result, attempt=number, seconds=pause, asked=sent.asked)
             before = loop.time()
@@ -241,16 +272,25 @@ class SandboxClient:
         return left if self._bounds.queue is None else min(left, self._bounds.queue)
 
     async def _attempt(
-        self, body: bytes, result: CallResult, number: int, seconds: float, started: float, end: float
+        self,
+        body: bytes,
+        result: CallResult,
+        number: int,
+        seconds: float,
+        started: float,
+        end: float,
     ) -> _Sent:
-        """Send one request under one permit; whatever happens, permit and slot have returned when this ends."""
+        """Send one request under one permit; whatever happens, permit and slot have returned
+        when this ends."""
         scope = runtime.scope()
         loop = scope.loop
         limiter = self._limiter()
         watched = self._on_event is not None
         permit = None
         if limiter is not None:
-            permit = limiter.permit(self._bounds.queue if end == math.inf else self._queue_seconds(end))
+            permit = limiter.permit(
+                self._bounds.queue if end == math.inf else self._queue_seconds(end)
+            )
         sent = _BROKEN_OFF
         began = ended = math.nan
         sandbox: _Sandbox | None = None
@@ -259,14 +299,30 @@ class SandboxClient:
                 began = ended = loop.time()
                 if began > end - _MOMENT:
                     result.out_of_time = self._bounds.total
-                    return _Sent(Reading(Outcome.THROTTLED, f"no attempt could begin within {self._bounds.total:g} s"))
+                    return _Sent(
+                        Reading(
+                            Outcome.THROTTLED,
+                            f"no attempt could begin within {self._bounds.total:g} s",
+                        )
+                    )
                 if watched and permit is not None:
-                    self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
+                    self._emit(
+                        "permit_granted",
+                        result,
+                        attempt=number,
+                        permit=permit.id,
+                        waited=permit.waited,
+                    )
                 with Slot(slots_of(scope, self._fleet), self._urls, began) as slot:
                     sandbox = self._sandboxes[slot.endpoint.url]
                     result.proxy = sandbox.proxy
                     if watched:
-                        self._emit("attempt_started", result, attempt=number, endpoint=sandbox.address.label)
+                        self._emit(
+                            "attempt_started",
+                            result,
+                            attempt=number,
+                            endpoint=sandbox.address.label,
+                        )
                     transport = self._transport.of(scope, self)
                     try:
                         sent = await self._send(transport, sandbox, body, min(seconds, end - began))
@@ -281,7 +337,9 @@ class SandboxClient:
                             sent.reading.message += f" (through the proxy {sandbox.proxy})"
                 if permit is not None:
                     outcome = sent.reading.outcome
-                    permit.report(succeeded=outcome.is_from_program, throttled=outcome is Outcome.THROTTLED)
+                    permit.report(
+                        succeeded=outcome.is_from_program, throttled=outcome is Outcome.THROTTLED
+                    )
         finally:
             waited = permit.waited if permit is not None else 0.0
             result.waited += waited
@@ -309,9 +367,13 @@ class SandboxClient:
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, transport: PublicTransport, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
+    async def _send(
+        self, transport: PublicTransport, sandbox: _Sandbox, body: bytes, seconds: float
+    ) -> _Sent:
         try:
-            answer = await transport.send(sandbox.address, body, seconds, self._bounds.response_bytes)
+            answer = await transport.send(
+                sandbox.address, body, seconds, self._bounds.response_bytes
+            )
         except TransportError as error:
             reading = Reading(error.outcome, str(error))
             return _Sent(reading, may_have_run=error.may_have_run, transient=error.transient)
@@ -319,12 +381,18 @@ class SandboxClient:
 
     def _parse(self, answer: Response) -> _Sent:
         status, headers = answer.status, answer.headers
-        if answer.whole or status != 200:  # the status decides; the body of a refusal only adds detail
+        if (
+            answer.whole or status != 200
+        ):  # the status decides; the body of a refusal only adds detail
             reading = read_answer(status, headers.get("Content-Type", ""), answer.body)
             # Programs are stateless in this sandbox, so one without a result can be run again.
-            transient = status in RETRIED_STATUSES or (status == 200 and not reading.outcome.is_from_program)
+            transient = status in RETRIED_STATUSES or (
+                status == 200 and not reading.outcome.is_from_program
+            )
         else:
-            reading = Reading(Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes")
+            reading = Reading(
+                Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes"
+            )
             transient = False
         asked = retry_after(headers, time.time()) if transient else None
         return _Sent(reading, status, asked, may_have_run(status), transient, len(answer.body))
@@ -337,7 +405,9 @@ class SandboxClient:
         except Exception:
             if not self._event_failed:
                 self._event_failed = True
-                logger.exception("on_event raised at %r; calls go on, and this is logged only once", event)
+                logger.exception(
+                    "on_event raised at %r; calls go on, and this is logged only once", event
+                )
 
 
 _UNLIMITED = nullcontext()
@@ -347,7 +417,11 @@ def _health(sent: _Sent) -> Health:
     """What an attempt without an answer of the program says about its sandbox."""
     if sent.status == 200:
         return Health.REFUSED  # perhaps because of the program: then it is the same everywhere
-    return Health.FAILED if sent.transient or sent.reading.outcome is Outcome.SANDBOX_ERROR else Health.REFUSED
+    return (
+        Health.FAILED
+        if sent.transient or sent.reading.outcome is Outcome.SANDBOX_ERROR
+        else Health.REFUSED
+    )
 
 
 def _proxy(url: str) -> str | None:
@@ -357,17 +431,21 @@ def _proxy(url: str) -> str | None:
         return None
     if not is_usable(proxy):
         logger.warning(
-            "the environment names the proxy %s for %s, but only HTTP proxies can be used: requests go there directly",
+            "the environment names the proxy %s for %s, but only HTTP proxies can be used: "
+            "requests go there directly",
             redact(proxy),
             redact(url),
         )
         return None
-    logger.warning("requests to %s go through the proxy %s of the environment", redact(url), redact(proxy))
+    logger.warning(
+        "requests to %s go through the proxy %s of the environment", redact(url), redact(proxy)
+    )
     return proxy
 
 
 def chosen_transport() -> type[PublicTransport]:
-    """Return the transport that SFUSION_TRANSPORT names, else the fast one where it was tested, or may be tried."""
+    """Return the transport that SFUSION_TRANSPORT names, else the fast one where it was tested,
+    or may be tried."""
     wanted = os.environ.get(SWITCH, "")
     if wanted not in ("", "public", "fast"):
         raise ConfigError(f"{SWITCH} must be public, fast or not set; found {wanted!r}")
@@ -384,7 +462,8 @@ def chosen_transport() -> type[PublicTransport]:
 
 @cache
 def _fast_transport(forced: bool) -> tuple[type[PublicTransport] | None, str]:
-    """Return the fast transport, unless it cannot be used; then the reason, which is logged once."""
+    """Return the fast transport, unless it cannot be used; then the reason, which is logged
+    once."""
     try:
         from sfusion_tools.sandbox.fast_transport import FastTransport, missing, untested
     except ImportError as error:

@@ -1,4 +1,5 @@
-"""The configuration of SandboxFusionTool; a test compares the table in docs/tool.md with these fields."""
+"""The configuration of SandboxFusionTool; a test compares the table in docs/tool.md with these
+fields."""
 
 from __future__ import annotations
 
@@ -46,85 +47,136 @@ class SandboxToolConfig(BaseModel):
 
     type: Literal["native"] = Field("native", description="kind of tool in verl; always native")
     sandbox_fusion_url: str | list[str] = Field(
-        description="address of the sandbox, with or without /run_code; a list spreads calls over several sandboxes"
+        description=(
+            "address of the sandbox, with or without /run_code; a list spreads "
+            "calls over several sandboxes"
+        )
     )
-    num_workers: Count = Field(10, description="accepted but ignored: calls run in the caller's event loop")
-    rate_limit: Count = Field(DEFAULT_RATE_LIMIT, description="attempts in flight at once, in the whole cluster")
+    num_workers: Count = Field(
+        10, description="accepted but ignored: calls run in the caller's event loop"
+    )
+    rate_limit: Count = Field(
+        DEFAULT_RATE_LIMIT, description="attempts in flight at once, in the whole cluster"
+    )
     enable_global_rate_limit: bool = Field(True, description="false: no limiter")
-    default_timeout: Seconds = Field(30.0, description="seconds a program may run if the model sets no timeout")
-    max_timeout: Seconds = Field(60.0, description="longest timeout a model may set (never below default_timeout)")
+    default_timeout: Seconds = Field(
+        30.0, description="seconds a program may run if the model sets no timeout"
+    )
+    max_timeout: Seconds = Field(
+        60.0, description="longest timeout a model may set (never below default_timeout)"
+    )
     default_language: str = Field("python", description="language if the model sets none")
     languages: list[str] | None = Field(
-        None, description="other languages that the model may choose; null: those of the schema's parameter `language`"
+        None,
+        description=(
+            "other languages that the model may choose; null: those of the "
+            "schema's parameter `language`"
+        ),
     )
-    memory_limit_mb: int = Field(1024, description="memory limit sent with each program; -1 for no limit")
-    compile_timeout: Seconds = Field(10.0, description="seconds for compilation, in compiled languages")
+    memory_limit_mb: int = Field(
+        1024, description="memory limit sent with each program; -1 for no limit"
+    )
+    compile_timeout: Seconds = Field(
+        10.0, description="seconds for compilation, in compiled languages"
+    )
     limiter: Literal["auto", "ray", "host", "local"] = Field(
         "auto",
-        description="where the limit is kept: ray for the cluster, host for all processes of this machine, local for "
+        description="where the limit is kept: ray for the cluster, host for all processes "
+        "of this machine, local for "
         "this process; auto means ray if it is running, else local",
     )
-    limiter_name: str = Field("rate-limiter", description="tools with the same name share one limiter")
+    limiter_name: str = Field(
+        "rate-limiter", description="tools with the same name share one limiter"
+    )
     limiter_share: LimiterShare | None = Field(
-        None, description="`{name: …, weight: …}`: while permits are scarce, jobs on one limiter get them by weight"
+        None,
+        description=(
+            "`{name: …, weight: …}`: while permits are scarce, jobs on one limiter "
+            "get them by weight"
+        ),
     )
     rate_limit_mismatch: Literal["warn", "apply"] = Field(
-        "warn", description="if a limiter of that name has other limits: keep them and warn, or apply ours"
+        "warn",
+        description="if a limiter of that name has other limits: keep them and warn, or apply ours",
     )
-    permit_lease: Seconds = Field(DEFAULT_LEASE, description="seconds after which the permits of a dead process return")
+    permit_lease: Seconds = Field(
+        DEFAULT_LEASE, description="seconds after which the permits of a dead process return"
+    )
     requests_per_second: Seconds | None = Field(
         None, description="attempts started per second, in addition to rate_limit"
     )
-    requests_burst: Count | None = Field(None, description="how many of them may start at once after an idle period")
-    adaptive_rate_limit: bool = Field(False, description="go below rate_limit on 429 and up again on success")
+    requests_burst: Count | None = Field(
+        None, description="how many of them may start at once after an idle period"
+    )
+    adaptive_rate_limit: bool = Field(
+        False, description="go below rate_limit on 429 and up again on success"
+    )
     max_attempts: Count = Field(
         6,
-        description="most HTTP requests for one call, without those answered with 429 and Retry-After; 1: no retries",
+        description=(
+            "most HTTP requests for one call, without those answered with 429 and "
+            "Retry-After; 1: no retries"
+        ),
     )
-    backoff_base: Seconds = Field(0.5, description="first pause between attempts; doubles, with jitter")
+    backoff_base: Seconds = Field(
+        0.5, description="first pause between attempts; doubles, with jitter"
+    )
     backoff_cap: Seconds = Field(8.0, description="longest pause, unless Retry-After asks for more")
     retry_may_have_run: bool = Field(
         True,
-        description="also retry when the code may have run: after 500, 502, 504, a lost connection, a timeout, "
+        description="also retry when the code may have run: after 500, 502, 504, a lost "
+        "connection, a timeout, "
         "a SandboxError or an answer that cannot be used",
     )
-    transport_margin: Seconds = Field(10.0, description="seconds an attempt may take beyond the program's own time")
+    transport_margin: Seconds = Field(
+        10.0, description="seconds an attempt may take beyond the program's own time"
+    )
     call_deadline: Seconds | None = Field(
-        None, description="seconds for all attempts and pauses of a call, not counting the wait for a permit; "
+        None, description="seconds for all attempts and pauses of a call, not " "counting " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "the " "wait for a permit; "
         "null: twice an attempt plus 10 s"
     )  # fmt: skip
-    queue_timeout: Seconds | None = Field(600.0, description="seconds to wait for a permit; null: no limit")
+    queue_timeout: Seconds | None = Field(
+        600.0, description="seconds to wait for a permit; null: no limit"
+    )
     total_timeout: Seconds | None = Field(
-        None, description="seconds for a whole call, waits for permits and pauses included; null: no limit"
+        None,
+        description="seconds for a whole call, waits for permits and pauses included; null: no limit",
     )
     max_response_mb: Seconds = Field(16.0, description="largest answer that is read, in MB")
     max_output_chars: Count = Field(
         20_000, description="longest program output shown to the model; more is cut in the middle"
     )
     guard: GuardSettings | None = Field(
-        None, description="what to do when the sandbox fails too often, see [The guard](#the-guard); null: nothing"
+        None,
+        description="what to do when the sandbox fails too often, see [The guard](#the-guard); null: nothing",
     )
     event_log: EventLogSettings | None = Field(
-        None, description="path of a log of every call, or a mapping, see [event-log.md](event-log.md); null: none"
+        None,
+        description="path of a log of every call, or a mapping, see [event-log.md](event-log.md); null: none",
     )
     ray_metrics: bool = Field(
-        True, description="pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)"
+        True,
+        description="pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)",
     )
     tracing: bool = Field(
-        False, description="make OpenTelemetry spans of calls, waits for permits and attempts (extra `otel`)"
+        False,
+        description="make OpenTelemetry spans of calls, waits for permits and attempts (extra `otel`)",
     )
     headers: dict[str, str] = Field(
         default_factory=dict, description="HTTP headers sent with each request, never logged"
     )
     trust_proxy_env: bool = Field(
-        True, description="use the proxy variables of the environment, with a warning; never for loopback"
+        True,
+        description="use the proxy variables of the environment, with a warning; never for loopback",
     )
 
     @field_validator("sandbox_fusion_url")
     @classmethod
     def _urls(cls, value: str | list[str]) -> str | list[str]:
         if not value:
-            raise ConfigError("sandbox_fusion_url is empty; give the address of a Sandbox Fusion server")
+            raise ConfigError(
+                "sandbox_fusion_url is empty; give the address of a Sandbox Fusion server"
+            )
         for url in [value] if isinstance(value, str) else value:
             normalise_url(url)
         return value
@@ -138,7 +190,9 @@ class SandboxToolConfig(BaseModel):
     @classmethod
     def _language(cls, value: str) -> str:
         if value not in LANGUAGES:
-            raise ConfigError(f"{value!r} is not a language of Sandbox Fusion; {near(value, LANGUAGES)}")
+            raise ConfigError(
+                f"{value!r} is not a language of Sandbox Fusion; {near(value, LANGUAGES)}"
+            )
         return value
 
     @field_validator("languages")
@@ -146,7 +200,9 @@ class SandboxToolConfig(BaseModel):
     def _languages(cls, value: list[str] | None) -> list[str] | None:
         for name in value or ():
             if name not in RUNNABLE:
-                raise ConfigError(f"{name!r} is not a language that can be offered; {near(name, RUNNABLE)}")
+                raise ConfigError(
+                    f"{name!r} is not a language that can be offered; {near(name, RUNNABLE)}"
+                )
         return value
 
     @field_validator("headers")
@@ -156,14 +212,22 @@ class SandboxToolConfig(BaseModel):
             if not _TOKEN.fullmatch(name):
                 raise ConfigError(f"headers: {name!r} is not the name of a header")
             if any(character in text for character in "\r\n\0"):
-                raise ConfigError(f"headers: the value of {name!r} contains a line break or a NUL character")
+                raise ConfigError(
+                    f"headers: the value of {name!r} contains a line break or a NUL character"
+                )
         return value
 
     @model_validator(mode="after")
     def _combinations(self) -> SandboxToolConfig:
         if self.requests_burst is not None and self.requests_per_second is None:
-            raise ConfigError("requests_burst is set but requests_per_second is not; it has no meaning without it")
-        urls = [self.sandbox_fusion_url] if isinstance(self.sandbox_fusion_url, str) else self.sandbox_fusion_url
+            raise ConfigError(
+                "requests_burst is set but requests_per_second is not; it has no meaning without it"
+            )
+        urls = (
+            [self.sandbox_fusion_url]
+            if isinstance(self.sandbox_fusion_url, str)
+            else self.sandbox_fusion_url
+        )
         if any(name.lower() == "authorization" for name in self.headers) and any(
             urlsplit(url).username for url in urls
         ):
@@ -181,25 +245,38 @@ class SandboxToolConfig(BaseModel):
     @property
     def limits(self) -> LimiterSettings:
         return LimiterSettings(
-            self.rate_limit, self.permit_lease, self.requests_per_second, self.requests_burst, self.adaptive_rate_limit
+            self.rate_limit,
+            self.permit_lease,
+            self.requests_per_second,
+            self.requests_burst,
+            self.adaptive_rate_limit,
         )
 
     @property
     def share(self) -> Share | None:
-        return None if self.limiter_share is None else Share(self.limiter_share.name, self.limiter_share.weight)
+        return (
+            None
+            if self.limiter_share is None
+            else Share(self.limiter_share.name, self.limiter_share.weight)
+        )
 
     @property
     def retry(self) -> RetryPolicy:
-        return RetryPolicy(self.max_attempts, self.backoff_base, self.backoff_cap, self.retry_may_have_run)
+        return RetryPolicy(
+            self.max_attempts, self.backoff_base, self.backoff_cap, self.retry_may_have_run
+        )
 
     @property
     def bounds(self) -> Bounds:
         size = int(self.max_response_mb * 2**20)
-        return Bounds(self.transport_margin, self.call_deadline, self.queue_timeout, size, self.total_timeout)
+        return Bounds(
+            self.transport_margin, self.call_deadline, self.queue_timeout, size, self.total_timeout
+        )
 
     @classmethod
     def read(cls, config: dict[str, Any], owner: str) -> SandboxToolConfig:
-        """Validate a config section; the error names the owner, each wrong key and the nearest known one."""
+        """Validate a config section; the error names the owner, each wrong key and the nearest
+        known one."""
         try:
             return cls.model_validate(config)
         except ValidationError as error:
@@ -212,20 +289,33 @@ def _problem_text(owner: str, error: ValidationError, known: Any) -> str:
     for problem in error.errors():
         first, *rest = problem["loc"] or ("config",)
         # After the key, pydantic lists the alternatives of its type.
-        key = ".".join([str(first), *(str(part) for part in rest if part != "str" and str(part)[:5] != "list[")])
+        key = ".".join(
+            [
+                str(first),
+                *(str(part) for part in rest if part != "str" and str(part)[:5] != "list["),
+            ]
+        )
         match problem["type"]:
             case "extra_forbidden":
                 nested = _SECTIONS[first].model_fields if rest and first in _SECTIONS else known
                 lines.append(f"unknown key {key!r}; {near(str((first, *rest)[-1]), nested)}")
             case "model_type":
                 fields = ", ".join(_SECTIONS[first].model_fields)
-                lines.append(f"{key} must be a mapping with any of {fields}; found {problem['input']!r}")
+                lines.append(
+                    f"{key} must be a mapping with any of {fields}; found {problem['input']!r}"
+                )
             case "missing":
-                lines.append(f"{key} is missing: {known[key].description if key in known else 'it is required'}")
+                lines.append(
+                    f"{key} is missing: {known[key].description if key in known else 'it is required'}"
+                )
             case "value_error":
                 reason = str(problem["ctx"]["error"])
-                lines.append(reason if not problem["loc"] or str(first) in reason else f"{key}: {reason}")
+                lines.append(
+                    reason if not problem["loc"] or str(first) in reason else f"{key}: {reason}"
+                )
             case _:
-                found = type(problem["input"]).__name__ if first in _SECRET else repr(problem["input"])
+                found = (
+                    type(problem["input"]).__name__ if first in _SECRET else repr(problem["input"])
+                )
                 lines.append(f"{key}: {problem['msg']}, found {found}")
     return f"{owner}: " + "; ".join(dict.fromkeys(lines))

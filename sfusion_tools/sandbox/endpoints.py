@@ -1,4 +1,5 @@
-"""The addresses of sandboxes: what of them must never be shown, and which proxy the environment sets for them. Pure."""
+"""The addresses of sandboxes: what of them must never be shown, and which proxy the environment
+sets for them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from sfusion_tools.hosts import is_this_machine
 _UNREADABLE = "<unreadable URL>"
 _ROUTES = re.compile(r"(.*?)((?:/run_code|/run_jupyter|/v1/ping)*/*)", re.DOTALL)
 _REDACTED = re.compile(r"/\*\*\*-[0-9a-f]{4}")
-_PLACEHOLDER = re.compile(r"^x{3,}|\*{2,}|^<|^your[-_.]|\$\{|(^|\.)example(\.(com|org|net))?$", re.IGNORECASE)
+_PLACEHOLDER = re.compile(
+    r"^x{3,}|\*{2,}|^<|^your[-_.]|\$\{|(^|\.)example(\.(com|org|net))?$", re.IGNORECASE
+)
 SHORTEST_PASSWORD, SHORTEST_TOKEN = 4, 8
 """Shorter ones are not masked in texts: they would hide half of every sentence."""
 
@@ -36,7 +39,8 @@ class Address(NamedTuple):
 
 
 def normalise_url(url: object) -> str:
-    """Return the base URL of a sandbox, given with or without ``/run_code``; raise ConfigError for anything else."""
+    """Return the base URL of a sandbox, given with or without ``/run_code``; raise ConfigError
+    for anything else."""
     wanted = "sandbox_fusion_url must be the address of a Sandbox Fusion server, such as http://127.0.0.1:8080/run_code"
     if not isinstance(url, str) or not url.strip():
         raise ConfigError(f"{wanted}; found {url!r}")
@@ -57,10 +61,11 @@ def is_placeholder(url: str) -> bool:
 
 
 def redact(url: str) -> str:
-    """Return the label of a sandbox, safe for logs, journals and the model: scheme, host, port and known routes.
+    """Return the label of a sandbox, safe for logs, journals and the model: scheme, host, port and
+    known routes.
 
-    Gateways take tokens in any other part. Of a longer path four digits of a hash stay, which tell two sandboxes behind
-    one host apart.
+    Gateways take tokens in any other part. Of a longer path four digits of a hash stay, which tell
+    two sandboxes behind one host apart.
     """
     try:
         parts = urlsplit(url)
@@ -87,7 +92,8 @@ def redact_path(path: str) -> str:
 
 
 def basic_auth(parts: SplitResult) -> str | None:
-    """Return the Authorization header for the user and password of a URL; None if it has neither."""
+    """Return the Authorization header for the user and password of a URL; None if it has
+    neither."""
     if parts.username is None:
         return None
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -104,11 +110,14 @@ def base_urls(urls: str | Sequence[str]) -> tuple[str, ...]:
     """Return the base URL of each sandbox, without repetitions."""
     if not urls:
         raise ConfigError("sandbox_fusion_url is an empty list; give at least one address")
-    return tuple(dict.fromkeys(normalise_url(url) for url in ([urls] if isinstance(urls, str) else urls)))
+    return tuple(
+        dict.fromkeys(normalise_url(url) for url in ([urls] if isinstance(urls, str) else urls))
+    )
 
 
 def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
-    """Return passwords and tokens of a URL that can be read, and header values; the longest first."""
+    """Return passwords and tokens of a URL that can be read, and header values; the longest
+    first."""
     parts = urlsplit(url.strip())
     values = [value for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
     tokens = {*values, *(value for _, value in parse_qsl(parts.query))}
@@ -133,7 +142,8 @@ def hide(text: str, secrets: Sequence[str]) -> str:
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """Return the proxy that the environment sets for this URL; None for loopback and for hosts in NO_PROXY."""
+    """Return the proxy that the environment sets for this URL; None for loopback and for hosts
+    in NO_PROXY."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,7 +1,9 @@
-"""The fast transport: aiohttp's connections, proxies, TLS and HTTP parser, without its ClientSession.
+"""The fast transport: aiohttp's connections, proxies, TLS and HTTP parser, without its
+ClientSession.
 
-Requests to a sandbox differ in their body alone, and preparing each of them anew takes longer than all the rest. This
-needs names of aiohttp that are not public, so it is used only with the versions that it was tested with.
+Requests to a sandbox differ in their body alone, and preparing each of them anew takes longer than
+all the rest. This needs names of aiohttp that are not public, so it is used only with the versions
+that it was tested with.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ def untested() -> str:
     if found is not None and TESTED[0] <= tuple(map(int, found.groups())) <= TESTED[1]:
         return ""
     first, last = (".".join(map(str, version)) for version in TESTED)
-    return f"the fast transport was tested with aiohttp {first} to {last}, and this is {aiohttp.__version__}"
+    return (
+        f"the fast transport was tested with aiohttp {first} to {last}, and this is "
+        f"{aiohttp.__version__}"
+    )
 
 
 def missing() -> str:
@@ -48,13 +53,16 @@ def missing() -> str:
 
 
 class FastTransport(PublicTransport):
-    """Writes the bytes of a request itself; the head is the same for all requests to an address but for the length."""
+    """Writes the bytes of a request itself; the head is the same for all requests to an address but
+    for the length."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._prepared = lru_cache(maxsize=64)(partial(_prepare, loop))
 
-    async def _exchange(self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int) -> Response:
+    async def _exchange(
+        self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int
+    ) -> Response:
         request, head = self._prepared(address)
         try:
             connection = await self._connector.connect(request, [], connect)
@@ -75,7 +83,11 @@ class FastTransport(PublicTransport):
             text, whole = await read_body(payload, status, message.headers, most)
         except HttpProcessingError as error:
             raise aiohttp.ClientResponseError(
-                request.request_info, (), status=error.code, message=error.message, headers=error.headers
+                request.request_info,
+                (),
+                status=error.code,
+                message=error.message,
+                headers=error.headers,
             ) from error
         finally:
             waiting = transport is not None and unsent(transport, len(body) if status != 200 else 0)
@@ -88,10 +100,23 @@ class FastTransport(PublicTransport):
         return Response(status, message.headers, text, whole)
 
 
-def _prepare(loop: asyncio.AbstractEventLoop, address: Address) -> tuple[aiohttp.ClientRequest, bytes]:
-    """Return what aiohttp's connector wants to know, and the head of each request up to the length of its body."""
+def _prepare(
+    loop: asyncio.AbstractEventLoop, address: Address
+) -> tuple[aiohttp.ClientRequest, bytes]:
+    """Return what aiohttp's connector wants to know, and the head of each request up to the length
+    of its body."""
     target, headers, proxy, tunnel = route(address)
-    request = aiohttp.ClientRequest("POST", target, headers=headers, loop=loop, proxy=proxy, proxy_headers=tunnel)
-    path = str(request.url) if proxy is not None and target.scheme == "http" else request.url.raw_path_qs
-    lines = [f"{name}: {value}" for name, value in request.headers.items() if name.lower() != "content-length"]
+    request = aiohttp.ClientRequest(
+        "POST", target, headers=headers, loop=loop, proxy=proxy, proxy_headers=tunnel
+    )
+    path = (
+        str(request.url)
+        if proxy is not None and target.scheme == "http"
+        else request.url.raw_path_qs
+    )
+    lines = [
+        f"{name}: {value}"
+        for name, value in request.headers.items()
+        if name.lower() != "content-length"
+    ]
     return request, "\r\n".join([f"POST {path} HTTP/1.1", *lines, "Content-Length: "]).encode()

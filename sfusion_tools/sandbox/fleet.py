@@ -1,6 +1,8 @@
-"""The sandboxes that calls go to: they share the load by their speed, and a failing one is set aside for a while.
+"""The sandboxes that calls go to: they share the load by their speed, and a failing one is set
+aside for a while.
 
-The state is shared by all tools of a process, because some trainers make a tool for every trajectory.
+The state is shared by all tools of a process, because some trainers make a tool for every
+trajectory.
 """
 
 from __future__ import annotations
@@ -15,19 +17,24 @@ from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds that an endpoint is set aside: after its first failure, doubled with each failure in a row, and at most."""
+"""Seconds that an endpoint is set aside: after its first failure, doubled with each failure in a
+row, and at most."""
 LONGEST_ASKED = 300.0
 """The longest that an endpoint is set aside because its Retry-After asks for it."""
 NEWEST_SHARE = 0.05
-"""The weight of the newest answer in an endpoint's speed: programs differ far more than sandboxes do."""
+"""The weight of the newest answer in an endpoint's speed: programs differ far more than
+sandboxes do."""
 QUICKEST = 0.01
 """Seconds below which an answer is as good as any."""
 NOISE, SLOWEST = 1.5, 8.0
-"""Times as slow as the fastest: up to NOISE an endpoint is as good as it, and none counts as worse than SLOWEST."""
+"""Times as slow as the fastest: up to NOISE an endpoint is as good as it, and none counts as
+worse than SLOWEST."""
 HALF_LIFE = 30.0
-"""Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it is tried again."""
+"""Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it
+is tried again."""
 REFUSES_MORE = 0.4
-"""An endpoint fails if the share of attempts that it refuses is higher by this than that of another one."""
+"""An endpoint fails if the share of attempts that it refuses is higher by this than that of
+another one."""
 
 
 class Health(Enum):
@@ -57,7 +64,8 @@ class Endpoint:
 
 
 class Slot:
-    """One attempt on the best of some endpoints, from entering this context manager to leaving it."""
+    """One attempt on the best of some endpoints, from entering this context manager to leaving
+    it."""
 
     __slots__ = ("_asked", "_began", "_ended", "_fleet", "_health", "_held", "_urls", "endpoint")
 
@@ -80,12 +88,14 @@ class Slot:
             self._fleet._lock.defer(partial(self._fleet._give, self))
 
     def report(self, now: float, health: Health, *, asked: float | None = None) -> None:
-        """Say how the attempt ended, if that says anything about the endpoint; ``asked`` is its Retry-After."""
+        """Say how the attempt ended, if that says anything about the endpoint; ``asked`` is its
+        Retry-After."""
         self._ended, self._health, self._asked = now, health, asked
 
 
 class Fleet:
-    """Chooses the endpoint of the next attempt: the one that will probably answer first, round-robin on a tie."""
+    """Chooses the endpoint of the next attempt: the one that will probably answer first,
+    round-robin on a tie."""
 
     def __init__(self) -> None:
         self._lock = DeferringLock()
@@ -98,7 +108,8 @@ class Fleet:
             return self._endpoint(url)
 
     def forget(self) -> None:
-        """Forget every endpoint that no attempt uses: tests start other sandboxes on the same ports."""
+        """Forget every endpoint that no attempt uses: tests start other sandboxes on the same
+        ports."""
         with self._lock:
             self._known = {url: known for url, known in self._known.items() if known.in_flight}
 
@@ -148,12 +159,15 @@ class Fleet:
 def _set_aside(endpoint: Endpoint, slot: Slot) -> None:
     now = slot._ended
     if slot._began > endpoint.failed_at:
-        # A crash fails every attempt in flight at once: count it as one failure, not as many in a row.
+        # A crash fails every attempt in flight at once: count it as one failure, not as many in a
+        # row.
         endpoint.failed_at = now
         endpoint.set_aside_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**endpoint.failures)
         endpoint.failures = min(endpoint.failures + 1, 16)
     if slot._asked is not None:
-        endpoint.set_aside_until = max(endpoint.set_aside_until, now + min(slot._asked, LONGEST_ASKED))
+        endpoint.set_aside_until = max(
+            endpoint.set_aside_until, now + min(slot._asked, LONGEST_ASKED)
+        )
 
 
 def _best(endpoints: list[Endpoint], now: float) -> Endpoint:
@@ -168,7 +182,8 @@ def _best(endpoints: list[Endpoint], now: float) -> Endpoint:
 
 
 def _slowness(endpoint: Endpoint, fastest: float, now: float) -> float:
-    """Return how many times as slow as the fastest it is; without an answer it is taken for as fast."""
+    """Return how many times as slow as the fastest it is; without an answer it is taken for as
+    fast."""
     if endpoint.speed is None:
         return 1.0
     ratio = min(math.exp(endpoint.speed - fastest), SLOWEST) / NOISE
@@ -192,9 +207,12 @@ def slots_of(scope: LoopScope, fleet: Fleet | None = None) -> LoopSlots:
     """Return the slots of this loop on a fleet; the default is the fleet of this process."""
     if fleet is not None:
         return scope.get(fleet, lambda: LoopSlots(fleet))
-    return scope.get(LoopSlots, lambda: LoopSlots(process_fleet() if tells_real_time(scope.loop) else Fleet()))
+    return scope.get(
+        LoopSlots, lambda: LoopSlots(process_fleet() if tells_real_time(scope.loop) else Fleet())
+    )
 
 
 def process_fleet() -> Fleet:
-    """Return the fleet that all loops of this process share, but for those that keep their own time."""
+    """Return the fleet that all loops of this process share, but for those that keep their own
+    time."""
     return runtime.shared(Fleet, Fleet)

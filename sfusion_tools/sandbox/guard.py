@@ -1,7 +1,7 @@
 """The guard: training must not learn for hours from a sandbox that does not work.
 
-``GuardCore`` has the rules, without a clock and without I/O. ``SandboxGuard`` adds a lock, the log and the error; all
-clients of a process that use the same sandboxes share one.
+``GuardCore`` has the rules, without a clock and without I/O. ``SandboxGuard`` adds a lock, the log
+and the error; all clients of a process that use the same sandboxes share one.
 """
 
 from __future__ import annotations
@@ -34,17 +34,27 @@ class GuardSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    window: int = Field(200, ge=1, strict=True, description="how many of the latest calls are judged")
+    window: int = Field(
+        200, ge=1, strict=True, description="how many of the latest calls are judged"
+    )
     infrastructure_at_most: float = Field(
         0.3, ge=0, lt=1, description="share of them that may end with an infrastructure outcome"
     )
     then: Literal["warn", "fail"] = Field(
         "warn",
-        description="what happens above that share: one error in the log, or also GuardTripped, which stops the job",
+        description=(
+            "what happens above that share: one error in the log, or also "
+            "GuardTripped, which stops the job"
+        ),
     )
-    min_calls: int = Field(20, ge=1, strict=True, description="calls to wait for before judging; at most window")
+    min_calls: int = Field(
+        20, ge=1, strict=True, description="calls to wait for before judging; at most window"
+    )
     probe_after: float = Field(
-        30.0, gt=0, allow_inf_nan=False, description="seconds until calls are tried again, and between further tries"
+        30.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds until calls are tried again, and between further tries",
     )
 
     @property
@@ -80,7 +90,8 @@ class Trip:
         failed = sum(count for outcome, count in self.outcomes.items() if outcome.is_infrastructure)
         counts = ", ".join(f"{count} {outcome.value}" for outcome, count in self.outcomes.items())
         return (
-            f"{failed} of the last {calls} calls ({failed / calls:.0%}, allowed {self.allowed:.0%}) "
+            f"{failed} of the last {calls} calls ({failed / calls:.0%}, allowed "
+            f"{self.allowed:.0%}) "
             f"failed for reasons that are not the program's: {counts}"
         )
 
@@ -88,8 +99,8 @@ class Trip:
 class GuardCore:
     """Judges the outcomes of the latest calls; time comes in as an argument.
 
-    A call is judged in the epoch in which it began: one that began before the sandbox recovered says nothing about it
-    afterwards.
+    A call is judged in the epoch in which it began: one that began before the sandbox recovered
+    says nothing about it afterwards.
     """
 
     def __init__(self, settings: GuardSettings) -> None:
@@ -110,7 +121,8 @@ class GuardCore:
         """Let a call through, or return None to refuse it."""
         if self.trip is None:
             return self._ordinary
-        # None before probe_at; then more as time passes, because those that are out may be lost with their event loop.
+        # None before probe_at; then more as time passes, because those that are out may be lost
+        # with their event loop.
         rounds = 1 + (now - self._probe_at) // self._settings.probe_after
         if self._probing + len(self._probed) < self._probes * rounds:
             self._probing += 1
@@ -140,7 +152,9 @@ class GuardCore:
         if calls < self._settings.enough or self._failed / calls <= allowed:
             return False
         outcomes = Counter(outcome for outcome, _ in self._recent)
-        failed_at = Counter(endpoint for outcome, endpoint in self._recent if outcome.is_infrastructure)
+        failed_at = Counter(
+            endpoint for outcome, endpoint in self._recent if outcome.is_infrastructure
+        )
         self.trip = Trip(dict(outcomes.most_common()), dict(failed_at.most_common()), allowed)
         self._wait(now)
         return True
@@ -179,11 +193,15 @@ class SandboxGuard(LoopResource):
         with self._lock:
             call, trip = self._core.begin(now), self._core.trip
         if call is None:
-            raise GuardTripped(f"{self._text(trip)}. This call was not made; calls are tried again from time to time")
+            raise GuardTripped(
+                f"{self._text(trip)}. This call was not made; calls are tried again from "
+                "time to time"
+            )
         return call
 
     def end(self, call: GuardedCall, now: float, result: CallResult | None) -> None:
-        """Count how a call ended, None if that says nothing; raise GuardTripped if it failed with the others."""
+        """Count how a call ended, None if that says nothing; raise GuardTripped if it failed
+        with the others."""
         if result is None:
             self._lock.defer(partial(self._core.end, call, now, Outcome.CANCELLED, ""))
             return
@@ -195,23 +213,34 @@ class SandboxGuard(LoopResource):
         if changed and trip is None:
             logger.warning("guard: the sandbox works again: %s", ", ".join(self.endpoints))
         elif changed:
-            next_calls = "Calls now raise GuardTripped" if stops else "Training goes on, and must mask such calls"
+            next_calls = (
+                "Calls now raise GuardTripped"
+                if stops
+                else "Training goes on, and must mask such calls"
+            )
             logger.error("guard: %s. %s", self._text(trip), next_calls)
         if trip is not None and stops and result.outcome in FAILURES:
             raise GuardTripped(self._text(trip))
 
     def _text(self, trip: Trip | None) -> str:
         failed_at = trip.failed_at if trip is not None else {}
-        ranked = sorted({*self.endpoints, *failed_at}, key=lambda place: (-failed_at.get(place, 0), place))
+        ranked = sorted(
+            {*self.endpoints, *failed_at}, key=lambda place: (-failed_at.get(place, 0), place)
+        )
         places = ", ".join(f"{failed_at.get(place, 0)} at {place}" for place in ranked)
         # Of a masked address nobody can be asked.
-        command = "limiter" if ranked[0] == _LIMITER else f"doctor {'URL' if '***' in ranked[0] else ranked[0]}"
+        command = (
+            "limiter"
+            if ranked[0] == _LIMITER
+            else f"doctor {'URL' if '***' in ranked[0] else ranked[0]}"
+        )
         return f"{trip}. Failures: {places}. To find out why, run: sfusion {command}"
 
 
 @dataclass(frozen=True, slots=True)
 class _GuardKey:
-    """What the clients of one guard have in common; never shown, because it may contain passwords."""
+    """What the clients of one guard have in common; never shown, because it may contain
+    passwords."""
 
     settings: GuardSettings
     urls: tuple[str, ...] = field(repr=False)
@@ -221,7 +250,8 @@ class _GuardKey:
 def shared_guard(
     settings: GuardSettings, urls: str | Sequence[str], headers: Mapping[str, str] | None = None
 ) -> Callable[[], SandboxGuard]:
-    """Return what gives the running loop's guard, which all clients of this process with the same of these share."""
+    """Return what gives the running loop's guard, which all clients of this process with the
+    same of these share."""
     names = sorted((name.lower(), value) for name, value in (headers or {}).items())
     key = _GuardKey(settings, tuple(sorted(base_urls(urls))), tuple(names))
     labels = tuple(dict.fromkeys(map(redact, key.urls)))
@@ -231,6 +261,8 @@ def shared_guard(
 
     def guard() -> SandboxGuard:
         scope = runtime.scope()
-        return scope.get(key, lambda: runtime.shared(key, make) if tells_real_time(scope.loop) else make())
+        return scope.get(
+            key, lambda: runtime.shared(key, make) if tells_real_time(scope.loop) else make()
+        )
 
     return guard

@@ -1,7 +1,9 @@
-"""What subclasses of verl's tool rely on: ``execution_pool.execute.remote(self.execute_code, …)``, inside this process.
+"""What subclasses of verl's tool rely on: ``execution_pool.execute.remote(self.execute_code, …)``,
+inside this process.
 
-verl's pool runs a function in a Ray actor, under one permit. Here ``execute_code`` goes through the runner in the
-caller's loop, and any other function runs in a thread, under a permit that it gives up if it calls ``execute_code``.
+verl's pool runs a function in a Ray actor, under one permit. Here ``execute_code`` goes through the
+runner in the caller's loop, and any other function runs in a thread, under a permit that it gives
+up if it calls ``execute_code``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from sfusion_tools.limiter import Permit
 
 @dataclass(slots=True)
 class Caller:
-    """The ``execute`` of a subclass that is under way: it may pass on neither ``agent_data`` nor metrics."""
+    """The ``execute`` of a subclass that is under way: it may pass on neither ``agent_data`` nor
+    metrics."""
 
     agent_data: Any = None
     metrics: dict[str, Any] | None = None
@@ -28,11 +31,16 @@ class Caller:
 
 
 calling: ContextVar[Caller | None] = ContextVar("calling", default=None)
-_give_up_permit: ContextVar[Callable[[], object] | None] = ContextVar("give_up_permit", default=None)
+_give_up_permit: ContextVar[Callable[[], object] | None] = ContextVar(
+    "give_up_permit", default=None
+)
 
 
-def followed(execute: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Make an ``execute`` whose calls are counted, and whose metrics are those of its last call if it returns none."""
+def followed(
+    execute: Callable[..., Coroutine[Any, Any, Any]],
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Make an ``execute`` whose calls are counted, and whose metrics are those of its last call if
+    it returns none."""
 
     @wraps(execute)
     async def followed_execute(*args: Any, **kwargs: Any) -> Any:
@@ -51,7 +59,8 @@ def followed(execute: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., 
 
 
 def give_up_permit() -> None:
-    """Return the permit of the function that is running in the pool, if there is one: the runner takes its own."""
+    """Return the permit of the function that is running in the pool, if there is one: the runner
+    takes its own."""
     if (give_up := _give_up_permit.get()) is not None:
         give_up()
 
@@ -64,7 +73,8 @@ class ExecutionPool:
         permit: Callable[[], Permit | None],
         direct: Callable[[Any], Callable[..., Coroutine[Any, Any, Any]] | None],
     ) -> None:
-        """``direct`` returns the coroutine function that does what a function does, None if there is none."""
+        """``direct`` returns the coroutine function that does what a function does, None if there
+        is none."""
         self._permit = permit
         self._direct = direct
         self.execute = _Method(self._execute)
@@ -82,7 +92,10 @@ class ExecutionPool:
             if (permit := self._permit()) is not None:
                 await held.enter_async_context(permit)
             context = copy_context()
-            context.run(_give_up_permit.set, lambda: asyncio.run_coroutine_threadsafe(held.aclose(), loop).result())
+            context.run(
+                _give_up_permit.set,
+                lambda: asyncio.run_coroutine_threadsafe(held.aclose(), loop).result(),
+            )
             return await in_daemon_thread(partial(context.run, fn, *args, **kwargs))
 
 

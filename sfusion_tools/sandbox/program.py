@@ -21,7 +21,8 @@ COMPILED: frozenset[str] = frozenset(get_args(Compiled))
 """Languages with a compile step, which gets its own time on top of the program's."""
 LANGUAGES: frozenset[str] = COMPILED | frozenset(get_args(Interpreted))
 RUNNABLE = LANGUAGES - {"sql"}
-"""What a model may choose. Servers accept `sql` but have no runner for it: the SandboxError would hide a failure."""
+"""What a model may choose. Servers accept `sql` but have no runner for it: the SandboxError would
+hide a failure."""
 
 
 @dataclass(slots=True)
@@ -41,7 +42,10 @@ class Program:
         """Return the request body of ``/run_code``."""
         before = _limits(self.compile_timeout, self.timeout, self.memory_limit_mb)
         if self.files or self.fetch_files:
-            files = f'{json.dumps(dict(self.files))}, "fetch_files": {json.dumps(list(self.fetch_files))}'
+            files = (
+                f'{json.dumps(dict(self.files))}, "fetch_files": '
+                f"{json.dumps(list(self.fetch_files))}"
+            )
         else:
             files = '{}, "fetch_files": []'
         stdin = "null" if self.stdin is None else _quoted(self.stdin)
@@ -56,7 +60,11 @@ _quoted = json.JSONEncoder().encode
 @lru_cache(maxsize=64, typed=True)
 def _limits(compile_timeout: float, timeout: float, memory_limit_mb: int) -> str:
     """Return the beginning of a request, which is the same for nearly all programs of a tool."""
-    limits = {"compile_timeout": compile_timeout, "run_timeout": timeout, "memory_limit_MB": memory_limit_mb}
+    limits = {
+        "compile_timeout": compile_timeout,
+        "run_timeout": timeout,
+        "memory_limit_MB": memory_limit_mb,
+    }
     return json.dumps(limits).removesuffix("}")
 
 
@@ -67,7 +75,8 @@ class Bounds:
     margin: float = 10.0
     """Seconds that an attempt may take on top of the sandbox's time."""
     deadline: float | None = None
-    """Seconds for all attempts and pauses of a call, not counting the queue; None: twice an attempt plus 10 s."""
+    """Seconds for all attempts and pauses of a call, not counting the queue; None: twice an attempt
+    plus 10 s."""
     queue: float | None = 600.0
     """Seconds to wait in the queue for a permit; None for no limit."""
     response_bytes: int = 16 * 2**20

@@ -1,4 +1,5 @@
-"""The transport over aiohttp's ClientSession: public names only, for every version of aiohttp that is allowed."""
+"""The transport over aiohttp's ClientSession: public names only, for every version of aiohttp
+that is allowed."""
 
 from __future__ import annotations
 
@@ -28,9 +29,11 @@ from sfusion_tools.sandbox.endpoints import Address, basic_auth, redact
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES
 
 CONNECT_SECONDS = 10.0
-"""Limit for connecting, or half an attempt's time if that is less, so that a slow connect is reported as such."""
+"""Limit for connecting, or half an attempt's time if that is less, so that a slow connect is
+reported as such."""
 IDLE_SECONDS = 4.0
-"""Sandbox Fusion closes idle connections after 5 s; dropping them first avoids reusing one that is closing."""
+"""Sandbox Fusion closes idle connections after 5 s; dropping them first avoids reusing one that
+is closing."""
 
 _HEADERS = {
     "User-Agent": f"sfusion/{__version__}",
@@ -47,9 +50,11 @@ _URL = re.compile(r"\w+://[^\s'\"]+")
 
 
 class PublicTransport(LoopResource):
-    """One loop's connections, shared by all its clients: some trainers make a new tool for every trajectory.
+    """One loop's connections, shared by all its clients: some trainers make a new tool for every
+    trajectory.
 
-    Requests go through a ClientSession; nothing is sent or read on a connection after an attempt has ended.
+    Requests go through a ClientSession; nothing is sent or read on a connection after an attempt
+    has ended.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -60,7 +65,8 @@ class PublicTransport(LoopResource):
 
     @classmethod
     def of(cls, scope: LoopScope, user: object) -> Self:
-        """Return the loop's transport, opened on first use; it stays open at least until the user leaves."""
+        """Return the loop's transport, opened on first use; it stays open at least until the
+        user leaves."""
         transport = scope.get(cls, lambda: cls(scope.loop))
         transport._users.add(user)
         return transport
@@ -81,18 +87,23 @@ class PublicTransport(LoopResource):
         return aiohttp.ClientSession(connector=self._connector, cookie_jar=aiohttp.DummyCookieJar())
 
     async def send(self, address: Address, body: bytes, seconds: float, most: int) -> Response:
-        """Post a body and return the answer, with about ``most`` bytes at most; raise nothing but TransportErrors."""
+        """Post a body and return the answer, with about ``most`` bytes at most; raise nothing
+        but TransportErrors."""
         connect = min(CONNECT_SECONDS, seconds / 2)
         self._in_use += 1
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(address, body, _timeout(connect, address.proxy is not None), most)
+                return await self._exchange(
+                    address, body, _timeout(connect, address.proxy is not None), most
+                )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise our_error(error, address, seconds, connect) from error
         finally:
             self._in_use -= 1
 
-    async def _exchange(self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int) -> Response:
+    async def _exchange(
+        self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int
+    ) -> Response:
         target, headers, proxy, tunnel = route(address)
         used: list[asyncio.Transport] = []
         _used.set(used)
@@ -100,7 +111,9 @@ class PublicTransport(LoopResource):
         try:
             response = await self._session.post(
                 target,
-                data=body if len(body) <= _AT_ONCE else io.BytesIO(body),  # aiohttp warns of large bytes
+                data=body
+                if len(body) <= _AT_ONCE
+                else io.BytesIO(body),  # aiohttp warns of large bytes
                 headers=headers,
                 proxy=proxy,
                 proxy_headers=tunnel,
@@ -115,7 +128,10 @@ class PublicTransport(LoopResource):
                     response.close()  # leaving its context would wait until all was sent
         finally:
             for transport in used:
-                if unsent(transport, len(body) if status != 200 else 0) and not self._loop.is_closed():
+                if (
+                    unsent(transport, len(body) if status != 200 else 0)
+                    and not self._loop.is_closed()
+                ):
                     transport.abort()
             used.clear()  # the context may live for long
         return Response(status, response.headers, text, whole)
@@ -125,7 +141,8 @@ class PublicTransport(LoopResource):
 
     def abandon(self) -> None:
         self.forget()
-        # With its loop closed there is nothing to wait for: the first step marks the connector as closed.
+        # With its loop closed there is nothing to wait for: the first step marks the connector as
+        # closed.
         with suppress(StopIteration, RuntimeError):
             self._connector.close().__await__().send(None)
 
@@ -138,7 +155,8 @@ _used: ContextVar[list[asyncio.Transport]] = ContextVar("_used")
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connects, and hands out no idle connection on which something came that nobody had asked for."""
+    """Connects, and hands out no idle connection on which something came that nobody had asked
+    for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.sockets = _Sockets()
@@ -153,7 +171,8 @@ class _Connector(aiohttp.TCPConnector):
             connection = await super().connect(*args, **options)
             protocol, transport = connection.protocol, connection.transport
             assert protocol is not None
-            # What came while nobody waited, and was perhaps not read yet, is no answer to this request.
+            # What came while nobody waited, and was perhaps not read yet, is no answer to this
+            # request.
             sock = None if transport is None else transport.get_extra_info("socket")
             news = len(protocol) or (sock is not None and is_readable(sock))
             if sockets.made != before or not news:
@@ -164,7 +183,8 @@ class _Connector(aiohttp.TCPConnector):
 
     @property
     def closed(self) -> bool:
-        """True also if the loop was closed: a session is as closed as its connector, and complains if it is not."""
+        """True also if the loop was closed: a session is as closed as its connector, and
+        complains if it is not."""
         return super().closed or self._own_loop.is_closed()
 
 
@@ -174,7 +194,8 @@ class _Sockets:
     def __init__(self) -> None:
         self.made = 0
         self._open: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
-        """With the inode of each: uvloop closes a descriptor without telling, and its number may be another file's."""
+        """With the inode of each: uvloop closes a descriptor without telling, and its number may
+        be another file's."""
 
     def __call__(self, address: Any) -> socket.socket:
         family, kind, protocol, *_ = address
@@ -196,9 +217,11 @@ class _Sockets:
 
 
 def unsent(transport: asyncio.Transport, of_failed: int) -> bool:
-    """True if something waits to be sent, or may do so under TLS, where nobody knows: after a large failed request.
+    """True if something waits to be sent, or may do so under TLS, where nobody knows: after a large
+    failed request.
 
-    A server may answer, or time be up, before all was sent; a connection that is closed stays open until it is.
+    A server may answer, or time be up, before all was sent; a connection that is closed stays open
+    until it is.
     """
     try:
         if transport.get_write_buffer_size():
@@ -219,7 +242,8 @@ def is_readable(sock: socket.socket) -> bool:
 
 @lru_cache(maxsize=64)
 def route(address: Address) -> tuple[URL, CIMultiDict[str], URL | None, CIMultiDict[str]]:
-    """Return what the requests to an address share: target, headers, proxy, and the headers for a tunnel."""
+    """Return what the requests to an address share: target, headers, proxy, and the headers for
+    a tunnel."""
     headers = CIMultiDict(_HEADERS)
     for name, value in address.headers:
         headers[name] = value
@@ -228,14 +252,18 @@ def route(address: Address) -> tuple[URL, CIMultiDict[str], URL | None, CIMultiD
     target = URL(address.url)
     if (login := basic_auth(urlsplit(address.url))) is not None:
         if "Authorization" in headers:
-            raise ValueError("the address contains a login and the headers an Authorization; a request has only one")
+            raise ValueError(
+                "the address contains a login and the headers an Authorization; a request "
+                "has only one"
+            )
         headers["Authorization"] = login
     if any(_CONTROL.search(text) for line in headers.items() for text in line):
         raise ValueError("a header contains a control character")
     target, proxy, tunnel = target.with_user(None), None, CIMultiDict[str]()
     if address.proxy is not None:
         proxy = URL(address.proxy).with_user(None)
-        # The connector would add this Host, and not find the connection again by what it knew without it.
+        # The connector would add this Host, and not find the connection again by what it knew
+        # without it.
         tunnel["Host"] = headers.get("Host", target.host_port_subcomponent or "")
         tunnel["User-Agent"] = headers["User-Agent"]
         if (login := basic_auth(urlsplit(address.proxy))) is not None:
@@ -281,14 +309,22 @@ def our_error(error: Exception, address: Address, seconds: float, connect: float
             return _not_connected(address, f": {_reason(error)}")
         case aiohttp.ClientHttpProxyError():
             again = error.status in RETRIED_STATUSES
-            return _not_connected(address, f": the proxy answered {error.status} {error.message}", transient=again)
+            return _not_connected(
+                address, f": the proxy answered {error.status} {error.message}", transient=again
+            )
         case TimeoutError():
-            return TransportError(Outcome.TRANSPORT_TIMEOUT, f"no complete answer within {seconds:g} s")
+            return TransportError(
+                Outcome.TRANSPORT_TIMEOUT, f"no complete answer within {seconds:g} s"
+            )
         case aiohttp.ClientConnectionError() | OSError():
             return TransportError(Outcome.UNREACHABLE, f"the connection was lost: {_reason(error)}")
         case aiohttp.ClientPayloadError():
-            return TransportError(Outcome.BAD_RESPONSE, f"the answer broke off or is garbled: {_reason(error)}")
-    return TransportError(Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}", transient=False)
+            return TransportError(
+                Outcome.BAD_RESPONSE, f"the answer broke off or is garbled: {_reason(error)}"
+            )
+    return TransportError(
+        Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}", transient=False
+    )
 
 
 def _not_connected(address: Address, why: str, *, transient: bool = True) -> TransportError:

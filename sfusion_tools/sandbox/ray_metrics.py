@@ -1,7 +1,7 @@
 """Metrics of the tool in Ray's own exporter, sent every two seconds while calls are made.
 
-A call only adds to counters of this process; a timer thread passes them on, because recording a value in Ray takes some
-5 µs. Ray is used if it runs in this process, and never imported otherwise.
+A call only adds to counters of this process; a timer thread passes them on, because recording a
+value in Ray takes some 5 µs. Ray is used if it runs in this process, and never imported otherwise.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ MOST_TIMES = 100_000
 
 
 class _Instruments:
-    """The metrics of one Ray session; Ray puts ``ray_`` before their names, and ``_total`` after those of counters."""
+    """The metrics of one Ray session; Ray puts ``ray_`` before their names, and ``_total`` after
+    those of counters."""
 
     def __init__(self) -> None:
         from ray.util import metrics
@@ -58,7 +59,9 @@ class _Instruments:
                 "call_seconds": "Seconds from the beginning of a call to its end.",
             }.items()
         )
-        self.in_flight = make(metrics.Gauge, "calls_in_flight", "Tool calls in flight in this process.", "tool")
+        self.in_flight = make(
+            metrics.Gauge, "calls_in_flight", "Tool calls in flight in this process.", "tool"
+        )
 
 
 @dataclass(slots=True)
@@ -130,9 +133,15 @@ class RayMetrics(LoopResource):
                     self._instruments = _Instruments()
                 if session and self._instruments is not None:
                     self._record(self._instruments, ended, in_flight)
-            except Exception as error:  # a tool must not fail, nor fill the log, because of its metrics
+            except (
+                Exception
+            ) as error:  # a tool must not fail, nor fill the log, because of its metrics
                 self._instruments = None
-                logger.warning("no metrics for Ray until it is started again: %s: %s", type(error).__name__, error)
+                logger.warning(
+                    "no metrics for Ray until it is started again: %s: %s",
+                    type(error).__name__,
+                    error,
+                )
 
     def _record(self, to: _Instruments, ended: _Ended, in_flight: dict[str, int]) -> None:
         for (tool, outcome), count in ended.calls.items():
@@ -169,7 +178,8 @@ _UNCOUNTED: AbstractContextManager[None] = nullcontext()
 
 
 def counted_call(tool: str, result: CallResult, *, on: bool) -> AbstractContextManager[None]:
-    """Return the context manager that counts one call, if Ray runs and metrics are not switched off."""
+    """Return the context manager that counts one call, if Ray runs and metrics are not switched
+    off."""
     if not on or not ray_is_running():
         return _UNCOUNTED
     scope = runtime.scope()

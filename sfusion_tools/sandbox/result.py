@@ -41,7 +41,8 @@ class CallResult:
     problem: str | None = None
     """What was wrong with arguments that could not be used, without quoting them."""
     trajectory: str | None = None
-    """The trajectory that made the call, and the group of its siblings, as far as the caller names them."""
+    """The trajectory that made the call, and the group of its siblings, as far as the caller names
+    them."""
     group: str | None = None
 
     @property
@@ -54,7 +55,9 @@ class CallResult:
         attempts = self.attempts
         last = attempts[-1] if attempts else None
         executions, request_seconds, outcomes = 0, 0.0, []
-        for attempt in attempts:  # one loop, where each comprehension would be a function more to call
+        for (
+            attempt
+        ) in attempts:  # one loop, where each comprehension would be a function more to call
             executions += attempt.may_have_run
             request_seconds += attempt.seconds or 0.0
             outcomes.append(attempt.kind)

@@ -11,26 +11,29 @@ from email.utils import parsedate_to_datetime
 
 RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
 _MOST_DOUBLINGS = 60
-"""More reach any cap; from 1024 on they would overflow, and orders to wait are not bounded by a count."""
+"""More reach any cap; from 1024 on they would overflow, and orders to wait are not bounded by a
+count."""
 
 
 def may_have_run(status: int) -> bool:
     """True if the program may have been executed before an answer with this status.
 
-    A server or gateway that broke (500, 502, 504, …) may have executed it; one that is too busy (429, 503) or refuses
-    has not begun.
+    A server or gateway that broke (500, 502, 504, …) may have executed it; one that is too busy
+    (429, 503) or refuses has not begun.
     """
     return status == 200 or (status >= 500 and status != 503)
 
 
 def is_order_to_wait(status: int | None, asked: float | None) -> bool:
-    """True after a 429 with Retry-After: the sandbox is full and works, so only time bounds these, not max_attempts."""
+    """True after a 429 with Retry-After: the sandbox is full and works, so only time bounds
+    these, not max_attempts."""
     return status == 429 and asked is not None
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How many failed attempts, and how far apart; jitter depends only on the call and the attempt."""
+    """How many failed attempts, and how far apart; jitter depends only on the call and the
+    attempt."""
 
     max_attempts: int = 6
     base: float = 0.5
@@ -46,14 +49,17 @@ class RetryPolicy:
 
 
 def _fraction(*keys: object) -> float:
-    digest = hashlib.blake2b("\x1f".join(map(str, keys)).encode("utf-8", "replace"), digest_size=8).digest()
+    digest = hashlib.blake2b(
+        "\x1f".join(map(str, keys)).encode("utf-8", "replace"), digest_size=8
+    ).digest()
     return int.from_bytes(digest) / 2**64
 
 
 def retry_after(headers: Mapping[str, str], wall_clock: float) -> float | None:
     """Return the seconds to wait from either form of Retry-After, None if there is none.
 
-    A date is relative to the server's own Date header if it sends one: its clock may differ from ours.
+    A date is relative to the server's own Date header if it sends one: its clock may differ from
+    ours.
     """
     value = headers.get("Retry-After", "").strip()
     if not value:

@@ -1,4 +1,5 @@
-"""The text the model reads after a call: the program's output, or a message that cannot be mistaken for it."""
+"""The text the model reads after a call: the program's output, or a message that cannot be mistaken
+for it."""
 
 from __future__ import annotations
 
@@ -10,14 +11,16 @@ from sfusion_tools.sandbox.result import CallResult
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor moves
-    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links, other strings; an unclosed one ends with its line
+    # titles, links, other strings; an unclosed one ends with its line
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
     r"|\x1b\[[0-?]*[ -/]*$"  # a sequence cut off at the end
     r"|\x1b[ -/]*[0-~]?"
     r"|\x9b[0-?]*[ -/]*[@-~]?"
 )
 _LONG = FULL_PIPE_BYTES // 4
 """A text of fewer characters is far from any limit in bytes."""
-# How messages begin; rollout dumps hold nothing else about a call, so ``sfusion look`` finds it by these.
+# How messages begin; rollout dumps hold nothing else about a call, so ``sfusion look`` finds it by
+# these.
 REFUSED = "The call was refused and nothing was run: "
 FAILED = "This is not output of a program: the sandbox failed, not your code ("
 STOPPED, TIMED_OUT = "[The program was stopped after ", "[The program timed out after "
@@ -34,7 +37,8 @@ def plain(text: str) -> str:
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """Cut to at most ``limit`` characters: head and tail, with a marker that says how many are missing."""
+    """Cut to at most ``limit`` characters: head and tail, with a marker that says how many are
+    missing."""
     if len(text) <= limit:
         return text
     # The marker takes room too; assume its longest form.
@@ -57,7 +61,11 @@ def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, not
     if len(output) > limit:
         output = cut_middle(output, limit)
     remark = note
-    if result.outcome is not Outcome.OK or len(result.stdout) >= _LONG or len(result.stderr) >= _LONG:
+    if (
+        result.outcome is not Outcome.OK
+        or len(result.stdout) >= _LONG
+        or len(result.stderr) >= _LONG
+    ):
         remark = _remark(result, timeout, printed=bool(output)) + note
     if not remark:
         return output
@@ -74,7 +82,11 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
                 f"{STOPPED}{timeout:g} s. It had printed {size:,} bytes, more than the sandbox "
                 "reads while a program runs: it was probably blocked on its output, not slow.]"
             )
-        kept = "the output above is what it printed until then" if printed else "it had printed nothing"
+        kept = (
+            "the output above is what it printed until then"
+            if printed
+            else "it had printed nothing"
+        )
         return f"{TIMED_OUT}{timeout:g} s; {kept}.]"
     if result.outcome is Outcome.COMPILE_ERROR:
         return f"{NOT_COMPILED}{': ' + result.message if result.message else ''}.]"
@@ -99,10 +111,19 @@ _FAILURES = {
 def _failure(result: CallResult, tool: str) -> str:
     if result.outcome is Outcome.BAD_ARGUMENTS:
         return f"[{tool}] {REFUSED}{_short(result.message)}"
-    ran = "The code may have run, but its output is lost." if result.possible_executions else "The code did not run."
+    ran = (
+        "The code may have run, but its output is lost."
+        if result.possible_executions
+        else "The code did not run."
+    )
     why = f"{result.outcome.value}: {_FAILURES[result.outcome]}"
-    # Addresses and gateway messages belong in the log. A sandbox's own message may help the model change its call.
-    if result.outcome is Outcome.SANDBOX_ERROR and result.attempts and result.attempts[-1].status == 200:
+    # Addresses and gateway messages belong in the log. A sandbox's own message may help the model
+    # change its call.
+    if (
+        result.outcome is Outcome.SANDBOX_ERROR
+        and result.attempts
+        and result.attempts[-1].status == 200
+    ):
         why = f"{why}, {_short(result.message)}"
     if result.out_of_time is not None:
         why = f"{why}; a call may take {result.out_of_time:g} s"

@@ -25,17 +25,20 @@ from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_t
 EXTRAS, KEY = "extras", "sfusion"
 """Where verl's trainer finds the calls of a trajectory.
 
-verl's agent loop drops the metrics of a call. What a tool leaves in ``extra_fields`` of the trajectory reaches the
-reward function (in its ``extra_info``) and the batch (in ``non_tensor_batch``). Only the key ``extras`` is safe there:
-verl puts it into every batch, while a key of our own would be missing from a worker in which no tool was called, and
-verl cannot concatenate batches whose keys differ.
+verl's agent loop drops the metrics of a call. What a tool leaves in ``extra_fields`` of the
+trajectory reaches the reward function (in its ``extra_info``) and the batch (in
+``non_tensor_batch``). Only the key ``extras`` is safe there: verl puts it into every batch, while a
+key of our own would be missing from a worker in which no tool was called, and verl cannot
+concatenate batches whose keys differ.
 """
 MEASURED = ("attempts", "permit_wait_s", "backoff_s", "total_s")
 """The metrics of each call that are kept beside its outcome, each in a list of its own."""
 
 _VERL_TRACE = "verl.utils.rollout_trace"
 
-CODE_INTERPRETER = text_tool("code_interpreter", "A tool for executing code.", "code", "The code to execute.")
+CODE_INTERPRETER = text_tool(
+    "code_interpreter", "A tool for executing code.", "code", "The code to execute."
+)
 
 
 class _Instance(dict[str, Any]):
@@ -66,7 +69,8 @@ class _Instance(dict[str, Any]):
 
 
 class _Setting:
-    """A key of the config as an attribute, as on verl's tool; setting it takes effect from the next call on."""
+    """A key of the config as an attribute, as on verl's tool; setting it takes effect from the next
+    call on."""
 
     def __set_name__(self, owner: type[SandboxFusionTool], name: str) -> None:
         self._name = name
@@ -79,7 +83,8 @@ class _Setting:
 
 
 class SandboxFusionTool(TrajectoryTool[_Instance]):
-    """Runs code for many trajectories at once, under the cluster's limiter, and never hides how a call ended."""
+    """Runs code for many trajectories at once, under the cluster's limiter, and never hides how a
+    call ended."""
 
     default_schema = CODE_INTERPRETER
 
@@ -97,10 +102,11 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,
     ) -> None:
-        """``limiter`` and ``guard`` return those of the running loop, instead of the ones the config chooses.
+        """``limiter`` and ``guard`` return those of the running loop, instead of the ones the
+        config chooses.
 
-        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the state of the
-        sandboxes if it is not to be that of this process.
+        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the
+        state of the sandboxes if it is not to be that of this process.
         """
         super().__init__(config, tool_schema, _Instance.of)
         self._parts = Parts(limiter, on_event, fleet, guard)
@@ -114,7 +120,9 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
         self._languages = offered_languages(self.settings, self.tool_schema.function.parameters)
-        self.runner = CodeRunner(self.settings, name=self.name, languages=self._languages, parts=self._parts)
+        self.runner = CodeRunner(
+            self.settings, name=self.name, languages=self._languages, parts=self._parts
+        )
         """Runs this tool's programs; ``judge`` takes it too."""
         self.client = self.runner.client
 
@@ -125,7 +133,8 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
 
     @cached_property
     def execution_pool(self) -> Any:
-        """The pool as subclasses of verl's tool use it: ``await self.execution_pool.execute.remote(fn, …)``."""
+        """The pool as subclasses of verl's tool use it: ``await
+        self.execution_pool.execute.remote(fn, …)``."""
         ours = SandboxFusionTool.execute_code
 
         def direct(fn: Any) -> Any:
@@ -136,7 +145,8 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
     def execute_code(
         self, instance_id: str, code: str, timeout: float | None = None, language: str | None = None
     ) -> ToolResponse:
-        """Run code and block until it has ended; for subclasses, which may override it as on verl's tool."""
+        """Run code and block until it has ended; for subclasses, which may override it as on verl's
+        tool."""
         give_up_permit()
         return in_shared_loop(self._execute_code(instance_id, code, timeout, language))
 
@@ -150,8 +160,11 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         # Only the configuration is pickled: connections and trajectories stay in this process.
         return type(self), (self.config, self.tool_schema)
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
-        """Begin a trajectory; ``group_id``, given as ``ground_truth`` is, names the siblings of its prompt."""
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
+        """Begin a trajectory; ``group_id``, given as ``ground_truth`` is, names the siblings of its
+        prompt."""
         made = await super().create(instance_id, **kwargs)
         nested = kwargs.get("create_kwargs")
         group = {**kwargs, **(nested if isinstance(nested, dict) else {})}.get("group_id")
@@ -164,12 +177,14 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         """Run the code of one call, named ``call_id`` if the caller gives one.
 
-        The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
-        so the call is also counted in the ``agent_data`` that verl passes.
+        The metrics say how it ended, so that a trainer can mask what was not the program's doing.
+        verl drops them, so the call is also counted in the ``agent_data`` that verl passes.
         """
         if self._overridden:
             return await self._execute_overridden(instance_id, parameters, **kwargs)  # type: ignore[no-any-return]
-        response, metrics = await self._call(instance_id, parameters, kwargs.get("call_id"), kwargs.get("agent_data"))
+        response, metrics = await self._call(
+            instance_id, parameters, kwargs.get("call_id"), kwargs.get("agent_data")
+        )
         return response, None, metrics
 
     @followed
@@ -197,7 +212,9 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         # verl makes an instance for each call; its agent data name the trajectory.
         trajectory = getattr(agent_data, "request_id", instance_id)
         group = None if instance is None else instance.group
-        result = await self.runner.call(parameters, call_id=call_id, trajectory=trajectory, group=group)
+        result = await self.runner.call(
+            parameters, call_id=call_id, trajectory=trajectory, group=group
+        )
         if instance is not None:
             instance.end(number, result)
         metrics = result.metrics()
@@ -210,18 +227,24 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | list[float] | None:
         """Return 1.0 if the program that started last printed the ground truth, else 0.0.
 
-        As verl's tool, return an empty list if there is nothing to judge: no ground truth, or no call. None if the last
-        call failed for reasons that are not the program's.
+        As verl's tool, return an empty list if there is nothing to judge: no ground truth, or no
+        call. None if the last call failed for reasons that are not the program's.
         """
         instance: Any = self._instance_dict.get(instance_id)
         if instance is not None and instance.get("reward"):
             return instance["reward"]  # type: ignore[no-any-return] # put there by a subclass
-        if not isinstance(instance, _Instance) or instance.get("ground_truth") is None or instance.number == 0:
+        if (
+            not isinstance(instance, _Instance)
+            or instance.get("ground_truth") is None
+            or instance.number == 0
+        ):
             return []
         if instance.outcome is None or instance.outcome.is_infrastructure:
             return None
         printed = plain(instance.stdout).strip()
-        return float(instance.outcome is Outcome.OK and printed == str(instance["ground_truth"]).strip())
+        return float(
+            instance.outcome is Outcome.OK and printed == str(instance["ground_truth"]).strip()
+        )
 
     async def aclose(self) -> None:
         """Close this loop's connections; the end of the loop closes them too."""
@@ -230,7 +253,8 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
 
 @cache
 def _traced(rollout_trace_op: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``execute`` as verl's own tools have it: in the traces of weave, mlflow or trackio if they are on."""
+    """Return ``execute`` as verl's own tools have it: in the traces of weave, mlflow or trackio if
+    they are on."""
     return rollout_trace_op(SandboxFusionTool.execute)  # type: ignore[no-any-return]
 
 
@@ -245,7 +269,9 @@ def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:
     if not isinstance(extras, dict):
         return  # set by someone else first
     lists: dict[str, list[Any]] = {name: [] for name in ("outcomes", *MEASURED)}
-    counts = extras.setdefault(KEY, {"trajectory": metrics.get("trajectory"), "calls": 0, "infrastructure": 0, **lists})
+    counts = extras.setdefault(
+        KEY, {"trajectory": metrics.get("trajectory"), "calls": 0, "infrastructure": 0, **lists}
+    )
     counts["calls"] += 1
     counts["infrastructure"] += metrics["infrastructure"]
     counts["outcomes"].append(metrics["outcome"])

@@ -1,4 +1,5 @@
-"""The server of the attacks in one mode: runs the requests that arrive as JSON lines, one after another."""
+"""The server of the attacks in one mode: runs the requests that arrive as JSON lines, one after
+another."""
 
 from __future__ import annotations
 

@@ -1,22 +1,26 @@
-"""Runs the programs of this folder against the python executor, in every mode of both levels that this machine offers.
+"""Runs the programs of this folder against the python executor, in every mode of both levels that
+this machine offers.
 
-To add an attack, put a file into `programs`. Its docstring is the promise that it tries to break; lines `# %%` divide
-it into the cells of a notebook. It finds a directory to attack in the variable OUTSIDE and the server's own one in
-ROOMS, the process id of the server in SERVER, the port of its loopback address in PORT, the bounds in TASKS and MEMORY,
-what to call its processes in NAME, and what to call shared memory, which another run on this machine must not take for
-its own, in SHARED_NAME and SHARED_KEY. It prints `broken: ` and what it could do, and `held` at its end, unless the
-promise is that it is killed. After it, OUTSIDE, the server, shared memory and processes must be as before, and the next
-program must run.
+To add an attack, put a file into `programs`. Its docstring is the promise that it tries to break;
+lines `# %%` divide it into the cells of a notebook. It finds a directory to attack in the variable
+OUTSIDE and the server's own one in ROOMS, the process id of the server in SERVER, the port of its
+loopback address in PORT, the bounds in TASKS and MEMORY, what to call its processes in NAME, and
+what to call shared memory, which another run on this machine must not take for its own, in
+SHARED_NAME and SHARED_KEY. It prints `broken: ` and what it could do, and `held` at its end, unless
+the promise is that it is killed. After it, OUTSIDE, the server, shared memory and processes must be
+as before, and the next program must run.
 
-An attack may touch only its own work directory, OUTSIDE and ROOMS, and the processes up to SERVER: it runs as root, and
-perhaps on a day on which the promise does not hold. It takes no more than a few times what is bounded.
+An attack may touch only its own work directory, OUTSIDE and ROOMS, and the processes up to SERVER:
+it runs as root, and perhaps on a day on which the promise does not hold. It takes no more than a
+few times what is bounded.
 
-A promise that a level or mode does not make is a gap with a name: a last paragraph `Not promised: NAME, NAME (why).` in
-the docstring, from which the table of docs/security.md is made. There the attack is not run. A name is a level, a mode
-of MODES, or what this machine may lack: `unreachable-python` stands for a server of root's whose Python, or a folder on
-the way to it, only root may read, `no-signal-scope` for one without a user per request on a kernel before 6.12, and
-`root-without-cgroup` for a root that has neither a cgroup nor another user for its programs: also the ordinary user of
-these tests, if they are started by root.
+A promise that a level or mode does not make is a gap with a name: a last paragraph `Not promised:
+NAME, NAME (why).` in the docstring, from which the table of docs/security.md is made. There the
+attack is not run. A name is a level, a mode of MODES, or what this machine may lack:
+`unreachable-python` stands for a server of root's whose Python, or a folder on the way to it, only
+root may read, `no-signal-scope` for one without a user per request on a kernel before 6.12, and
+`root-without-cgroup` for a root that has neither a cgroup nor another user for its programs: also
+the ordinary user of these tests, if they are started by root.
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ pytestmark = [on_linux, pytest.mark.xdist_group("attacks")]
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 WEAK = "-sys_admin,-setuid,-chown"
-"""What makes root need bubblewrap: without these it can neither make namespaces nor become another user."""
+"""What makes root need bubblewrap: without these it can neither make namespaces nor become
+another user."""
 NO_GROUPS = {"control_groups": False}
 NO_NAMESPACES = {"namespaces": False, **NO_GROUPS}
 MODES: dict[str, tuple[str, dict[str, bool]]] = {
@@ -58,7 +63,8 @@ MODES: dict[str, tuple[str, dict[str, bool]]] = {
     "root-without-namespaces": ("accident-proof", NO_NAMESPACES),
     "user-without-namespaces": ("accident-proof", NO_NAMESPACES),
 }
-"""The level that a mode has on a machine that offers everything, and the options of its executor."""
+"""The level that a mode has on a machine that offers everything, and the options of its
+executor."""
 GROUP = "sfusion-attacks"
 """The control groups in which the server of an ordinary user may make its own."""
 NAME = f"attack-{os.getpid()}"
@@ -76,11 +82,17 @@ def other_user() -> list[str]:
 
 
 def made_groups() -> list[Path]:
-    """Make control groups (version 1) that belong to this user, beneath those of this process; none if it may not."""
+    """Make control groups (version 1) that belong to this user, beneath those of this process;
+    none if it may not."""
     own = {
-        names: path for _, names, path in (line.split(":", 2) for line in _read("/proc/self/cgroup").split("\n")[:-1])
+        names: path
+        for _, names, path in (
+            line.split(":", 2) for line in _read("/proc/self/cgroup").split("\n")[:-1]
+        )
     }
-    folders = [Path(f"/sys/fs/cgroup/{name}{own.get(name, '/-')}", GROUP) for name in ("memory", "pids")]
+    folders = [
+        Path(f"/sys/fs/cgroup/{name}{own.get(name, '/-')}", GROUP) for name in ("memory", "pids")
+    ]
     try:
         for folder in folders:
             folder.mkdir(exist_ok=True)
@@ -91,7 +103,12 @@ def made_groups() -> list[Path]:
 
 def in_groups(folders: list[Path]) -> list[str]:
     """Return the command that runs a server in these control groups."""
-    return ["sh", "-c", "".join(f"echo 0 > {folder}/cgroup.procs; " for folder in folders) + 'exec "$@"', "sh"]
+    return [
+        "sh",
+        "-c",
+        "".join(f"echo 0 > {folder}/cgroup.procs; " for folder in folders) + 'exec "$@"',
+        "sh",
+    ]
 
 
 def _read(path: str) -> str:
@@ -121,7 +138,13 @@ class Target:
             prefix = [*in_groups(made_groups()), *prefix]
         places = {"OUTSIDE": str(self.outside), "ROOMS": str(self.rooms), "NAME": NAME}
         shared = {"SHARED_NAME": SHARED_NAME, "SHARED_KEY": str(SHARED_KEY)}
-        host = [sys.executable, "-m", "tests.attacks.host", json.dumps(MODES[mode][1]), json.dumps(places | shared)]
+        host = [
+            sys.executable,
+            "-m",
+            "tests.attacks.host",
+            json.dumps(MODES[mode][1]),
+            json.dumps(places | shared),
+        ]
         self._server = subprocess.Popen(
             [*prefix, *host],
             cwd=ROOT,
@@ -152,7 +175,8 @@ class Target:
         self._server.communicate()
 
     def state(self) -> dict[str, Any]:
-        """Return all that an attack might have changed; directories of requests may go a moment after the answer."""
+        """Return all that an attack might have changed; directories of requests may go a moment
+        after the answer."""
         for _ in range(20):
             if not self._requests():
                 break
@@ -161,7 +185,9 @@ class Target:
         limits = Path(f"/proc/{self._server.pid}/limits").read_text()
         return {
             "files": {str(path): _attributes(path) for path in paths},
-            "limits": [line for line in limits.splitlines() if "files" in line or "processes" in line],
+            "limits": [
+                line for line in limits.splitlines() if "files" in line or "processes" in line
+            ],
             "priority": os.getpriority(os.PRIO_PROCESS, self._server.pid),
             "scheduler": os.sched_getscheduler(self._server.pid),
             "shared memory": _left_in_shared_memory(),
@@ -199,7 +225,14 @@ def _attributes(path: Path) -> tuple[Any, ...]:
     found = path.lstat()
     flags = _flags(path)
     times = () if "rooms" in path.parts else (found.st_mtime_ns,)
-    return (stat.filemode(found.st_mode), found.st_uid, found.st_gid, *times, os.listxattr(path), flags)
+    return (
+        stat.filemode(found.st_mode),
+        found.st_uid,
+        found.st_gid,
+        *times,
+        os.listxattr(path),
+        flags,
+    )
 
 
 def _flags(path: Path) -> bytes:
@@ -221,14 +254,18 @@ class Targets:
     def __getitem__(self, mode: str) -> Target:
         if mode not in self._running:
             _skip_unless_possible(mode)
-            # Programs do not see the machine's /tmp where they have their own, and so could not attack it.
+            # Programs do not see the machine's /tmp where they have their own, and so could not
+            # attack it.
             directory = Path(tempfile.mkdtemp(prefix="attacks-", dir="/var/tmp"))
             directory.chmod(0o755)
             try:
                 if mode == "root":
                     (directory / "rooms").mkdir()
                     # What programs write to /tmp is in memory then.
-                    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1g", NAME, directory / "rooms"], check=False)
+                    subprocess.run(
+                        ["mount", "-t", "tmpfs", "-o", "size=1g", NAME, directory / "rooms"],
+                        check=False,
+                    )
                 self._running[mode] = Target(mode, directory), str(directory)
             except BaseException:
                 _remove(str(directory))
@@ -256,13 +293,17 @@ def _remove(directory: str) -> None:
 def _skip_unless_possible(mode: str) -> None:
     if mode == "bubblewrap":
         if os.getuid() or not shutil.which("bwrap"):
-            pytest.skip("only root can start a server that needs bubblewrap, which must be installed")
+            pytest.skip(
+                "only root can start a server that needs bubblewrap, which must be installed"
+            )
         return
     user, without = mode.partition("-")[0], not MODES[mode][1].get("namespaces", True)
     if user == "root" and os.getuid():
         pytest.skip("only root can start a server as root")
     if user == "user" and not _succeeds(*other_user(), "true"):
-        pytest.skip("root becomes an ordinary user by a user namespace, which this machine does not offer")
+        pytest.skip(
+            "root becomes an ordinary user by a user namespace, which this machine does not offer"
+        )
     prefix = [*other_user(), "unshare", "-U"] if user == "user" else ["unshare"]
     if not without and not _succeeds(*prefix, "--pid", "--fork", "--mount-proc", "true"):
         pytest.skip("this machine does not offer the namespaces of this mode")
@@ -291,7 +332,9 @@ def promise_of(program: Path) -> str:
 
 def gaps_of(program: Path) -> dict[str, str]:
     """Return where the promise is not made, and why."""
-    found = re.search(r"^Not promised: ([\w, -]+) \(([^)]*)\)\.$", promise_of(program), re.MULTILINE)
+    found = re.search(
+        r"^Not promised: ([\w, -]+) \(([^)]*)\)\.$", promise_of(program), re.MULTILINE
+    )
     return dict.fromkeys(found[1].split(", "), found[2].replace("\n", " ")) if found else {}
 
 
@@ -311,7 +354,11 @@ def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
     target = targets[mode]
     here = {target.level}
     here |= {"unreachable-python"} if "own-reading" in target.confinement else set()
-    exempt = os.getuid() == 0 and "control_groups=False" in target.confinement and "user_kind=''" in target.confinement
+    exempt = (
+        os.getuid() == 0
+        and "control_groups=False" in target.confinement
+        and "user_kind=''" in target.confinement
+    )
     here |= {"root-without-cgroup"} if exempt else set()
     scope = int(re.findall(r"landlock=(\d+)", target.confinement)[0]) >= SIGNAL_SCOPE_VERSION
     here |= {"no-signal-scope"} if mode == "user-without-namespaces" and not scope else set()
@@ -344,9 +391,15 @@ def table() -> str:
         for level in ("contained", "accident-proof"):
             modes = [mode for mode in MODES if MODES[mode][0] == level]
             lacking = [
-                name for name in gaps if name in (level, *modes) or (level, name in MODES) == ("accident-proof", False)
+                name
+                for name in gaps
+                if name in (level, *modes) or (level, name in MODES) == ("accident-proof", False)
             ]
-            where = "" if level in lacking or set(modes) <= set(lacking) else f" in {', '.join(lacking)}"
+            where = (
+                ""
+                if level in lacking or set(modes) <= set(lacking)
+                else f" in {', '.join(lacking)}"
+            )
             cells.append(f"**no**{where}: {gaps[lacking[0]]}" if lacking else "✓")
         rows.append(f"| {sentence} | {' | '.join(cells)} | `{program.stem}` |")
     return "\n".join(rows)

@@ -70,8 +70,8 @@ def test_the_fake_and_its_baseline_answer_the_same_number_of_requests(ground: Gr
     with scripted_fake(ground) as contest:
         for number in (1, 2):
             assert {OURS, BARE} <= set(contest.measure(number))
-            # Every round measures processes of its own. Each was asked twice, the first time to warm up: once for the
-            # length of the answer, and once on each connection.
+            # Every round measures processes of its own. Each was asked twice, the first time to
+            # warm up: once for the length of the answer, and once on each connection.
             assert in_fake(ground) == 2 * (1 + 16)
             body = next(key[1] for key in ground._servers if len(key) > 1 and key[0] == "bare")
             assert int(arrived(ground.url("bare", body))) == 2 * (1 + 16)
@@ -137,7 +137,9 @@ def run(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_baseline_that_dies_is_left_out_and_the_table_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_baseline_that_dies_is_left_out_and_the_table_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rounds = iter(["to warm up", "measured"])
 
     @contextmanager
@@ -150,7 +152,9 @@ def test_a_baseline_that_dies_is_left_out_and_the_table_is_kept(monkeypatch: pyt
         yield in_turn({OURS: lambda: 8.0, "bare": lambda: 4.0, "its actor": dies})
 
     goals = [Goal("its actor", at_least=3), Goal("bare", at_least=2)]
-    monkeypatch.setattr(_benching, "BENCHMARKS", [Benchmark("dying", "", "per second", goals, contest)])
+    monkeypatch.setattr(
+        _benching, "BENCHMARKS", [Benchmark("dying", "", "per second", goals, contest)]
+    )
     code, output = run("--rounds", 3)
     assert code == 0, output
     assert "dying      bare     at least 2: met" in output
@@ -172,7 +176,17 @@ def test_quick_run_prints_a_table_and_judges_nothing(tmp_path: Path) -> None:
 
 def test_growth_writes_plots_and_json(tmp_path: Path) -> None:
     file = tmp_path / "growth.json"
-    options = ["--quick", "--only", "waiters", "--sizes", "waiters=5,20", "--out", tmp_path / "plots", "--json", file]
+    options = [
+        "--quick",
+        "--only",
+        "waiters",
+        "--sizes",
+        "waiters=5,20",
+        "--out",
+        tmp_path / "plots",
+        "--json",
+        file,
+    ]
     code, output = run("growth", *options)
     assert code == 0, output
     assert "waiters 20:" in output

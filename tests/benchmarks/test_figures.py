@@ -48,7 +48,9 @@ def test_a_goal_says_by_how_much_it_is_missed(goal: Goal, found: float, missed: 
 
 
 def test_a_goal_without_baseline_is_about_the_figure_itself() -> None:
-    (one,) = BenchResult("matrix", "", "seconds", {OURS: [4.0, 5.0, 6.0]}, (Goal(at_most=4),)).judged
+    (one,) = BenchResult(
+        "matrix", "", "seconds", {OURS: [4.0, 5.0, 6.0]}, (Goal(at_most=4),)
+    ).judged
     assert (one.baseline, one.found, one.verdict) == ("", Spread(5.0, 4.0, 6.0), "missed by 1")
 
 
@@ -67,7 +69,9 @@ def test_contestants_take_turns_and_a_warm_up_is_not_counted() -> None:
 
     ended: list[int] = []
     with Ground() as ground:
-        result = Benchmark("x", "", "per second", (), lambda _: Opened(), rounds=2).run(ground, 7, ended.append)
+        result = Benchmark("x", "", "per second", (), lambda _: Opened(), rounds=2).run(
+            ground, 7, ended.append
+        )
     assert order == ["floor", OURS, OURS, "floor", "floor", OURS]
     assert result.samples == {OURS: [3.0, 6.0], "floor": [4.0, 5.0]}
     assert ended == [1, 2]
@@ -92,12 +96,18 @@ def test_the_table_shows_ratios_with_range_and_goals() -> None:
 
 
 def test_figures_are_short() -> None:
-    assert [figure(value, "seconds") for value in (3.456, 0.00421, 0.0000316)] == ["3.46 s", "4.21 ms", "31.6 µs"]
+    assert [figure(value, "seconds") for value in (3.456, 0.00421, 0.0000316)] == [
+        "3.46 s",
+        "4.21 ms",
+        "31.6 µs",
+    ]
     assert [figure(value, "per second") for value in (12345.6, 12.34)] == ["12,346/s", "12.3/s"]
 
 
 def curve(costs: dict[int, float], *, per_unit: bool = True) -> GrowthCurve:
-    points = [GrowthPoint(size, Spread(cost, cost * 0.9, cost * 1.1), 3) for size, cost in costs.items()]
+    points = [
+        GrowthPoint(size, Spread(cost, cost * 0.9, cost * 1.1), 3) for size, cost in costs.items()
+    ]
     return GrowthCurve("callers", "", "callers", "µs per call", points, per_unit=per_unit)
 
 
@@ -124,12 +134,19 @@ def test_a_machine_that_is_too_small_for_a_point_says_so_and_measures_the_others
             raise TooSmall("no memory")
         return {"time": size * 2.0, "memory": 7.0}
 
-    growth = Growth("nodes", "nodes", "µs per call", [1, 10, 100], measure, ["memory"], repetitions=2)
+    growth = Growth(
+        "nodes", "nodes", "µs per call", [1, 10, 100], measure, ["memory"], repetitions=2
+    )
     with Ground() as ground:
         time, memory = measure_growth(growth, ground, growth.sizes, 9)
     assert [point.as_dict() for point in time.points] == [
         {"size": 1, "cost": {"median": 2.0, "low": 2.0, "high": 2.0}, "repetitions": 2, "note": ""},
-        {"size": 10, "cost": {"median": 20.0, "low": 20.0, "high": 20.0}, "repetitions": 2, "note": ""},
+        {
+            "size": 10,
+            "cost": {"median": 20.0, "low": 20.0, "high": 20.0},
+            "repetitions": 2,
+            "note": "",
+        },
         {"size": 100, "cost": None, "repetitions": 0, "note": "no memory"},
     ]
     assert (time.exponent, memory.unit, memory.exponent) == (pytest.approx(2.0), "MB", 0.0)

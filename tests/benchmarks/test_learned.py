@@ -16,7 +16,11 @@ def test_the_page_has_a_table_with_the_rows_that_are_made() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for _, heading in learned.TABLES.values():
         assert learned.replaced(page, heading, "") != page
-    rows = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]
+    rows = [
+        line.split(" | ")[0].removeprefix("| ")
+        for line in page.splitlines()
+        if line.startswith("| ")
+    ]
     assert {*learned.SETTINGS, *learned.HANDLINGS} <= set(rows)
     assert f"| setting | {' | '.join(learned.FAILURES)} |" in page
 
@@ -24,12 +28,17 @@ def test_the_page_has_a_table_with_the_rows_that_are_made() -> None:
 def test_tables_are_made_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With small trainings: a limiter as wide as the quota learns as without faults, and a guard stops."""
+    """With small trainings: a limiter as wide as the quota learns as without faults, and a guard
+    stops."""
     page = tmp_path / "page.md"
     page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(learned, "TRAINING", {"steps": 3, "prompts": 1, "group": 8})
-    monkeypatch.setattr(learned, "FAILURES", {"quota": {"model": {"kind": "quota", "in_flight": 4}}})
-    monkeypatch.setattr(learned, "SETTINGS", {name: learned.SETTINGS[name] for name in list(learned.SETTINGS)[:2]})
+    monkeypatch.setattr(
+        learned, "FAILURES", {"quota": {"model": {"kind": "quota", "in_flight": 4}}}
+    )
+    monkeypatch.setattr(
+        learned, "SETTINGS", {name: learned.SETTINGS[name] for name in list(learned.SETTINGS)[:2]}
+    )
     assert learned.main(["settings", "push", "--seeds", "1", "--write", str(page)]) == 0
     made = page.read_text(encoding="utf-8")
     assert "| limiter: `rate_limit: 4` | as without faults |\n" in made

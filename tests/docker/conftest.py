@@ -35,11 +35,19 @@ def engine() -> Iterator[ContainerEngine]:
 def sandbox_image(engine: ContainerEngine) -> str:
     """The name of an image that answers like the sandbox, built if necessary."""
     build = ROOT / "docker/sandbox-image/build"
-    made = subprocess.run(["timeout", str(PATIENCE), build], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        ["timeout", str(PATIENCE), build], capture_output=True, text=True, check=False
+    )
     assert made.returncode in (0, 3, 124), made.stderr  # 3: something outside is missing
     if made.returncode:
-        why = f"not within {PATIENCE} s" if made.returncode == 124 else made.stderr.strip().splitlines()[-1]
-        pytest.skip(f"the image cannot be built: {why}; try {build.relative_to(ROOT)} before the tests")
+        why = (
+            f"not within {PATIENCE} s"
+            if made.returncode == 124
+            else made.stderr.strip().splitlines()[-1]
+        )
+        pytest.skip(
+            f"the image cannot be built: {why}; try {build.relative_to(ROOT)} before the tests"
+        )
     return made.stdout.strip()
 
 

@@ -1,7 +1,7 @@
 """A run that holds a container: ``python -m tests.docker.holder IMAGE HOW``.
 
-It prints the container's name when it is ready. ``HOW`` is ``waits`` (for ever), ``ends``, ``raises``, or ``forgets``
-(exits without closing anything).
+It prints the container's name when it is ready. ``HOW`` is ``waits`` (for ever), ``ends``,
+``raises``, or ``forgets`` (exits without closing anything).
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ REPOSITORY = f"sfusion-test-{os.getpid()}"
 """Of all images that tests make: the engine may serve another run at the same time."""
 
 
-def image_archive(name: str, files: Mapping[str, bytes], command: Sequence[str], architecture: str) -> bytes:
+def image_archive(
+    name: str, files: Mapping[str, bytes], command: Sequence[str], architecture: str
+) -> bytes:
     """An image with one layer of executable files."""
     layer = tar_of(files)
     config = config_of([layer], command, architecture)
@@ -34,7 +36,8 @@ def config_of(layers: Sequence[bytes], command: Sequence[str], architecture: str
 
 
 def elf_for(machine: int) -> bytes:
-    """The header of a program for some processor, which is all the kernel reads if it is not this machine's."""
+    """The header of a program for some processor, which is all the kernel reads if it is not this
+    machine's."""
     return b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 2, machine) + bytes(200)
 
 

@@ -30,7 +30,8 @@ class Registry:
     def image(self, tag: str, layers: list[bytes], architecture: str) -> str:
         """Add an image whose layers contain one file each; return its digest.
 
-        It is like no image of another registry: an engine has one of each, and another run may be removing that.
+        It is like no image of another registry: an engine has one of each, and another run may be
+        removing that.
         """
         own = self.address.encode()
         tars = [tar_of({f"layer-{number}": own + content}) for number, content in enumerate(layers)]
@@ -53,7 +54,8 @@ class Registry:
     def spoil_layers(self) -> None:
         """From now on, serve layers that do not match their digest."""
         self._things = {
-            name: (kind, content[::-1] if kind == _LAYER else content) for name, (kind, content) in self._things.items()
+            name: (kind, content[::-1] if kind == _LAYER else content)
+            for name, (kind, content) in self._things.items()
         }
 
     def _put(self, kind: str, content: bytes) -> dict[str, Any]:

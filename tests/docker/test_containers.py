@@ -22,10 +22,14 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark
 
 def test_a_container_runs_programs(container: Container) -> None:
     assert run_code(container.url, "print(sum(range(10)))") == "45\n"
-    assert run_code(container.url, "cat /proc/1/cmdline", "bash").startswith("python3\0/opt/sandbox/server.py")
+    assert run_code(container.url, "cat /proc/1/cmdline", "bash").startswith(
+        "python3\0/opt/sandbox/server.py"
+    )
 
 
-def test_the_port_is_published_on_loopback_only(engine: ContainerEngine, container: Container) -> None:
+def test_the_port_is_published_on_loopback_only(
+    engine: ContainerEngine, container: Container
+) -> None:
     inspected = engine.client.api.inspect_container(container.container_name)
     (published,) = inspected["NetworkSettings"]["Ports"]["8080/tcp"]
     assert published["HostIp"] == "127.0.0.1"
@@ -49,7 +53,9 @@ def _other_addresses() -> set[str]:
 
 def test_without_the_host_variable_the_image_is_unreachable(plain: Callable[..., Any]) -> None:
     bare = plain(ports={"8080/tcp": ("127.0.0.1", None)})
-    with subprocess.Popen(["docker", "logs", "--follow", bare.name], stdout=subprocess.PIPE, text=True) as log:
+    with subprocess.Popen(
+        ["docker", "logs", "--follow", bare.name], stdout=subprocess.PIPE, text=True
+    ) as log:
         assert log.stdout is not None
         assert log.stdout.readline() == "listening on 127.0.0.1:8080\n"
         log.kill()
@@ -75,7 +81,9 @@ def test_privileges_are_dropped(container: Container) -> None:
     assert int(fields["CapBnd"], 16) == sum(1 << numbers[name] for name in KEPT_CAPABILITIES)
 
 
-def test_labels_name_the_owner_and_the_image(engine: ContainerEngine, container: Container, sandbox_image: str) -> None:
+def test_labels_name_the_owner_and_the_image(
+    engine: ContainerEngine, container: Container, sandbox_image: str
+) -> None:
     labels = engine.client.api.inspect_container(container.container_name)["Config"]["Labels"]
     assert Owner.read(labels[LABEL]) == Owner.here()
     assert labels["sfusion.image"] == sandbox_image
@@ -89,7 +97,9 @@ def test_a_container_can_be_killed_and_revived(sandbox_image: str) -> None:
         assert why_unreachable(sandbox.url, 2.0) is not None
         sandbox.kill()  # killing it again does nothing
         sandbox.revive()
-        assert run_code(sandbox.url, "cat /etc/hostname", "bash") == before, "it is the same container"
+        assert run_code(sandbox.url, "cat /etc/hostname", "bash") == before, (
+            "it is the same container"
+        )
 
 
 def test_containers_and_addresses_can_be_mixed(sandbox_image: str) -> None:
@@ -101,6 +111,11 @@ def test_containers_and_addresses_can_be_mixed(sandbox_image: str) -> None:
             assert len({one.url for one in opened}) == 3
             opened[0].kill()
             assert run_code(opened[2].url, "print(2)") == "2\n"
-    assert [line.partition(":")[0] for line in lines] == ["docker-1", "docker-2", "docker-1", "docker-2"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "docker-1",
+        "docker-2",
+        "docker-1",
+        "docker-2",
+    ]
     assert lines[2] == f"docker-1: ready at {lines[2].rpartition(' ')[2]}"
     assert "(at most 4 GiB, " in lines[0]

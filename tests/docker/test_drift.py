@@ -28,7 +28,9 @@ def test_the_fake_does_not_differ_from_a_container(sandbox_image: str) -> None:
 
 def test_a_container_is_recorded(sandbox_image: str, tmp_path: Path) -> None:
     out = tmp_path / "container.jsonl"
-    done = CliRunner().invoke(app, ["drift", f"docker:{sandbox_image}", "--record", str(out), "-k", "results/exit"])
+    done = CliRunner().invoke(
+        app, ["drift", f"docker:{sandbox_image}", "--record", str(out), "-k", "results/exit"]
+    )
     assert done.exit_code == 0, done.output
     meta = json.loads(out.read_text().partition("\n")[0])["cassette"]
     assert (meta["target"], meta["probes"]) == (f"docker:{sandbox_image}", len(read_recording(out)))

@@ -1,4 +1,5 @@
-"""The image of the fakes and the proxy, with the commands of the compose file; docker/image-for-tests builds it."""
+"""The image of the fakes and the proxy, with the commands of the compose file;
+docker/image-for-tests builds it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ import yaml
 from sfusion.harness.real.targets.docker_engine import ContainerEngine
 from tests import ROOT
 
-SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker/compose.yaml").read_text(encoding="utf-8"))["services"]
+SERVICES: dict[str, Any] = yaml.safe_load(
+    (ROOT / "docker/compose.yaml").read_text(encoding="utf-8")
+)["services"]
 Start = Callable[..., Any]
 
 
@@ -72,7 +75,9 @@ def ask(url: str, body: object = None, **headers: str) -> Any:
     request = urllib.request.Request(
         url, body and json.dumps(body).encode(), {"content-type": "application/json", **headers}
     )
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        request, timeout=30
+    ) as answer:
         return json.load(answer)
 
 
@@ -86,7 +91,10 @@ def test_sandbox_and_proxy_answer_as_a_user_without_rights(start: Start) -> None
     token = {"x-sfusion-token": "a-token"}
     with urllib.request.urlopen(
         urllib.request.Request(
-            f"{proxy.url}/__sfusion/faults", b"- {first: 1, what: {status: 418}}", token, method="PUT"
+            f"{proxy.url}/__sfusion/faults",
+            b"- {first: 1, what: {status: 418}}",
+            token,
+            method="PUT",
         )
     ) as answer:
         assert answer.status == 200

@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark
 
 
 def interrupt(command: list[str], *, at: str, number: signal.Signals) -> tuple[int, str]:
-    """Run a command, send the signal after it prints a line with ``at``; return exit code and the rest of stderr."""
+    """Run a command, send the signal after it prints a line with ``at``; return exit code and the
+    rest of stderr."""
     with subprocess.Popen(
         [warm("sfusion"), *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -41,7 +42,11 @@ def never_answers(make_image: Callable[..., str]) -> str:
         (["doctor"], signal.SIGINT, "interrupted\n"),
         (["doctor"], signal.SIGTERM, "interrupted: SIGTERM\n"),
         (["drift"], signal.SIGTERM, "interrupted: SIGTERM\n"),
-        (["drift", "--record", "answers.jsonl"], signal.SIGTERM, "interrupted; nothing was written\n"),
+        (
+            ["drift", "--record", "answers.jsonl"],
+            signal.SIGTERM,
+            "interrupted; nothing was written\n",
+        ),
     ],
 )
 def test_an_interruption_while_a_container_starts_is_reported(
@@ -53,7 +58,10 @@ def test_an_interruption_while_a_container_starts_is_reported(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert interrupt([*command, f"docker:{never_answers}"], at=" started (", number=number) == (130, message)
+    assert interrupt([*command, f"docker:{never_answers}"], at=" started (", number=number) == (
+        130,
+        message,
+    )
     assert list(tmp_path.iterdir()) == []
 
 

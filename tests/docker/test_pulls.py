@@ -30,7 +30,10 @@ def served(engine: ContainerEngine) -> Iterator[Registry]:
 
 def refusal(image: str) -> tuple[str, list[str]]:
     lines: list[str] = []
-    with pytest.raises(MissingTarget) as refused, open_targets([DockerTarget(image)], say=lines.append):
+    with (
+        pytest.raises(MissingTarget) as refused,
+        open_targets([DockerTarget(image)], say=lines.append),
+    ):
         pass
     return str(refused.value), lines
 
@@ -74,7 +77,9 @@ def test_an_unknown_image_is_an_error(served: Registry) -> None:
     assert "manifest for" in error
     assert "docker load" in error
     assert "\n" not in error
-    assert lines == [f"pulling {served.address}/sandbox:v9: the engine does not have this image yet"]
+    assert lines == [
+        f"pulling {served.address}/sandbox:v9: the engine does not have this image yet"
+    ]
 
 
 def test_the_message_of_a_registry_that_denies_access_is_shown(served: Registry) -> None:
@@ -95,8 +100,12 @@ def test_an_unreachable_registry_is_an_error(engine: ContainerEngine) -> None:
     assert "connection refused" in refusal(f"127.0.0.1:{closed_port()}/sandbox:v1")[0]
 
 
-def test_an_image_for_another_architecture_only_is_an_error(engine: ContainerEngine, served: Registry) -> None:
+def test_an_image_for_another_architecture_only_is_an_error(
+    engine: ContainerEngine, served: Registry
+) -> None:
     served.image("v1", [b"x"], "s390x")
     error, _ = refusal(f"{served.address}/sandbox:v1")
-    assert error.startswith(f"{served.address}/sandbox:v1 has no image for this engine's architecture")
+    assert error.startswith(
+        f"{served.address}/sandbox:v1 has no image for this engine's architecture"
+    )
     assert f"use an image built for {engine.architecture}" in error

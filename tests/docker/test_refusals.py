@@ -39,12 +39,15 @@ def test_missing_engine_at_docker_host_is_reported_with_exit_code_3(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     error = refusal()
     assert error.startswith(
-        f"the container engine at unix://{tmp_path}/docker.sock (DOCKER_HOST) does not answer: there is"
+        f"the container engine at unix://{tmp_path}/docker.sock (DOCKER_HOST) does not "
+        "answer: there is"
     )
     assert "start Docker" in error
 
 
-def test_stopped_engine_is_reported_with_exit_code_3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_stopped_engine_is_reported_with_exit_code_3(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(tmp_path / "docker.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
@@ -74,7 +77,9 @@ def test_missing_engine_at_the_default_address_is_reported_with_exit_code_3(
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr("sfusion.harness.real.targets.docker_engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setattr(
+        "sfusion.harness.real.targets.docker_engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock"
+    )
     assert "(the default, as DOCKER_HOST is not set) does not answer" in refusal()
 
 
@@ -93,8 +98,12 @@ def test_missing_permission_is_reported_with_the_group_to_join(tmp_path: Path) -
             "except MissingTarget as error: print(error)\n"
         )
         environ = {**os.environ, "DOCKER_HOST": f"unix://{path}"}
-        error = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environ, capture_output=True, text=True)
-    assert "may not be used by this user: permission denied; add the user to the group" in error.stdout, error.stderr
+        error = subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, env=environ, capture_output=True, text=True
+        )
+    assert (
+        "may not be used by this user: permission denied; add the user to the group" in error.stdout
+    ), error.stderr
 
 
 @pytest.mark.parametrize("address", ["tcp://10.1.2.3:2376", "ssh://me:hunter2@builder"])
@@ -120,13 +129,17 @@ sys.modules["docker"] = None
 from sfusion.harness.cli import app
 app(["doctor", "docker"])
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert ran.returncode == 3
     assert ran.stderr.count("\n") == 1
     assert "pip install 'sfusion[docker]'" in ran.stderr
 
 
-def test_invalid_options_are_reported_before_the_engine_is_contacted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_options_are_reported_before_the_engine_is_contacted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SFUSION_DOCKER_CPUS", "many")
     with pytest.raises(BadTarget, match="SFUSION_DOCKER_CPUS"), open_targets([DockerTarget()]):
         pass
@@ -142,7 +155,9 @@ def load(engine: ContainerEngine) -> Iterator[Callable[..., str]]:
 
     def bring(name: str, program: bytes, command: list[str], architecture: str) -> str:
         loaded.append(f"{REPOSITORY}:{name}")
-        engine.client.images.load(image_archive(loaded[-1], {"sandbox": program}, command, architecture))
+        engine.client.images.load(
+            image_archive(loaded[-1], {"sandbox": program}, command, architecture)
+        )
         return loaded[-1]
 
     yield bring
@@ -158,10 +173,13 @@ def test_image_for_another_architecture_is_reported_with_exit_code_3(
     error = refusal(image, lines.append)
     ours = engine.architecture
     assert error.startswith(
-        f"{image} is for another architecture ({name}) than this engine's ({ours}): exec format error"
+        f"{image} is for another architecture ({name}) than this engine's ({ours}): exec "
+        "format error"
     )
     assert f"use an image built for {ours}" in error
-    assert lines[0] == f"{image} is built for {name} and the engine runs {ours}: it only starts with an emulator"
+    assert lines[0] == (
+        f"{image} is built for {name} and the engine runs {ours}: it only starts with an emulator"
+    )
 
 
 def test_image_with_a_wrong_architecture_label_is_reported_with_exit_code_3(
@@ -182,18 +200,26 @@ def test_image_whose_command_does_not_exist_is_reported_with_exit_code_3(
     load: Callable[..., str], engine: ContainerEngine
 ) -> None:
     image = load("wrong", b"", ["/server"], engine.architecture)
-    assert re.match(f"the container of {image} could not be started .*/server.*no such file", refusal(image))
+    assert re.match(
+        f"the container of {image} could not be started .*/server.*no such file", refusal(image)
+    )
 
 
 # -- the container --
 
 
-def test_a_container_that_exits_at_once_is_an_error_with_its_log(make_image: Callable[..., str]) -> None:
-    code = "[print('line', n) for n in range(99)]; print('\x1b[31mno module named sandbox' + 'x' * 999); exit(1)"
+def test_a_container_that_exits_at_once_is_an_error_with_its_log(
+    make_image: Callable[..., str],
+) -> None:
+    code = (
+        "[print('line', n) for n in range(99)]; print('\x1b[31mno module named sandbox' "
+        "+ 'x' * 999); exit(1)"
+    )
     image = make_image("dies", ["python3", "-c", code])
     error = refusal(image)
     assert error.startswith(
-        f"the container of {image} exited before it answered: exit code 1; try it alone with: docker run"
+        f"the container of {image} exited before it answered: exit code 1; try it alone "
+        "with: docker run"
     )
     assert "\nThe last lines of its log:\n  | line 80\n" in error
     assert "no module named sandbox" in error
@@ -208,7 +234,9 @@ def test_container_that_never_answers_is_reported_with_exit_code_3(
     monkeypatch.setenv("SFUSION_DOCKER_READY", "0.3")
     image = make_image("silent", ["sleep", "1000"])
     error = refusal(image)
-    assert error.startswith(f"the container of {image} runs, but did not answer /v1/ping within 0.3 s; is it a Sandbox")
+    assert error.startswith(
+        f"the container of {image} runs, but did not answer /v1/ping within 0.3 s; is it a Sandbox"
+    )
     assert error.endswith("\nIts log is empty.")
 
 
@@ -224,13 +252,19 @@ def test_container_killed_at_its_memory_limit_is_reported_with_the_limit(
 def test_container_killed_without_a_known_cause_is_reported_with_the_likely_one(
     make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine can report the exit before it hears of the memory limit; then only the exit code tells."""
+    """The engine can report the exit before it hears of the memory limit; then only the exit code
+    tells."""
     monkeypatch.setenv("SFUSION_DOCKER_MEMORY", "64m")
     error = refusal(make_image("killed", ["python3", "-c", "exit(137)"]))
-    assert "killed (exit code 137), most likely at its memory limit of 64 MiB; raise it with SFUSION_" in error
+    assert (
+        "killed (exit code 137), most likely at its memory limit of 64 MiB; raise it with SFUSION_"
+        in error
+    )
 
 
-def test_port_in_use_is_reported_and_no_container_is_left(sandbox_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_in_use_is_reported_and_no_container_is_left(
+    sandbox_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         monkeypatch.setenv("SFUSION_DOCKER_PORT", str(port))
@@ -239,10 +273,15 @@ def test_port_in_use_is_reported_and_no_container_is_left(sandbox_image: str, mo
     assert "unset SFUSION_DOCKER_PORT" in error
 
 
-def test_two_containers_cannot_share_a_port(sandbox_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_containers_cannot_share_a_port(
+    sandbox_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setenv("SFUSION_DOCKER_PORT", str(port))
     targets = [DockerTarget(sandbox_image)] * 2
-    with pytest.raises(MissingTarget, match=f"port {port} of 127.0.0.1 is already in use"), open_targets(targets):
+    with (
+        pytest.raises(MissingTarget, match=f"port {port} of 127.0.0.1 is already in use"),
+        open_targets(targets),
+    ):
         pass

@@ -73,7 +73,10 @@ def test_containers_are_removed_when_a_run_is_interrupted(
 def test_the_next_run_removes_containers_of_a_killed_run_but_not_of_a_living_one(
     engine: ContainerEngine, sandbox_image: str
 ) -> None:
-    with run_of(sandbox_image, "waits") as (killed, left), run_of(sandbox_image, "waits") as (_, living):
+    with (
+        run_of(sandbox_image, "waits") as (killed, left),
+        run_of(sandbox_image, "waits") as (_, living),
+    ):
         killed.kill()
         killed.wait(timeout=60)
         assert {left, living} <= containers(engine)
@@ -87,7 +90,9 @@ def test_the_next_run_removes_containers_of_a_killed_run_but_not_of_a_living_one
     assert removed == {living}, "run_of killed the second one at the end of its block"
 
 
-def test_a_stopped_container_of_a_living_run_is_kept(engine: ContainerEngine, sandbox_image: str) -> None:
+def test_a_stopped_container_of_a_living_run_is_kept(
+    engine: ContainerEngine, sandbox_image: str
+) -> None:
     with open_targets([DockerTarget(sandbox_image)]) as (sandbox,):
         sandbox.kill()
         lines: list[str] = []
@@ -107,7 +112,14 @@ def test_a_stopped_container_of_a_living_run_is_kept(engine: ContainerEngine, sa
         {LABEL: replace(Owner.here(), host="another machine", started="1").label()},
         {LABEL: replace(Owner.here(), namespace="pid:[1]", started="1").label()},
     ],
-    ids=["unlabelled", "other labels", "empty", "unreadable", "another machine", "another namespace"],
+    ids=[
+        "unlabelled",
+        "other labels",
+        "empty",
+        "unreadable",
+        "another machine",
+        "another namespace",
+    ],
 )
 def test_containers_without_a_certainly_dead_owner_are_never_removed(
     engine: ContainerEngine, plain: Callable[..., Any], labels: dict[str, str]
@@ -117,4 +129,6 @@ def test_containers_without_a_certainly_dead_owner_are_never_removed(
     lines: list[str] = []
     assert other.name not in remove_leftovers(engine, lines.append)
     other.reload()
-    assert any(other.name in line and line.startswith("left alone") for line in lines) == (LABEL in labels)
+    assert any(other.name in line and line.startswith("left alone") for line in lines) == (
+        LABEL in labels
+    )

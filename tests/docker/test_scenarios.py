@@ -66,7 +66,9 @@ def test_promises_hold_through_the_proxy_even_if_a_container_is_killed(
     (tmp_path / "killed.yaml").write_text(KILLED)
     command = [sys.executable, "-m", "sfusion", "run", "killed.yaml", "faulty.yaml"]
     command += ["--sandbox", f"docker:{sandbox_image}", "--out", "runs"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=380, check=False)
+    ran = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=380, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "2 runs: every promise held." in ran.stdout
     assert "docker-2: ready at http://127.0.0.1:" in ran.stderr
@@ -79,7 +81,9 @@ def test_promises_hold_through_the_proxy_even_if_a_container_is_killed(
     faulty = Journal.read(tmp_path / "runs" / "faulty@ray" / "journal.ndjson")
     assert {event["rule"] for event in events(faulty, "strike")} == {"early", "lost-answer"}
     assert any(event["status"] == 429 for event in events(faulty, "answered"))
-    assert {event.get("sandbox") for event in events(faulty, "arrived")} == {None}  # it has a single sandbox
+    assert {event.get("sandbox") for event in events(faulty, "arrived")} == {
+        None
+    }  # it has a single sandbox
 
     (name, *_) = re.findall(r"container (sfusion-\d+-)", ran.stderr)
     left = engine.client.api.containers(all=True, filters={"label": LABEL, "name": name})

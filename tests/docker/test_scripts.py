@@ -47,7 +47,9 @@ def test_the_server_of_the_image_imports_what_is_there() -> None:
 def test_without_an_engine_no_image_is_built(tmp_path: Path) -> None:
     done = run("sandbox-image/build", DOCKER_HOST=f"unix://{tmp_path}/docker.sock")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith(("sandbox-image: no engine answers: ", "sandbox-image: there is no docker command"))
+    assert done.stderr.startswith(
+        ("sandbox-image: no engine answers: ", "sandbox-image: there is no docker command")
+    )
 
 
 def test_an_unknown_subcommand_is_an_error() -> None:

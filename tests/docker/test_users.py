@@ -15,7 +15,9 @@ pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
 
-def test_rollout_uses_two_containers_and_retries_injected_faults(sandbox_image: str, tmp_path: Path) -> None:
+def test_rollout_uses_two_containers_and_retries_injected_faults(
+    sandbox_image: str, tmp_path: Path
+) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {first: 1, what: {status: 503}}\n")
     options = ["--sandbox", f"docker:{sandbox_image}"] * 2 + ["--faults", str(faults)]

@@ -1,9 +1,10 @@
 """Reads the fenced blocks of a Markdown page and the comments before them.
 
-``<!-- snippet: not run: REASON -->`` excludes the block that follows. ``<!-- snippet: file NAME -->`` saves the block
-as a file for the commands of the page; the reader sees it, perhaps folded (``<details>``).
-``<!-- snippet: add to FILE -->`` appends the block to a file of the repository, ``add to FILE after TEXT`` inserts it
-after the first line that begins with TEXT; docs/extending.md uses these two, and runs in a copy of the repository.
+``<!-- snippet: not run: REASON -->`` excludes the block that follows. ``<!-- snippet: file NAME
+-->`` saves the block as a file for the commands of the page; the reader sees it, perhaps folded
+(``<details>``). ``<!-- snippet: add to FILE -->`` appends the block to a file of the repository,
+``add to FILE after TEXT`` inserts it after the first line that begins with TEXT; docs/extending.md
+uses these two, and runs in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Page:
 
 
 def read_page(path: Path, root: Path) -> Page:
-    """Read a page; raise ValueError for an unknown ``snippet:`` comment, or one that hides a file."""
+    """Read a page; raise ValueError for an unknown ``snippet:`` comment, or one that hides a
+    file."""
     text, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
     files: dict[str, str] = {}
     blocks: list[Block] = []
@@ -61,7 +63,11 @@ def read_page(path: Path, root: Path) -> Page:
             files[instruction.removeprefix(_FILE)] = body
         following = fences[place + 1] if place + 1 < len(fences) else None
         shows = None
-        if following is not None and following[3] == "text" and not text[fence.end() : following.start()].strip():
+        if (
+            following is not None
+            and following[3] == "text"
+            and not text[fence.end() : following.start()].strip()
+        ):
             shows = following[4]
         line = text.count("\n", 0, fence.start()) + 1
         reason = instruction.removeprefix(_NOT_RUN) if instruction.startswith(_NOT_RUN) else ""

@@ -1,4 +1,5 @@
-"""Checks a block: runs programs and commands, compares their output with the page, and parses data."""
+"""Checks a block: runs programs and commands, compares their output with the page, and parses
+data."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _CHANGES = re.compile(
     r"^(sudo |python -m |python3 -m )?(pip|pipx|uv|apt|apt-get|docker|ray|git|rm)\b"
     r"|^sfusion .*(--world ray|--sandbox (docker|http)|limiter )"
 )
-"""Commands that change the machine or need a real server, cluster or engine; these tests never run them."""
+"""Commands that change the machine or need a real server, cluster or engine; these tests never
+run them."""
 _OF_THE_CHECKOUT = re.compile(r"^python -m (benchmarks|tests\.)")
 """Packages of the repository that are not installed; pages say to run them in a checkout."""
 _SERVES = re.compile(r"^sfusion (serve|proxy)\b")
@@ -58,7 +60,8 @@ def try_block(block: Block, folder: Path) -> str:
             return "" if block.text.strip() else "there is nothing in it"
         case other:
             return (
-                f"cannot check a block of {other or 'no language'!r}; name a known language, or say why it is not run"
+                f"cannot check a block of {other or 'no language'!r}; name a known "
+                "language, or say why it is not run"
             )
 
 
@@ -67,7 +70,11 @@ def _add(block: Block, folder: Path) -> str:
     name, _, after = block.adds_to.partition(" after ")
     file = folder / name
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    at = next((number for number, line in enumerate(lines, 1) if line.startswith(after)), 0) if after else len(lines)
+    at = (
+        next((number for number, line in enumerate(lines, 1) if line.startswith(after)), 0)
+        if after
+        else len(lines)
+    )
     if not at:
         return f"{name} has no line that begins with {after!r}"
     file.write_text("".join([*lines[:at], block.text, *lines[at:]]), encoding="utf-8")
@@ -81,7 +88,8 @@ def commands_of(text: str) -> list[str]:
 
 
 def differs(expected: list[str], shown: str) -> str:
-    """Return both texts if they differ, else nothing; a line ``...`` matches any lines, ``…`` any text."""
+    """Return both texts if they differ, else nothing; a line ``...`` matches any lines, ``…``
+    any text."""
     pattern = ""
     for line in _steady("\n".join(expected)).strip().splitlines():
         if line.strip() == "...":
@@ -89,7 +97,11 @@ def differs(expected: list[str], shown: str) -> str:
         else:
             pattern += ".*".join(re.escape(part) for part in line.strip().split("…")) + r" *\n"
     found = "".join(line.strip() + "\n" for line in _steady(shown).strip().splitlines())
-    return "" if re.fullmatch(pattern, found) else f"expected:\n{chr(10).join(expected)}\nfound:\n{shown}"
+    return (
+        ""
+        if re.fullmatch(pattern, found)
+        else f"expected:\n{chr(10).join(expected)}\nfound:\n{shown}"
+    )
 
 
 def _steady(text: str) -> str:
@@ -99,23 +111,39 @@ def _steady(text: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    path = os.pathsep.join([str(warm()), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "120", "RAY_USAGE_STATS_ENABLED": "0"}
+    path = os.pathsep.join(
+        [str(warm()), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    )
+    return {
+        **os.environ,
+        "PATH": path,
+        "NO_COLOR": "1",
+        "COLUMNS": "120",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
 
 
 def _run(command: list[str], folder: Path | None) -> subprocess.CompletedProcess[str]:
     """Run a command in its own process group; kill the group after ``TIMEOUT``."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environ = _environment()
-    if _OF_THE_CHECKOUT.match(command[-1]) and folder is not None and not (folder / "benchmarks").is_dir():
+    if (
+        _OF_THE_CHECKOUT.match(command[-1])
+        and folder is not None
+        and not (folder / "benchmarks").is_dir()
+    ):
         environ["PYTHONPATH"] = str(ROOT)
-    with subprocess.Popen(command, cwd=folder, env=environ, start_new_session=True, **pipes) as process:
+    with subprocess.Popen(
+        command, cwd=folder, env=environ, start_new_session=True, **pipes
+    ) as process:
         try:
             out, errors = process.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, errors = process.communicate()
-            return subprocess.CompletedProcess(command, -1, out, f"{errors}not done after {TIMEOUT:g} s")
+            return subprocess.CompletedProcess(
+                command, -1, out, f"{errors}not done after {TIMEOUT:g} s"
+            )
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
 
@@ -131,7 +159,8 @@ def _python(block: Block, folder: Path) -> str:
 
 
 def _commands(block: Block, folder: Path) -> str:
-    """Run all commands; the text block that follows is what they print together, with or without stderr."""
+    """Run all commands; the text block that follows is what they print together, with or without
+    stderr."""
     expected = (block.shows or "").splitlines()
     printed = ["", ""]
     for command in commands_of(block.text):
@@ -157,11 +186,16 @@ def _command(command: str, folder: Path) -> tuple[str, str, str]:
 
 
 def _serve(command: str, expected: list[str], folder: Path) -> str:
-    """Start a server on a free port, read as many lines as are expected (at least one), and stop it."""
-    command = "exec " + (re.sub(r"--port \d+", "--port 0", command) if "--port" in command else f"{command} --port 0")
+    """Start a server on a free port, read as many lines as are expected (at least one), and stop
+    it."""
+    command = "exec " + (
+        re.sub(r"--port \d+", "--port 0", command) if "--port" in command else f"{command} --port 0"
+    )
     shown = ""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(["bash", "-c", command], cwd=folder, env=_environment(), **pipes) as server:
+    with subprocess.Popen(
+        ["bash", "-c", command], cwd=folder, env=_environment(), **pipes
+    ) as server:
         try:
             for _ in expected or [""]:
                 shown += server.stdout.readline()  # type: ignore[union-attr] # it is a pipe
@@ -183,7 +217,8 @@ def _reads(read: Any, block: Block) -> str:
 
 
 def _yaml(block: Block, folder: Path) -> str:
-    """Parse YAML with the reader of its kind: fault rules, scenario, tool config, formats, workflow, ..."""
+    """Parse YAML with the reader of its kind: fault rules, scenario, tool config, formats,
+    workflow, ..."""
     from sfusion.fakes.faults import parse_rules
     from sfusion.harness.lab.scenarios import parse_scenarios
     from sfusion.harness.lab.scenarios.model import Scenario
@@ -206,12 +241,20 @@ def _yaml(block: Block, folder: Path) -> str:
             case dict() if all(isinstance(one, dict) and "call" in one for one in data.values()):
                 list(read_formats(_saved(block, folder)))
             case dict() if set(data) <= {*Scenario.model_fields, "matrix", "extends"}:
-                whole = {"scenario": "part", "about": "x", "promises": ["every_call_ends_once"], **data}
+                whole = {
+                    "scenario": "part",
+                    "about": "x",
+                    "promises": ["every_call_ends_once"],
+                    **data,
+                }
                 if "rollouts" not in whole:
                     whole.setdefault("load", {"calls": 1})
                 parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
             case _:
-                return "neither fault rules, a scenario, a part of one, a tool config, formats, a workflow, hooks"
+                return (
+                    "neither fault rules, a scenario, a part of one, a tool config, "
+                    "formats, a workflow, hooks"
+                )
     except Exception as error:  # every error of a reader is a problem of the page
         return f"{type(error).__name__}: {error}"
     return ""
@@ -225,7 +268,8 @@ def _saved(block: Block, folder: Path) -> Path:
 
 
 def _workflow(jobs: dict[str, Any], workflow: dict[Any, Any]) -> str:
-    """Check a GitHub workflow: it has a trigger, each step does one thing and all ``sfusion`` options exist."""
+    """Check a GitHub workflow: it has a trigger, each step does one thing and all ``sfusion``
+    options exist."""
     if True not in workflow and "on" not in workflow:  # YAML 1.1 reads `on` as true
         return "a workflow without `on`"
     for name, job in jobs.items():
@@ -245,13 +289,18 @@ def _workflow(jobs: dict[str, Any], workflow: dict[Any, Any]) -> str:
 def _action(step: dict[str, Any]) -> str:
     """Report inputs of a step that our own action does not have."""
     known = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"]
-    unknown = set(step.get("with", {})) - set(known) if "/sfusion@" in step.get("uses", "") else set()
+    unknown = (
+        set(step.get("with", {})) - set(known) if "/sfusion@" in step.get("uses", "") else set()
+    )
     return f"our action has no input {', '.join(sorted(unknown))}" if unknown else ""
 
 
 def _hooks(repos: list[dict[str, Any]]) -> str:
     """Report hooks of a pre-commit configuration that this repository does not have."""
-    known = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
+    known = {
+        hook["id"]
+        for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    }
     unknown = {hook["id"] for repo in repos for hook in repo["hooks"]} - known
     return f"no hook is called {', '.join(sorted(unknown))}" if unknown else ""
 

@@ -1,4 +1,5 @@
-"""The tables of docs/scenarios.md, judge.md and incidents.md, made from the code and from the bundled scenarios.
+"""The tables of docs/scenarios.md, judge.md and incidents.md, made from the code and from the
+bundled scenarios.
 
 ``python -m tests.docs.tables docs/scenarios.md`` updates a page; a test compares them with it.
 """
@@ -23,7 +24,11 @@ def updated(page: str) -> str:
     """Return the page with the first table or list of each of these sections replaced."""
     for heading, table in tables().items():
         # The heading, lines up to the first table or list, and that.
-        found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#|\||- ).*\n)*((?:(?:\||- ).*\n)*)", page, re.MULTILINE)
+        found = re.search(
+            rf"^#+ {re.escape(heading)}\n(?:(?!#|\||- ).*\n)*((?:(?:\||- ).*\n)*)",
+            page,
+            re.MULTILINE,
+        )
         if found is not None:
             page = f"{page[: found.start(1)]}{table}\n{page[found.end(1) :]}"
     return page
@@ -34,7 +39,10 @@ def _checks() -> str:
 
 
 def _promises() -> str:
-    rows = [f"| `{name}` | {_first_sentence(cls.__doc__ or '').partition(': ')[0]} |" for name, cls in PROMISES.items()]
+    rows = [
+        f"| `{name}` | {_first_sentence(cls.__doc__ or '').partition(': ')[0]} |"
+        for name, cls in PROMISES.items()
+    ]
     return "\n".join(["| promise | what must hold |", "|---|---|", *rows])
 
 
@@ -56,7 +64,8 @@ def _first_sentence(text: str) -> str:
 
 
 def _in_short(text: str) -> str:
-    """Return the first sentence, and the second if the first is too short to say what went wrong."""
+    """Return the first sentence, and the second if the first is too short to say what went
+    wrong."""
     first, *rest = _sentences(text)
     more = rest[:1] if len(first.split()) < 13 and not (rest and rest[0].startswith("Here")) else []
     return " ".join([first, *more])

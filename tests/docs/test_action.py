@@ -1,4 +1,5 @@
-"""The GitHub Action and the pre-commit hook: their commands are run here as GitHub and pre-commit run them."""
+"""The GitHub Action and the pre-commit hook: their commands are run here as GitHub and pre-commit
+run them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from tests.warm import warm
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 (HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
 GOOD = "scenario: good\nabout: Nothing fails.\nload: {calls: 1}\npromises: [every_call_ends_once]\n"
-BROKEN = "scenario: broken\nabout: It cannot hold.\nload: {calls: 1}\npromises: [{outcomes: {throttled: all}}]\n"
+BROKEN = (
+    "scenario: broken\nabout: It cannot hold.\nload: {calls: 1}\npromises: "
+    "[{outcomes: {throttled: all}}]\n"
+)
 
 
 def step(name: str) -> dict[str, Any]:
@@ -54,14 +58,20 @@ def test_the_action_runs_scenarios_and_writes_summary_and_exit_code(tmp_path: Pa
     (tmp_path / "mine" / "good.yaml").write_text(GOOD)
     (tmp_path / "broken.yaml").write_text(BROKEN)
     code, text = run_step(
-        "Run the scenarios", tmp_path, scenarios="mine/\nbroken.yaml", arguments="--jobs 1 --seed 5", out="my runs"
+        "Run the scenarios",
+        tmp_path,
+        scenarios="mine/\nbroken.yaml",
+        arguments="--jobs 1 --seed 5",
+        out="my runs",
     )
     assert code == 1, text
     assert "\n::error title=broken outcomes::1 of 1 calls ended ok" in text
     assert (tmp_path / "output").read_text() == "exit-code=1\n"
     assert "2 runs: 1 broke a promise" in (tmp_path / "job-summary").read_text()
     assert "seed: 5" in (tmp_path / "my runs" / "good" / "scenario.yaml").read_text()
-    assert {"index.html", "junit.xml", "summary.md"} < {path.name for path in (tmp_path / "my runs").iterdir()}
+    assert {"index.html", "junit.xml", "summary.md"} < {
+        path.name for path in (tmp_path / "my runs").iterdir()
+    }
 
 
 def test_text_of_an_input_is_never_a_command(tmp_path: Path) -> None:
@@ -92,7 +102,11 @@ def test_the_hook_fails_on_an_invalid_file(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(GOOD.replace("calls", "cals"))
     command, *words = HOOK["entry"].split()
     done = subprocess.run(
-        [warm(command), *words, "a.yaml", "b.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [warm(command), *words, "a.yaml", "b.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert done.stderr.startswith("b.yaml:3: unknown key 'cals'")

@@ -1,4 +1,5 @@
-"""The compose file and the manifest for Kubernetes start commands that exist, on the ports that are probed."""
+"""The compose file and the manifest for Kubernetes start commands that exist, on the ports that are
+probed."""
 
 from __future__ import annotations
 
@@ -13,8 +14,14 @@ from sfusion.harness.cli import load
 from tests import ROOT
 from tests.docs.blocks import read_page
 
-SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker/compose.yaml").read_text(encoding="utf-8"))["services"]
-MANIFEST = next(one.text for one in read_page(ROOT / "docs/kubernetes.md", ROOT).blocks if one.language == "yaml")
+SERVICES: dict[str, Any] = yaml.safe_load(
+    (ROOT / "docker/compose.yaml").read_text(encoding="utf-8")
+)["services"]
+MANIFEST = next(
+    one.text
+    for one in read_page(ROOT / "docs/kubernetes.md", ROOT).blocks
+    if one.language == "yaml"
+)
 DEPLOYMENT, FAULTS, SERVICE = yaml.safe_load_all(MANIFEST)
 
 
@@ -33,7 +40,10 @@ def test_a_service_of_the_compose_file_listens_where_it_is_published_and_probed(
     health = service.get("environment", {}).get("HEALTH", "http://127.0.0.1:8080/v1/ping")
     assert health in [f"http://127.0.0.1:{port}{path}" for path in PINGS]
     if name == "proxy":
-        assert options(service["command"].split())["url"] == f"http://sandbox:{options(_words('sandbox'))['port']}"
+        assert (
+            options(service["command"].split())["url"]
+            == f"http://sandbox:{options(_words('sandbox'))['port']}"
+        )
 
 
 def _words(name: str) -> list[str]:
@@ -53,9 +63,15 @@ def test_the_manifest_starts_a_command_that_exists_on_the_port_of_its_service() 
     assert SERVICE["spec"]["ports"] == [{"port": port, "targetPort": port}]
     labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
     assert labels == SERVICE["spec"]["selector"] == DEPLOYMENT["spec"]["selector"]["matchLabels"]
-    assert f"http://{SERVICE['metadata']['name']}:{port}/run_code" in (ROOT / "docs/kubernetes.md").read_text()
+    assert (
+        f"http://{SERVICE['metadata']['name']}:{port}/run_code"
+        in (ROOT / "docs/kubernetes.md").read_text()
+    )
     (mount,), (volume,) = container["volumeMounts"], spec["volumes"]
-    assert (mount["name"], volume["configMap"]["name"]) == (volume["name"], FAULTS["metadata"]["name"])
+    assert (mount["name"], volume["configMap"]["name"]) == (
+        volume["name"],
+        FAULTS["metadata"]["name"],
+    )
     (file,) = FAULTS["data"]
     assert str(read["faults"]) == f"{mount['mountPath']}/{file}"
     assert len(read_rules(yaml.safe_load(FAULTS["data"][file]))) == 1

@@ -24,10 +24,16 @@ def shown(page: str) -> dict[str, str]:
 
 
 def test_the_metrics_of_the_limiter_are_listed() -> None:
-    assert shown(limiter_page("l", local_host(LimiterSettings()).snapshot())) == listed("The limiter")
+    assert shown(limiter_page("l", local_host(LimiterSettings()).snapshot())) == listed(
+        "The limiter"
+    )
 
 
 async def test_the_metrics_of_the_fakes_and_the_proxy_are_listed() -> None:
-    async with FakeSandbox() as sandbox, FakeSGLangServer() as engine, FaultProxy(sandbox.url) as proxy:
+    async with (
+        FakeSandbox() as sandbox,
+        FakeSGLangServer() as engine,
+        FaultProxy(sandbox.url) as proxy,
+    ):
         pages = [server.metrics() for server in (sandbox, engine, proxy)]
     assert shown("".join(pages)) == listed("The fakes and the proxy")

@@ -29,13 +29,18 @@ def test_both_readmes_have_the_same_links_and_sections() -> None:
 
     english, chinese = (path.read_text(encoding="utf-8") for path in (ENGLISH, CHINESE))
     assert links(english) == links(chinese)
-    assert len(re.findall(r"^#", english, re.MULTILINE)) == len(re.findall(r"^#", chinese, re.MULTILINE))
+    assert len(re.findall(r"^#", english, re.MULTILINE)) == len(
+        re.findall(r"^#", chinese, re.MULTILINE)
+    )
 
 
 def test_no_chinese_paragraph_is_broken_into_lines() -> None:
     # A line break in Markdown is a space, which does not belong between two Chinese characters.
     text = re.sub(
-        r"^```.*?^```$|<!--.*?-->", "```", CHINESE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+        r"^```.*?^```$|<!--.*?-->",
+        "```",
+        CHINESE.read_text(encoding="utf-8"),
+        flags=re.DOTALL | re.MULTILINE,
     )
     assert not re.findall(r"^.*[\u3000-\u9fff\uff00-\uffef].*\n(?!\n|- |\|).+$", text, re.MULTILINE)
 

@@ -1,4 +1,5 @@
-"""The docs site shows every page. `tox -e docs` builds it, strictly, which also checks all links and anchors."""
+"""The docs site shows every page. `tox -e docs` builds it, strictly, which also checks all links
+and anchors."""
 
 from __future__ import annotations
 
@@ -15,4 +16,6 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     pages = {path.name for path in (ROOT / "docs").glob("*.md")}
     assert sorted(shown) == sorted(pages | made)
     assert {"index.md", "zh.md", "reference.md"} < made
-    assert all((ROOT / name).is_file() for name in re.findall(r"generated from ([\w.-]+\.md)", text))
+    assert all(
+        (ROOT / name).is_file() for name in re.findall(r"generated from ([\w.-]+\.md)", text)
+    )

@@ -12,7 +12,9 @@ from tests.docs.blocks import Block, Page, read_page
 from tests.docs.checks import commands_of, differs, try_block
 
 PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES = [read_page(path, ROOT) for path in PATHS if path.name != "extending.md"]  # followed in test_extending.py
+PAGES = [
+    read_page(path, ROOT) for path in PATHS if path.name != "extending.md"
+]  # followed in test_extending.py
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -59,14 +61,19 @@ def _problem(tmp_path: Path, text: str) -> str:
         ("```yaml\nscenario: x\nabout: y\nlaod: {}\n```\n", "load"),
         ("```yaml\nanything: else\n```\n", "neither fault rules"),
         (
-            "```yaml\non: push\njobs: {a: {runs-on: x, steps: [{run: sfusion run --nonsense}]}}\n```\n",
+            "```yaml\non: push\njobs: {a: {runs-on: x, steps: [{run: sfusion run "
+            "--nonsense}]}}\n```\n",
             "has no --nonsense",
         ),
         (
-            "```yaml\non: push\njobs: {a: {runs-on: x, steps: [{uses: o/sfusion@v1, with: {scenario: x}}]}}\n```\n",
+            "```yaml\non: push\njobs: {a: {runs-on: x, steps: [{uses: o/sfusion@v1, with: "
+            "{scenario: x}}]}}\n```\n",
             "our action has no input scenario",
         ),
-        ("```yaml\nrepos: [{repo: x, rev: y, hooks: [{id: sfusion-chek}]}]\n```\n", "no hook is called sfusion-chek"),
+        (
+            "```yaml\nrepos: [{repo: x, rev: y, hooks: [{id: sfusion-chek}]}]\n```\n",
+            "no hook is called sfusion-chek",
+        ),
         ("```json\n{,}\n```\n", "Expecting"),
         ("```text\n\n```\n", "there is nothing in it"),
         ("```\nwhat is this\n```\n", "no language"),
@@ -79,7 +86,10 @@ def test_checker_reports_a_broken_block(tmp_path: Path, text: str, problem: str)
 @pytest.mark.parametrize(
     "text",
     [
-        "```python\nprint('took 0.3 s at 127.0.0.1:4711')\n```\n\n```text\ntook 1.25 s at 127.0.0.1:80\n```\n",
+        (
+            "```python\nprint('took 0.3 s at 127.0.0.1:4711')\n```\n\n```text\ntook 1.25 s at "
+            "127.0.0.1:80\n```\n"
+        ),
         "```console\nprintf 'a\\nb\\nc\\n'\necho one two\n```\n\n```text\na\n...\nc\none …\n```\n",
         "```console\nfalse  # exit code 1: why\n```\n",
         "```yaml\nevents: [{at: 5s, kill: worker-1}]\n```\n",
@@ -93,7 +103,8 @@ def test_snippet_comments_are_parsed(tmp_path: Path) -> None:
     page = _page(
         tmp_path,
         "<details markdown>\n\n<!-- snippet: file b.py -->\n```python\npass\n```\n</details>\n"
-        "<!-- snippet: not run: needs a real container -->\n\n```bash\nexit 3\n```\n\ntext\n\n```bash\ntrue\n```\n",
+        "<!-- snippet: not run: needs a real container -->\n\n```bash\nexit "
+        "3\n```\n\ntext\n\n```bash\ntrue\n```\n",
     )
     assert page.files == {"b.py": "pass\n"}
     assert [block.not_run for block in page.blocks] == ["", "needs a real container", ""]
@@ -101,12 +112,22 @@ def test_snippet_comments_are_parsed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("comment", ["skip", "file hidden.txt\ncontent\n"])
-def test_a_comment_that_is_misspelt_or_hides_a_file_is_refused(tmp_path: Path, comment: str) -> None:
-    with pytest.raises(ValueError, match="is not one of `not run: REASON`, `file NAME` or `add to FILE` on one line"):
+def test_a_comment_that_is_misspelt_or_hides_a_file_is_refused(
+    tmp_path: Path, comment: str
+) -> None:
+    with pytest.raises(
+        ValueError,
+        match="is not one of `not run: REASON`, `file NAME` or `add to FILE` on one line",
+    ):
         _page(tmp_path, f"<!-- snippet: {comment} -->\n```bash\ntrue\n```\n")
 
 
 def test_every_line_is_a_command_that_can_be_copied() -> None:
     assert commands_of("a \\\n  b\n# why\nc\n") == ["a    b", "c"]
     assert differs(["x"], "y")
-    assert not [block.place for page in PAGES for block in page.blocks if re.search(r"^\$ ", block.text, re.MULTILINE)]
+    assert not [
+        block.place
+        for page in PAGES
+        for block in page.blocks
+        if re.search(r"^\$ ", block.text, re.MULTILINE)
+    ]

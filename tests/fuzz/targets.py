@@ -1,4 +1,5 @@
-"""Parsers of other people's bytes, each as a function of bytes that must not raise: for hypothesis and for atheris.
+"""Parsers of other people's bytes, each as a function of bytes that must not raise: for hypothesis
+and for atheris.
 
 A target returns how much it understood, which tests use to see that it does not refuse everything.
 """
@@ -23,7 +24,14 @@ from sfusion_tools.errors import YamlError
 from sfusion_tools.formats import Parsed, format_names, get_format
 from sfusion_tools.marked_yaml import parse_marked
 
-_TOOLS = [{"function": {"name": "code_interpreter", "parameters": {"type": "object", "properties": {"code": {}}}}}]
+_TOOLS = [
+    {
+        "function": {
+            "name": "code_interpreter",
+            "parameters": {"type": "object", "properties": {"code": {}}},
+        }
+    }
+]
 _FILE = Path(tempfile.gettempdir()) / "sfusion-fuzzed-journal.ndjson"
 
 
@@ -70,37 +78,46 @@ def journal_reader(data: bytes, file: Path = _FILE) -> int:
 
 
 def tool_calls(data: bytes) -> int:
-    """The output of a model in every format, whole and in pieces: the first byte says where it is cut."""
+    """The output of a model in every format, whole and in pieces: the first byte says where it
+    is cut."""
     step, text = (data[0] % 7 + 1 if data else 1), data[1:].decode(errors="replace")
     found = 0
     for name in format_names():
         form = get_format(name)
         whole = form.parse(text, _TOOLS)
         stream = form.stream(_TOOLS)
-        deltas = [d for at in range(0, len(text), step) for d in stream.feed(text[at : at + step])] + stream.finish()
+        deltas = [
+            d for at in range(0, len(text), step) for d in stream.feed(text[at : at + step])
+        ] + stream.finish()
         pieces = Parsed.of(deltas)
-        assert [(one.name, one.arguments) for one in pieces.calls] == [(one.name, one.arguments) for one in whole.calls]
+        assert [(one.name, one.arguments) for one in pieces.calls] == [
+            (one.name, one.arguments) for one in whole.calls
+        ]
         json.dumps([one.arguments for one in whole.calls])
         found += len(whole.calls)
     return found
 
 
 def http_requests(data: bytes) -> int:
-    """Bytes on a connection to the fake sandbox: it answers or closes, and serves the next client."""
+    """Bytes on a connection to the fake sandbox: it answers or closes, and serves the next
+    client."""
     return run_virtually(_requests(data))
 
 
 async def _requests(data: bytes) -> int:
     async with FakeSandbox() as sandbox:
         answer = await _exchange(sandbox.port, data)
-        ping = await _exchange(sandbox.port, b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        ping = await _exchange(
+            sandbox.port, b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
         assert ping.startswith(b"HTTP/1.1 200 "), ping[:80]
     assert answer == b"" or answer.startswith(b"HTTP/1.1 "), answer[:80]
     return answer.count(b"HTTP/1.1 ")
 
 
 async def _exchange(port: int, data: bytes) -> bytes:
-    """Send bytes and return what comes back; a server that waits for more is given up after a virtual minute."""
+    """Send bytes and return what comes back; a server that waits for more is given up after a
+    virtual minute."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answer = b""
     with suppress(ConnectionError, TimeoutError):
@@ -113,5 +130,13 @@ async def _exchange(port: int, data: bytes) -> bytes:
 
 
 TARGETS: dict[str, Callable[[bytes], int]] = {
-    one.__name__: one for one in (yaml_loader, scenario_reader, fault_rules, journal_reader, tool_calls, http_requests)
+    one.__name__: one
+    for one in (
+        yaml_loader,
+        scenario_reader,
+        fault_rules,
+        journal_reader,
+        tool_calls,
+        http_requests,
+    )
 }

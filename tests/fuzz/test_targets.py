@@ -1,4 +1,5 @@
-"""Bytes of strangers: no parser crashes, hangs or takes more than linear time. ``with_atheris.py`` looks deeper."""
+"""Bytes of strangers: no parser crashes, hangs or takes more than linear time. ``with_atheris.py``
+looks deeper."""
 
 from __future__ import annotations
 
@@ -30,14 +31,27 @@ JOURNAL = b"""{"journal":1,"scenario":"x","cell":"","seed":0,"world":"sim"}
 {"at":0.5,"source":"world","event":"began","workers":["n1-w1"],"limit":null}
 {"at":1e3,"source":"server","event":"arrived","call":"c0001","attempt":1}
 """
-REQUEST = b'POST /run_code HTTP/1.1\r\nHost: localhost\r\nContent-Length: 35\r\n\r\n{"code":"x","language":"python"}   '
-CHUNKED = b"POST /run_code HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+REQUEST = (
+    b"POST /run_code HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+    b'35\r\n\r\n{"code":"x","language":"python"}   '
+)
+CHUNKED = (
+    b"POST /run_code HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+    b"chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+)
 CALLS = b"""\x03Hm. <tool_call>{"name": "code_interpreter", "arguments": {"code": "print(1)\\n"}}</tool_call>
 [TOOL_CALLS][{"name": "a", "arguments": {}}]<|python_tag|>{"name": "b", "parameters": {"k": [1, {}]}}"""
 SAMPLES = {
-    "yaml_loader": [SCENARIO, b"a: &a [1, *a]\n", b"? [x]\n: !!python/name:os.system\n---\n%YAML 9.9\n"],
+    "yaml_loader": [
+        SCENARIO,
+        b"a: &a [1, *a]\n",
+        b"? [x]\n: !!python/name:os.system\n---\n%YAML 9.9\n",
+    ],
     "scenario_reader": [SCENARIO],
-    "fault_rules": [b"- {first: 3, what: {status: 503}}\n", b"faults: [{code: '(a+)+$', what: hang}]\n"],
+    "fault_rules": [
+        b"- {first: 3, what: {status: 503}}\n",
+        b"faults: [{code: '(a+)+$', what: hang}]\n",
+    ],
     "journal_reader": [JOURNAL],
     "tool_calls": [CALLS],
     "http_requests": [REQUEST, CHUNKED, REQUEST + CHUNKED],
@@ -45,7 +59,7 @@ SAMPLES = {
 SPLICES = st.one_of(
     st.binary(max_size=4),
     st.sampled_from(
-        [b"\n", b"\r\n", b": ", b"{", b"[", b"}", b"]", b'"', b"\\", b"*l", b"&l ", b"<<: ", b"1e999", b"-0", b"\xff",
+        [b"\n", b"\r\n", b": ", b"{", b"[", b"}", b"]", b'"', b"\\", b"*l", (b"&l " b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b""), b"<<: ", b"1e999", b"-0", b"\xff",
          b"\xed\xa0\x80", b"NaN", b"null", b"\x00", b"9" * 30, b"Content-Length: 1\r\n", b"\r\n\r\n", b"</tool_call>"]
     ),
 )  # fmt: skip
@@ -64,7 +78,9 @@ def damaged(draw: Any, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name != "http_requests"])
-def test_damaged_input_is_read_or_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_input_is_read_or_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(targets, "_FILE", tmp_path / "journal")
     target = partial_journal(tmp_path) if name == "journal_reader" else TARGETS[name]
     seen: set[bool] = set()
@@ -114,18 +130,30 @@ def steps(work: Callable[[bytes], Any], data: bytes) -> int:
 GROWING: dict[str, Callable[[int], bytes]] = {
     "yaml_loader-list": lambda n: b"- {a: 1}\n" * n,
     "yaml_loader-brackets": lambda n: b"[" * n,
-    "yaml_loader-aliases": lambda n: b"a: &a [1]\n" + b"".join(b"k%d: *a\n" % one for one in range(n)),
-    "scenario_reader-rules": lambda n: SCENARIO + b"sandbox: {faults: [" + b"{what: hang}," * n + b"]}\n",
-    "scenario_reader-unknown": lambda n: SCENARIO + b"".join(b"key%d: 1\n" % one for one in range(n)),
+    "yaml_loader-aliases": lambda n: (
+        b"a: &a [1]\n" + b"".join(b"k%d: *a\n" % one for one in range(n))
+    ),
+    "scenario_reader-rules": lambda n: (
+        SCENARIO + b"sandbox: {faults: [" + b"{what: hang}," * n + b"]}\n"
+    ),
+    "scenario_reader-unknown": lambda n: (
+        SCENARIO + b"".join(b"key%d: 1\n" % one for one in range(n))
+    ),
     "fault_rules-rules": lambda n: b"- {what: hang}\n" * n,
     "journal_reader-events": lambda n: JOURNAL + b'{"at":1,"source":"a","event":"b"}\n' * n,
-    "journal_reader-one-line": lambda n: JOURNAL + b'{"at":1,"source":"a","event":"b","x":' + b"[" * n,
+    "journal_reader-one-line": lambda n: (
+        JOURNAL + b'{"at":1,"source":"a","event":"b","x":' + b"[" * n
+    ),
 }
 
 
 @pytest.mark.parametrize("name", GROWING)
-def test_twice_the_input_is_at_most_twice_the_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = partial_journal(tmp_path) if name.startswith("journal") else TARGETS[name.partition("-")[0]]
+def test_twice_the_input_is_at_most_twice_the_work(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = (
+        partial_journal(tmp_path) if name.startswith("journal") else TARGETS[name.partition("-")[0]]
+    )
     target(GROWING[name](50))  # what is made on first use
     one, two, four = (steps(target, GROWING[name](50 * factor)) for factor in (1, 2, 4))
     assert four - two <= 2.2 * (two - one) + 200

@@ -1,6 +1,8 @@
-"""Fuzz one target with coverage feedback: ``python -m tests.fuzz.with_atheris TARGET [-max_total_time=60] [CORPUS]``.
+"""Fuzz one target with coverage feedback: ``python -m tests.fuzz.with_atheris TARGET
+[-max_total_time=60] [CORPUS]``.
 
-Needs ``pip install atheris``. Exits with a traceback, and the input in a file ``crash-…``, if a target raises.
+Needs ``pip install atheris``. Exits with a traceback, and the input in a file ``crash-…``, if a
+target raises.
 """
 
 from __future__ import annotations

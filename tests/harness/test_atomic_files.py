@@ -1,4 +1,5 @@
-"""Files of a command are complete or absent, and what cannot be written is one line with exit code 3 or 2."""
+"""Files of a command are complete or absent, and what cannot be written is one line with exit code
+3 or 2."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ promises: [every_call_ends_once]
 """
 
 
-def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_written_completely_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
 
@@ -80,7 +83,9 @@ def test_a_full_disk_is_one_line_and_keeps_the_last_good_files(tmp_path: Path) -
     scenario, junit = tmp_path / "small.yaml", tmp_path / "junit.xml"
     scenario.write_text(SCENARIO)
     junit.write_text("the last good one")
-    full = _sfusion("run", scenario, "--out", tmp_path / "runs", "--junit", junit, preexec_fn=_small_files)
+    full = _sfusion(
+        "run", scenario, "--out", tmp_path / "runs", "--junit", junit, preexec_fn=_small_files
+    )
     journal = tmp_path / "runs" / "small" / "journal.ndjson"
     assert (full.returncode, full.stderr) == (3, f"{journal} cannot be written: File too large\n")
     assert os.listdir(tmp_path / "runs" / "small") == ["scenario.yaml"]
@@ -90,15 +95,29 @@ def test_a_full_disk_is_one_line_and_keeps_the_last_good_files(tmp_path: Path) -
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_to_a_full_device_is_not_a_broken_promise() -> None:
     file = CliRunner().invoke(app, ["run", "single-node", "--jobs", "1", "--json", "/dev/full"])
-    assert (file.exit_code, file.stderr) == (3, "/dev/full cannot be written: No space left on device\n")
+    assert (file.exit_code, file.stderr) == (
+        3,
+        "/dev/full cannot be written: No space left on device\n",
+    )
     with Path("/dev/full").open("w") as full:
         printed = subprocess.run(
-            [warm("sfusion"), "list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+            [warm("sfusion"), "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
         )
     assert (printed.returncode, printed.stderr) == (3, "[Errno 28] No space left on device\n")
 
 
 def test_no_command_writes_a_file_in_any_other_way() -> None:
     pages = {"tables.py"}  # they update the pages of this repository
-    sources = [path for path in (Path(__file__).parents[2] / "harness").rglob("*.py") if path.name not in pages]
-    assert [path.name for path in sources if ".write_text(" in path.read_text(encoding="utf-8")] == []
+    sources = [
+        path
+        for path in (Path(__file__).parents[2] / "harness").rglob("*.py")
+        if path.name not in pages
+    ]
+    assert [
+        path.name for path in sources if ".write_text(" in path.read_text(encoding="utf-8")
+    ] == []

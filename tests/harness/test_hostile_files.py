@@ -1,4 +1,5 @@
-"""Files of strangers: whatever is in them, each reader answers or refuses with an error of ours, and never hangs."""
+"""Files of strangers: whatever is in them, each reader answers or refuses with an error of ours,
+and never hangs."""
 
 from __future__ import annotations
 
@@ -43,10 +44,22 @@ about: A small one.
 load: {calls: 2, program: {prints: "{call}"}}
 promises: [every_call_ends_once]
 """
-RULES = '- {name: a, code: "x+", first: 3, what: {status: 503, body: "{}"}}\n- {what: {delay: {uniform: [1, 2]}}}\n'
-TOOLS = "tools: [{class_name: a.B, config: {rate_limit: 3}, tool_schema: {type: function, function: {name: f}}}]\n"
-SCRIPT = 'turns: [hello, {tool_result: "a.*b", say: hi, calls: [{name: f, arguments: {x: 1}}]}]\notherwise: bye\n'
-PROBES = "about: Ten letters.\nprobes: [{id: a, about: A probe of the server., request: {path: /x, json: {}}}]\n"
+RULES = (
+    '- {name: a, code: "x+", first: 3, what: {status: 503, body: "{}"}}\n- {what: '
+    "{delay: {uniform: [1, 2]}}}\n"
+)
+TOOLS = (
+    "tools: [{class_name: a.B, config: {rate_limit: 3}, tool_schema: {type: function, "
+    "function: {name: f}}}]\n"
+)
+SCRIPT = (
+    'turns: [hello, {tool_result: "a.*b", say: hi, calls: [{name: f, arguments: {x: '
+    "1}}]}]\notherwise: bye\n"
+)
+PROBES = (
+    "about: Ten letters.\nprobes: [{id: a, about: A probe of the server., request: "
+    "{path: /x, json: {}}}]\n"
+)
 RECORD = {
     "group": "results",
     "id": "exit-3",
@@ -56,15 +69,27 @@ RECORD = {
         "headers": {"Content-Type": "application/json"},
         "json": {"code": "1"},
     },
-    "response": {"status": 200, "headers": [["server", "uvicorn"]], "json": {"status": "Success", "run_result": None}},
+    "response": {
+        "status": 200,
+        "headers": [["server", "uvicorn"]],
+        "json": {"status": "Success", "run_result": None},
+    },
     "elapsed_s": 0.1,
 }
 RECORDING = json.dumps({"cassette": {"format": 1}}) + "\n" + json.dumps(RECORD) + "\n"
 TALLY = {"cases": 1, "strikes": {"a b": 1}, "states": {}, "outcomes": {}, "events": {}}
 HEAD = json.dumps({"version": _VERSION, "seed": 0, "tools": ""}) + "\n"
-CASE = {"number": 0, "digest": "d", "data": {}, "origin": "new", "promises": ["every_call_ends_once"]}
+CASE = {
+    "number": 0,
+    "digest": "d",
+    "data": {},
+    "origin": "new",
+    "promises": ["every_call_ends_once"],
+}
 FOUND = [{"how": {"promise": "p", "kind": "k", "identity": {}, "details": {}}, "sentence": "s"}]
-BATCH = json.dumps({"cases": [CASE | {"behaviour": ["b"], "findings": FOUND}], "tally": TALLY}) + "\n"
+BATCH = (
+    json.dumps({"cases": [CASE | {"behaviour": ["b"], "findings": FOUND}], "tally": TALLY}) + "\n"
+)
 SAMPLE = json.dumps({"input": "user\nhi\nassistant\n", "output": "4", "score": 1, "step": 1}) + "\n"
 
 
@@ -121,7 +146,7 @@ READERS: dict[str, tuple[Callable[[], str | bytes], Callable[[Path], Any]]] = {
 }
 
 _ODD = st.sampled_from(
-    [b"", b"null", b"[]", b"{}", b"-1", b"NaN", b"1e400", b"9" * 400, b'"x"', b"true", b"\xff", b"\x00", b"&a [*a]",
+    [b"", b"null", b"[]", b"{}", b"-1", b"NaN", b"1e400", b"9" * 400, b'"x"', b"true", b"\xff", b"\x00", (b"&a " b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"[*a]"),
      b"[" * 2000, b'{"a":' * 2000, b"\n", b"0x" + b"f" * 500, b"!!python/name:os.system", b"\\ud800", b"<<: 1"]
 )  # fmt: skip
 
@@ -134,7 +159,12 @@ def _damaged(draw: st.DrawFn, good: bytes) -> bytes:
     end = draw(st.sampled_from([place for place in (*words, len(good)) if place >= start][:3]))
     if draw(st.booleans()):
         return good[:start]
-    return good[:start] + draw(st.sampled_from([b"", b" ", good[start : start + 1]])) + draw(_ODD) + good[end:]
+    return (
+        good[:start]
+        + draw(st.sampled_from([b"", b" ", good[start : start + 1]]))
+        + draw(_ODD)
+        + good[end:]
+    )
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -161,7 +191,9 @@ def test_a_damaged_file_is_read_or_refused(name: str, data: st.DataObject) -> No
 
 
 # The dumps of a training are indexed block by block, so that they may be larger than memory.
-@pytest.mark.parametrize("name", [name for name in READERS if name != "1.jsonl" and "'s " not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in READERS if name != "1.jsonl" and "'s " not in name]
+)
 def test_an_endless_file_is_not_read_to_its_end(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     with path.open("wb") as sparse:
@@ -173,7 +205,11 @@ def test_an_endless_file_is_not_read_to_its_end(name: str, tmp_path: Path) -> No
 
 
 @given(
-    line=_damaged(json.dumps({"id": 1, "format": "hermes", "text": '<tool_call>{"name": "f"}</tool_call>'}).encode())
+    line=_damaged(
+        json.dumps(
+            {"id": 1, "format": "hermes", "text": '<tool_call>{"name": "f"}</tool_call>'}
+        ).encode()
+    )
 )
 @settings(max_examples=15)
 def test_a_damaged_line_for_parse_is_read_or_refused(line: bytes) -> None:

@@ -15,7 +15,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_build_log_has_no_escape_codes_even_if_colours_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_log_has_no_escape_codes_even_if_colours_are_forced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     out = io.StringIO()
     with ProgressReporter(out, 2, "working") as reporter:
@@ -41,14 +43,18 @@ def test_a_terminal_has_a_bar_that_disappears_at_the_end() -> None:
 
 def test_tables_in_a_build_log_are_aligned_and_never_wrapped() -> None:
     out = io.StringIO()
-    ProgressReporter(out, 0, "").table([("held", "x" * 300, "7"), ("broken", "y", "11")], ("", "name", "calls"))
+    ProgressReporter(out, 0, "").table(
+        [("held", "x" * 300, "7"), ("broken", "y", "11")], ("", "name", "calls")
+    )
     head, first, second = out.getvalue().splitlines()
     assert first == f"held    {'x' * 300}      7"
     assert second == f"broken  {'y':<300}     11"
     assert head == f"        {'name':<300}  calls"
 
 
-def test_a_table_that_is_wider_than_columns_is_wrapped_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_wider_than_columns_is_wrapped_to_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     out = io.StringIO()
     ProgressReporter(out, 0, "").table([("held", "x" * 60, "7")], ("", "name", "calls"))
@@ -57,7 +63,9 @@ def test_a_table_that_is_wider_than_columns_is_wrapped_to_fit(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("columns", "widest"), [("36", 36), ("20", 33)])
-def test_numbers_of_a_narrow_table_are_never_cut(monkeypatch: pytest.MonkeyPatch, columns: str, widest: int) -> None:
+def test_numbers_of_a_narrow_table_are_never_cut(
+    monkeypatch: pytest.MonkeyPatch, columns: str, widest: int
+) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     out = io.StringIO()
     row = ("0.2 s", "throttled", "100.0%", "0.203 s")

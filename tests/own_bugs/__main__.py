@@ -1,4 +1,5 @@
-"""Play every bug in every bundled scenario, and say which of them go red: ``python -m tests.own_bugs [NAME...]``."""
+"""Play every bug in every bundled scenario, and say which of them go red: ``python -m
+tests.own_bugs [NAME...]``."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def main(names: list[str]) -> int:
             one.put(patch)
             for task in tasks:
                 result = run_one(task)
-                found = {verdict.promise for verdict in result.verdicts if verdict.state == "broken"}
+                found = {
+                    verdict.promise for verdict in result.verdicts if verdict.state == "broken"
+                }
                 broken.update(found)
                 red += bool(found or result.error)
         seen += bool(red)

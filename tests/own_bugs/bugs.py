@@ -35,7 +35,9 @@ class Bug:
 BUGS: list[Bug] = []
 
 
-def bug(scenario: str, promise: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def bug(
+    scenario: str, promise: str
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def add(put: Callable[[Patch], None]) -> Callable[[Patch], None]:
         BUGS.append(Bug(put.__name__, scenario, promise, put))
         return put
@@ -54,17 +56,32 @@ def changed(patch: Patch, where: Any, name: str, change: Callable[..., Any]) -> 
 
 @bug("one-after-the-other", "sent_as_asked")
 def three_lines_prepended(patch: Patch) -> None:
-    changed(patch, Program, "body", lambda body, self: body(dataclasses.replace(self, code="\n\n\n" + self.code)))
+    changed(
+        patch,
+        Program,
+        "body",
+        lambda body, self: body(dataclasses.replace(self, code="\n\n\n" + self.code)),
+    )
 
 
 @bug("one-after-the-other", "sent_as_asked")
 def memory_field_misspelt(patch: Patch) -> None:
-    changed(patch, Program, "body", lambda body, self: body(self).replace(b"memory_limit_MB", b"memory_limit_mb"))
+    changed(
+        patch,
+        Program,
+        "body",
+        lambda body, self: body(self).replace(b"memory_limit_MB", b"memory_limit_mb"),
+    )
 
 
 @bug("one-after-the-other", "sent_as_asked")
 def compiler_gets_the_timeout_of_the_program(patch: Patch) -> None:
-    changed(patch, Program, "body", lambda body, self: body(dataclasses.replace(self, compile_timeout=self.timeout)))
+    changed(
+        patch,
+        Program,
+        "body",
+        lambda body, self: body(dataclasses.replace(self, compile_timeout=self.timeout)),
+    )
 
 
 @bug("hidden-default-timeout", "sent_as_asked")
@@ -102,7 +119,9 @@ def last_character_dropped(patch: Patch) -> None:
 @bug("one-after-the-other", "text_is_truthful")
 def stderr_first(patch: Patch) -> None:
     def swapped(made: Any, result: CallResult, *args: Any, **more: Any) -> Any:
-        return made(dataclasses.replace(result, stdout=result.stderr, stderr=result.stdout), *args, **more)
+        return made(
+            dataclasses.replace(result, stdout=result.stderr, stderr=result.stdout), *args, **more
+        )
 
     changed(patch, runner, "model_text", swapped)
 
@@ -138,7 +157,11 @@ def wrong_signal(patch: Patch) -> None:
 def exit_code_is_always_one(patch: Patch) -> None:
     def read(original: Any, outcome: Any, *args: Any) -> Any:
         reading = original(outcome, *args)
-        return dataclasses.replace(reading, return_code=1) if outcome is Outcome.PROGRAM_ERROR else reading
+        return (
+            dataclasses.replace(reading, return_code=1)
+            if outcome is Outcome.PROGRAM_ERROR
+            else reading
+        )
 
     changed(patch, answer, "_reading", read)
 
@@ -147,7 +170,11 @@ def exit_code_is_always_one(patch: Patch) -> None:
 def output_of_timeouts_dropped(patch: Patch) -> None:
     def read(original: Any, outcome: Any, *args: Any) -> Any:
         reading = original(outcome, *args)
-        return dataclasses.replace(reading, stdout="") if outcome is Outcome.PROGRAM_TIMEOUT else reading
+        return (
+            dataclasses.replace(reading, stdout="")
+            if outcome is Outcome.PROGRAM_TIMEOUT
+            else reading
+        )
 
     changed(patch, answer, "_reading", read)
 
@@ -212,7 +239,11 @@ def widens_above_the_limit(patch: Patch) -> None:
         self._width = min(self.ceiling + 1.0, self._width + self.WIDEN_BY * count / self._width)
 
     changed(patch, book.Width, "succeeded", succeeded)
-    patch.setattr(book.Width, "permits", property(lambda self: max(1, min(self.ceiling + 1, int(self._width)))))
+    patch.setattr(
+        book.Width,
+        "permits",
+        property(lambda self: max(1, min(self.ceiling + 1, int(self._width)))),
+    )
 
 
 @bug("adaptive-limit", "throughput_at_least")

@@ -22,4 +22,6 @@ def test_a_bug_of_our_own_stack_breaks_the_promise_it_is_about(
     one.put(monkeypatch)
     result = run_one(tasks[one.scenario])
     assert not result.error
-    assert one.promise in {verdict.promise for verdict in result.verdicts if verdict.state == "broken"}
+    assert one.promise in {
+        verdict.promise for verdict in result.verdicts if verdict.state == "broken"
+    }

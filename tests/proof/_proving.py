@@ -49,7 +49,8 @@ def run_proof(keyword: str, *, jobs: int, page_file: Path | None) -> int:
 
 
 def run_hunts(keyword: str, *, jobs: int, seeds: int, cases: int) -> int:
-    """Hunt every mistake with every seed, print a line for each mistake and return the exit code."""
+    """Hunt every mistake with every seed, print a line for each mistake and return the exit
+    code."""
     from sfusion.harness.lab.spreading import open_workers
     from tests.proof.hunted import HEAD as HUNT_HEAD
     from tests.proof.hunted import Kill, hunt_mistake, prey_of, row
@@ -57,7 +58,10 @@ def run_hunts(keyword: str, *, jobs: int, seeds: int, cases: int) -> int:
     hunts = list(prey_of(keyword, seeds, cases))
     rows: list[tuple[str, ...]] = []
     kills: list[Kill] = []
-    with open_workers(jobs) as workers, ProgressReporter(sys.stdout, len(hunts), "hunting mistakes") as shown:
+    with (
+        open_workers(jobs) as workers,
+        ProgressReporter(sys.stdout, len(hunts), "hunting mistakes") as shown,
+    ):
         for done, kill in enumerate(workers.map(hunt_mistake, hunts), 1):
             kills.append(kill)
             line = ""
@@ -71,7 +75,10 @@ def run_hunts(keyword: str, *, jobs: int, seeds: int, cases: int) -> int:
         shown.table(rows, HUNT_HEAD, [styles[one[0]] for one in rows], texts=4)
         shown.print()
         by_state = {state: [one[1] for one in rows if one[0] == state] for state in styles}
-        text = f"{counted(len(by_state['found']), 'mistake')} found by most of {counted(seeds, 'seed')}"
+        text = (
+            f"{counted(len(by_state['found']), 'mistake')} found by most of "
+            f"{counted(seeds, 'seed')}"
+        )
         if by_state["missed"]:
             text += f"; missed: {', '.join(by_state['missed'])}"
         if by_state["broken"]:
@@ -82,7 +89,8 @@ def run_hunts(keyword: str, *, jobs: int, seeds: int, cases: int) -> int:
 
 
 def run_trials(keyword: str, *, jobs: int) -> int:
-    """Put everything on trial, print a table of counts and what is not as it should be, and return the exit code."""
+    """Put everything on trial, print a table of counts and what is not as it should be, and
+    return the exit code."""
     from sfusion.harness.commandline.keyword import read_keyword
     from sfusion.harness.lab.spreading import open_workers
     from tests.proof.trial import HEAD as TRIAL_HEAD
@@ -92,7 +100,10 @@ def run_trials(keyword: str, *, jobs: int) -> int:
     if not chosen:
         raise BadOption(f"-k {keyword!r} matches nothing that can be put on trial")
     rows: list[TrialRow] = []
-    with open_workers(jobs) as workers, ProgressReporter(sys.stdout, len(chosen), "trials") as shown:
+    with (
+        open_workers(jobs) as workers,
+        ProgressReporter(sys.stdout, len(chosen), "trials") as shown,
+    ):
         for done, row in enumerate(workers.map(judged, chosen), 1):
             rows.append(row)
             line = f"[{done}/{len(chosen)}] {row.case.name}" if done % 50 == 0 else ""
@@ -103,10 +114,14 @@ def run_trials(keyword: str, *, jobs: int) -> int:
         for row in rows:
             if not row.fine or row.reason or len(rows) < 20:
                 style = "" if row.fine else _STYLES["missed"]
-                shown.print(f"{row.state}: {row.case.kind}: {row.case.name}: {row.reason or row.sentence}", style)
+                shown.print(
+                    f"{row.state}: {row.case.kind}: {row.case.name}: {row.reason or row.sentence}",
+                    style,
+                )
         wrong = [row for row in rows if not row.fine]
         shown.print(
-            f"{counted(len(rows), 'trial')}, {counted(len(wrong), 'surprise')}.", "bold red" if wrong else "green"
+            f"{counted(len(rows), 'trial')}, {counted(len(wrong), 'surprise')}.",
+            "bold red" if wrong else "green",
         )
     return 1 if wrong else 0
 
@@ -119,7 +134,10 @@ def shrink_mistakes(keyword: str, *, jobs: int) -> int:
 
     prey = list(prey_of(keyword))
     found = []
-    with open_workers(jobs) as workers, ProgressReporter(sys.stdout, len(prey), "shrinking mistakes") as shown:
+    with (
+        open_workers(jobs) as workers,
+        ProgressReporter(sys.stdout, len(prey), "shrinking mistakes") as shown,
+    ):
         for done, one in enumerate(workers.map(shrink_mistake, prey), 1):
             found.append(one)
             shown.progress(done, one.name, line=f"[{done}/{len(prey)}] {' '.join(one.row)}")
@@ -127,7 +145,8 @@ def shrink_mistakes(keyword: str, *, jobs: int) -> int:
         shown.table([one.row for one in found], SHRUNK_HEAD, styles, texts=3)
         large = [one.name for one in found if not one.small]
         shown.print(
-            f"{counted(len(found), 'mistake')}, {f'not small: {large}' if large else 'each shown by a few calls'}."
+            f"{counted(len(found), 'mistake')}, "
+            f"{f'not small: {large}' if large else 'each shown by a few calls'}."
         )
     return 1 if large else 0
 
@@ -140,5 +159,7 @@ def _page_text(file: Path, keyword: str) -> str:
     except OSError as error:
         raise BadOption(f"--page {file}: {error.strerror}") from None
     if "<!-- generated: python -m tests.proof --page -->\n" not in text:
-        raise BadOption(f"--page {file}: the line <!-- generated: python -m tests.proof --page --> is missing")
+        raise BadOption(
+            f"--page {file}: the line <!-- generated: python -m tests.proof --page --> is missing"
+        )
     return text

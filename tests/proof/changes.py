@@ -1,4 +1,5 @@
-"""Changes to our own stack, one for each promise: each is applied for one run and then taken back."""
+"""Changes to our own stack, one for each promise: each is applied for one run and then taken
+back."""
 
 from __future__ import annotations
 
@@ -56,7 +57,11 @@ class Change:
     def applied(self) -> Iterator[None]:
         """Apply it in this process, and take it back at the end."""
         with ExitStack() as stack:
-            self.make(lambda owner, name, new: stack.enter_context(mock.patch.object(owner, name, new)) and None)
+            self.make(
+                lambda owner, name, new: (
+                    stack.enter_context(mock.patch.object(owner, name, new)) and None
+                )
+            )
             yield
 
 
@@ -64,7 +69,9 @@ CHANGES: dict[str, Change] = {}
 """Every change by name, in the order of the table."""
 
 
-def change(promise: str, *shown_in: str, also: tuple[str, ...] = ()) -> Callable[[Callable[[Replace], None]], Any]:
+def change(
+    promise: str, *shown_in: str, also: tuple[str, ...] = ()
+) -> Callable[[Callable[[Replace], None]], Any]:
     def register(make: Callable[[Replace], None]) -> Change:
         made = Change(make, promise, shown_in, frozenset(also))
         CHANGES[made.name] = made
@@ -188,7 +195,11 @@ def retries_not_found(replace: Replace) -> None:
 def comes_back_early(replace: Replace) -> None:
     """The pause between attempts ignores Retry-After."""
     real = RetryPolicy.pause
-    replace(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: real(self, call_id, attempt, None))
+    replace(
+        RetryPolicy,
+        "pause",
+        lambda self, call_id, attempt, retry_after: real(self, call_id, attempt, None),
+    )
 
 
 @change("retries_spread", "patient-429")
@@ -201,7 +212,11 @@ def comes_back_in_step(replace: Replace) -> None:
 def sleeps_before_retrying(replace: Replace) -> None:
     """The pause between attempts is twenty seconds longer."""
     real = RetryPolicy.pause
-    replace(RetryPolicy, "pause", lambda self, call, attempt, asked: 20.0 + real(self, call, attempt, asked))
+    replace(
+        RetryPolicy,
+        "pause",
+        lambda self, call, attempt, asked: 20.0 + real(self, call, attempt, asked),
+    )
 
 
 @change("connections_reused", "single-node")
@@ -244,7 +259,11 @@ def mixes_up_answers(replace: Replace) -> None:
 def backs_off_too_long(replace: Replace) -> None:
     """The pause between attempts is half a minute longer."""
     real = RetryPolicy.pause
-    replace(RetryPolicy, "pause", lambda self, call, attempt, asked: 30.0 + real(self, call, attempt, asked))
+    replace(
+        RetryPolicy,
+        "pause",
+        lambda self, call, attempt, asked: 30.0 + real(self, call, attempt, asked),
+    )
 
 
 @change("deadline_honoured", "wedged-for-good", also=("no_stall", "no_starvation"))
@@ -300,7 +319,11 @@ def shows_a_placeholder(replace: Replace) -> None:
     """Every failure is the same placeholder, as in verl 0.7.1."""
 
     def placeholder(result: Any, *args: Any, **options: Any) -> str:
-        return model_text(result, *args, **options) if result.outcome.is_from_program else "no stdout here"
+        return (
+            model_text(result, *args, **options)
+            if result.outcome.is_from_program
+            else "no stdout here"
+        )
 
     replace(runner_module, "model_text", placeholder)
 
@@ -332,7 +355,9 @@ def says_nothing_about_refusals(replace: Replace) -> None:
     """A call with bad arguments gets an empty text."""
 
     def silent(result: Any, *args: Any, **options: Any) -> str:
-        return "" if result.outcome is Outcome.BAD_ARGUMENTS else model_text(result, *args, **options)
+        return (
+            "" if result.outcome is Outcome.BAD_ARGUMENTS else model_text(result, *args, **options)
+        )
 
     replace(runner_module, "model_text", silent)
 
@@ -417,7 +442,11 @@ def _stated(replace: Replace, outcome: Outcome) -> None:
 
     def metrics(self: CallResult) -> dict[str, Any]:
         found = real(self)
-        return {**found, "outcome": outcome.value, "infrastructure": False} if found["infrastructure"] else found
+        return (
+            {**found, "outcome": outcome.value, "infrastructure": False}
+            if found["infrastructure"]
+            else found
+        )
 
     replace(CallResult, "metrics", metrics)
 
@@ -455,7 +484,11 @@ def blames_the_program_for_a_lost_body(replace: Replace) -> None:
     _stated(replace, Outcome.PROGRAM_ERROR)
 
 
-@change("no_signal_only_through_losses", "masked-but-in-the-baseline", also=("no_gradient_from_lost_samples",))
+@change(
+    "no_signal_only_through_losses",
+    "masked-but-in-the-baseline",
+    also=("no_gradient_from_lost_samples",),
+)
 def forgets_lost_calls_in_the_baseline(replace: Replace) -> None:
     """A trajectory whose last call was lost counts in the baseline of its group."""
     replace(request_module, "_is_lost", lambda outcome: False)

@@ -1,7 +1,8 @@
-"""Does a hunt find what is wrong with a tool? Each mistake of ``python -m tests.proof`` is hunted from scratch.
+"""Does a hunt find what is wrong with a tool? Each mistake of ``python -m tests.proof`` is hunted
+from scratch.
 
-A mistake counts as found where it breaks a promise that a right tool keeps in the same case; for a change to our own
-stack, that is the stack without it.
+A mistake counts as found where it breaks a promise that a right tool keeps in the same case; for a
+change to our own stack, that is the stack without it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Kill:
 
     @property
     def by(self) -> str:
-        """Return the promise that names the mistake if it broke, else one that follows from it, else any."""
+        """Return the promise that names the mistake if it broke, else one that follows from it,
+        else any."""
         wanted = [name for name in self.prey.promises if name in self.promises]
         return next(iter([*wanted, *self.promises]), "")
 
@@ -86,18 +88,27 @@ def hunt_mistake(prey: Prey) -> Kill:
                 for one in play_case(case, right).findings:
                     found.pop(one.promise, None)
             if found:
-                return Kill(prey, played, time.process_time() - began, tuple(found), next(iter(found.values())))
+                return Kill(
+                    prey,
+                    played,
+                    time.process_time() - began,
+                    tuple(found),
+                    next(iter(found.values())),
+                )
             results.append((case, result))
         hunt.fold(results)
     return Kill(prey, played, time.process_time() - began)
 
 
 def prey_of(keyword: str, seeds: int, cases: int) -> Iterator[Prey]:
-    """Yield the hunts for every mistake and change that matches, seed by seed; after all of them, right tools."""
+    """Yield the hunts for every mistake and change that matches, seed by seed; after all of them,
+    right tools."""
     matches = read_keyword(keyword)
     names = [name for name in (*MISTAKES, *CHANGES) if matches(name)]
     if not names:
-        raise BadOption(f"-k {keyword!r} matches no mistake; `python -m tests.proof --list` shows them")
+        raise BadOption(
+            f"-k {keyword!r} matches no mistake; `python -m tests.proof --list` shows them"
+        )
     for name in names if keyword else [*names, RIGHT, OWN]:
         for seed in range(seeds):
             yield Prey(name, seed, cases)
@@ -112,7 +123,9 @@ def row(kills: list[Kill]) -> tuple[str, ...]:
         remark = f"{len(found)} of {len(kills)} broken" if found else ""
     else:
         state = "found" if len(found) * 2 > len(kills) else "missed"
-        remark = f"{len(kills) - len(found)} of {len(kills)} missed" if len(found) < len(kills) else ""
+        remark = (
+            f"{len(kills) - len(found)} of {len(kills)} missed" if len(found) < len(kills) else ""
+        )
     cases = [kill.cases for kill in kills]
     cpu = f"{median(kill.cpu_seconds for kill in kills):.1f} s"
     return state, prey.mistake, by, remark, f"{median(cases):g}", str(max(cases)), cpu

@@ -17,7 +17,8 @@ class Mistake:
     promise: str
     """The promise that names the mistake."""
     shown_in: tuple[str, ...]
-    """The bundled scenarios (or cells, as `name[cell]`) in which it is played: those with the situation it needs."""
+    """The bundled scenarios (or cells, as `name[cell]`) in which it is played: those with the
+    situation it needs."""
     also: frozenset[str]
     """Promises that break with it because of what it does, not by chance."""
     schedule: dict[str, int] | None = None
@@ -48,13 +49,17 @@ UNSEEN = (
     "retries-what-may-have-run", "retries-in-step", "retries-at-once", "connection-per-call", "reuses-dead-connections",
     "ignores-undecodable-bytes", "outcome-only-in-metrics", "unbounded-output", "keeps-escape-codes",
 )  # fmt: skip
-"""Not mistakes of every client, so a trial does not accuse them: a scenario has to say what it wants."""
+"""Not mistakes of every client, so a trial does not accuse them: a scenario has to say what it
+wants."""
 
 
 def in_cells() -> list[Mistake]:
-    """Return the mistakes that are played in scenarios: the first of each promise, and those that no trial sees."""
+    """Return the mistakes that are played in scenarios: the first of each promise, and those that
+    no trial sees."""
     first = {one.promise: one.name for one in reversed(MISTAKES.values())}
-    return [one for one in MISTAKES.values() if one.name in UNSEEN or first[one.promise] == one.name]
+    return [
+        one for one in MISTAKES.values() if one.name in UNSEEN or first[one.promise] == one.name
+    ]
 
 
 def mistake(

@@ -1,7 +1,9 @@
-"""Mistakes drawn instead of listed: every value that a right tool handles, altered in every way that is wrong.
+"""Mistakes drawn instead of listed: every value that a right tool handles, altered in every way
+that is wrong.
 
-A mutation is a site (a step of ``GoodTool`` and a part of what it returns), an operator and a condition. What would
-still be a right tool is not drawn: another wording, a longer pause, more patience.
+A mutation is a site (a step of ``GoodTool`` and a part of what it returns), an operator and a
+condition. What would still be a right tool is not drawn: another wording, a longer pause, more
+patience.
 """
 
 from __future__ import annotations
@@ -130,12 +132,15 @@ SOMETIMES: dict[str, Condition] = {
 }
 OF_PROGRAMS: dict[str, Condition] = {f"if-{one}": _if_outcome(one) for one in PROGRAMS}
 OF_FAILED_PROGRAMS = {key: OF_PROGRAMS[key] for key in ("if-program_error", "if-program_timeout")}
-OF_FAILURES: dict[str, Condition] = {f"if-{one}": _if_outcome(one) for one in OUTCOMES if one not in PROGRAMS}
+OF_FAILURES: dict[str, Condition] = {
+    f"if-{one}": _if_outcome(one) for one in OUTCOMES if one not in PROGRAMS
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """A step of the tool, and the part of its value that is altered: an attribute, a key, or all of it."""
+    """A step of the tool, and the part of its value that is altered: an attribute, a key, or all
+    of it."""
 
     step: str
     part: str
@@ -145,9 +150,9 @@ class Site:
 
 SITES = (
     Site("arguments", "code", PROGRAM, ALWAYS),
-    Site("arguments", "code", _some(PROGRAM, "lines-joined halved ends-of-lines-stripped"), SOMETIMES),
+    Site("arguments", "code", _some(PROGRAM, ("lines-joined halved " "ends-of-lines-stripped")), SOMETIMES),
     Site("arguments", "timeout", NUMBER, ALWAYS),
-    Site("body", "code", _some(PROGRAM, "emptied upper-case ascii-only of-the-call-before"), ALWAYS),
+    Site("body", "code", _some(PROGRAM, ("emptied upper-case ascii-only " "of-the-call-before")), ALWAYS),
     Site("body", "language", LANGUAGE, ALWAYS),
     Site("body", "run_timeout", {**NUMBER, **DROPPED}, ALWAYS),
     Site("body", "compile_timeout", {**NUMBER, **DROPPED}, ALWAYS),
@@ -157,7 +162,7 @@ SITES = (
     Site("printed", "code", NUMBER, ALWAYS | SOMETIMES),
     Site("printed", "outcome", OUTCOME, OF_PROGRAMS),
     Site("output", "", OUTPUT, ALWAYS | SOMETIMES),
-    Site("cut", "", _some(OUTPUT, "first-character-dropped last-character-dropped halved doubled middle-dropped "
+    Site("cut", "", _some(OUTPUT, "first-character-dropped " "last-character-dropped " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "halved " "doubled middle-dropped "
                                   "lines-reversed end-only"), ALWAYS),
     Site("text", "", _some(OUTPUT, "emptied of-the-call-before of-the-first-call doubled cut-at-100"),
          ALWAYS | SOMETIMES | OF_PROGRAMS),
@@ -177,7 +182,8 @@ SITES = (
 
 @dataclasses.dataclass(frozen=True)
 class Mutation:
-    """One altered tool; ``past.changed`` counts how often it did something else than the right one."""
+    """One altered tool; ``past.changed`` counts how often it did something else than the right
+    one."""
 
     name: str
     tool: type[GoodTool]
@@ -190,7 +196,9 @@ def drawn() -> Iterator[Mutation]:
         for operator_name, operator in site.operators.items():
             for condition_name, condition in site.conditions.items():
                 place = f"{site.step}.{site.part}" if site.part else site.step
-                yield _mutated(f"{place} {operator_name} {condition_name}".strip(), site, operator, condition)
+                yield _mutated(
+                    f"{place} {operator_name} {condition_name}".strip(), site, operator, condition
+                )
     for name, change in STEPS.items():
         past = _Past()
         past.changed = 1
@@ -204,9 +212,12 @@ def _mutated(name: str, site: Site, operator: Operator, condition: Condition) ->
     def alter(value: Any, given: tuple[Any, ...]) -> Any:
         whole = value
         if site.part:
-            value = whole.get(site.part) if isinstance(whole, dict) else getattr(whole, site.part, None)
+            value = (
+                whole.get(site.part) if isinstance(whole, dict) else getattr(whole, site.part, None)
+            )
         if value is None and not (
-            site.step == "step_reward" or (site.step == "calc_reward" and name.split()[1] in ("one", "zero"))
+            site.step == "step_reward"
+            or (site.step == "calc_reward" and name.split()[1] in ("one", "zero"))
         ):
             return whole
         past.values.append(value)
@@ -365,7 +376,9 @@ def _run(change: Callable[[Any, PeerRequest], Any]) -> Callable[[], dict[str, An
         kept: dict[str, Any] = {}
 
         async def run(self: GoodTool, request: PeerRequest) -> PeerResult:
-            result: PeerResult = await change((lambda: original(self, request), kept, self), request)
+            result: PeerResult = await change(
+                (lambda: original(self, request), kept, self), request
+            )
             return result
 
         return {"run": run}
@@ -441,7 +454,9 @@ async def _cancellation_swallowed(tool: Any, request: PeerRequest) -> PeerResult
 
 
 async def _one_at_a_time(tool: Any, request: PeerRequest) -> PeerResult:
-    async with tool[1].setdefault("lock", asyncio.Lock()) if _same_loop(tool[1]) else asyncio.Lock():
+    async with (
+        tool[1].setdefault("lock", asyncio.Lock()) if _same_loop(tool[1]) else asyncio.Lock()
+    ):
         result: PeerResult = await tool[0]()
     return result
 
@@ -466,14 +481,18 @@ async def _truth_kept(self: GoodTool, instance_id: str, **kwargs: Any) -> None:
     self.last.pop(instance_id, None)
 
 
-async def _arguments_emptied(self: GoodTool, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
+async def _arguments_emptied(
+    self: GoodTool, instance_id: str, parameters: Any, **kwargs: Any
+) -> Any:
     answer = await GoodTool.execute(self, instance_id, parameters, **kwargs)
     if isinstance(parameters, dict):
         parameters.clear()
     return answer
 
 
-async def _arguments_filled(self: GoodTool, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
+async def _arguments_filled(
+    self: GoodTool, instance_id: str, parameters: Any, **kwargs: Any
+) -> Any:
     if isinstance(parameters, dict):
         parameters.setdefault("timeout", self.config["default_timeout"])
     return await GoodTool.execute(self, instance_id, parameters, **kwargs)
@@ -497,7 +516,9 @@ def _printing(self: GoodTool, request: PeerRequest) -> dict[str, Any]:
 
 
 def _streams_swapped(self: GoodTool, outcome: str, part: dict[str, Any]) -> PeerResult:
-    return GoodTool.printed(self, outcome, {**part, "stdout": part["stderr"], "stderr": part["stdout"]})
+    return GoodTool.printed(
+        self, outcome, {**part, "stdout": part["stderr"], "stderr": part["stdout"]}
+    )
 
 
 def _stderr_in_stdout(self: GoodTool, outcome: str, part: dict[str, Any]) -> PeerResult:
@@ -518,7 +539,10 @@ def _headers(change: Callable[[dict[str, str]], dict[str, str]]) -> Callable[[],
 def _setting(**changed: Any) -> Callable[[], dict[str, Any]]:
     def make() -> dict[str, Any]:
         def init(self: GoodTool, config: dict[str, Any], tool_schema: Any = None) -> None:
-            new = {key: value(config.get(key)) if callable(value) else value for key, value in changed.items()}
+            new = {
+                key: value(config.get(key)) if callable(value) else value
+                for key, value in changed.items()
+            }
             GoodTool.__init__(self, {**config, **new}, tool_schema)
 
         return {"__init__": init}
@@ -529,7 +553,10 @@ def _setting(**changed: Any) -> Callable[[], dict[str, Any]]:
 def _field_renamed(old: str, new: str) -> Callable[[], dict[str, Any]]:
     def make() -> dict[str, Any]:
         def body(self: GoodTool, request: PeerRequest) -> dict[str, Any]:
-            return {new if key == old else key: value for key, value in GoodTool.body(self, request).items()}
+            return {
+                new if key == old else key: value
+                for key, value in GoodTool.body(self, request).items()
+            }
 
         return {"body": body}
 
@@ -581,7 +608,9 @@ STEPS: dict[str, Callable[[], dict[str, Any]]] = {
     "stderr in both streams": _method("printed", _stderr_in_stdout),
     "headers not sent": _headers(lambda headers: {}),
     "first header not sent": _headers(lambda headers: dict(list(headers.items())[1:])),
-    "headers in lower case": _headers(lambda headers: {name: value.lower() for name, value in headers.items()}),
+    "headers in lower case": _headers(
+        lambda headers: {name: value.lower() for name, value in headers.items()}
+    ),
     "rate_limit doubled": _setting(rate_limit=lambda limit: 2 * limit),
     "rate_limit plus one": _setting(rate_limit=lambda limit: limit + 1),
     "rate_limit minus one": _setting(rate_limit=lambda limit: max(1, limit - 1)),

@@ -1,4 +1,5 @@
-"""Mistakes that held every bundled cell when they were first written, each a few lines of a right tool.
+"""Mistakes that held every bundled cell when they were first written, each a few lines of a right
+tool.
 
 The first eleven are those with which the trial began.
 """
@@ -36,7 +37,11 @@ class TimeoutIsNoError(GoodTool):
 @planted("outages are told as 'Your program failed'")
 class OutageIsAProgramError(GoodTool):
     def text(self, result: PeerResult) -> str:
-        return super().text(result) if result.outcome in (*PROGRAMS, "bad_arguments") else "[Your program failed.]"
+        return (
+            super().text(result)
+            if result.outcome in (*PROGRAMS, "bad_arguments")
+            else "[Your program failed.]"
+        )
 
 
 @planted("the last character is dropped")
@@ -57,7 +62,10 @@ class MemoryFieldMisspelt(GoodTool):
 class PrependsLines(GoodTool):
     def body(self, request: PeerRequest) -> dict[str, Any]:
         body = super().body(request)
-        return {**body, "code": f"import math\nimport sys\nsys.setrecursionlimit(10000)\n{body['code']}"}
+        return {
+            **body,
+            "code": f"import math\nimport sys\nsys.setrecursionlimit(10000)\n{body['code']}",
+        }
 
 
 @planted("the deadline is ignored")
@@ -81,7 +89,9 @@ class RewardsWhateverRan(GoodTool):
 
 @planted("the arguments are emptied")
 class EmptiesTheArguments(GoodTool):
-    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    async def execute(
+        self, instance_id: str, parameters: Any, **kwargs: Any
+    ) -> tuple[Any, Any, Any]:
         answer = await super().execute(instance_id, parameters, **kwargs)
         if isinstance(parameters, dict):
             parameters.clear()

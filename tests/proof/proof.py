@@ -1,6 +1,8 @@
-"""The proof: the good tool and our own stack on every cell, each mistake where it can show, and what broke.
+"""The proof: the good tool and our own stack on every cell, each mistake where it can show, and
+what broke.
 
-Rows say what must break. A run is a function of its cell, so the same rows come out on every machine.
+Rows say what must break. A run is a function of its cell, so the same rows come out on every
+machine.
 """
 
 from __future__ import annotations
@@ -61,12 +63,18 @@ class Row:
             if verdict.promise == self.promise and verdict.state == "broken":
                 self.sentence = self.sentence or verdict.sentence
             elif verdict.failed and verdict.promise not in self.also:
-                self.errors.append(f"{cell}: {verdict.state}: {verdict.promise}: {verdict.sentence}")
+                self.errors.append(
+                    f"{cell}: {verdict.state}: {verdict.promise}: {verdict.sentence}"
+                )
 
     @property
     def problems(self) -> list[str]:
         """Say why the row proves nothing; empty if it does."""
-        missed = [f"{self.promise} did not break"] if self.promise and self.promise not in self.broken else []
+        missed = (
+            [f"{self.promise} did not break"]
+            if self.promise and self.promise not in self.broken
+            else []
+        )
         return [*missed, *self.errors]
 
 
@@ -94,7 +102,8 @@ class ProofRunResult:
 def play(case: ProofRun) -> ProofRunResult:
     """Play one case, in any process.
 
-    A mistake is judged by the promises of the scenario, and by all others that the right tool holds there.
+    A mistake is judged by the promises of the scenario, and by all others that the right tool holds
+    there.
     """
     with CHANGES[case.change].applied() if case.change else nullcontext():
         result = run_one(case.task)
@@ -114,7 +123,8 @@ _held: dict[tuple[str, str, str], frozenset[str]] = {}
 
 
 def _held_anyway(task: Task) -> frozenset[str]:
-    """Return the promises that a right tool holds in a cell although its scenario does not name them."""
+    """Return the promises that a right tool holds in a cell although its scenario does not name
+    them."""
     if _cell(task) not in _held:
         _held[_cell(task)] = _held_in(run_one(task).journal, task.scenario)
     return _held[_cell(task)]
@@ -147,25 +157,40 @@ class Proof:
         self.rows: dict[str, Row] = {}
         self.cases: list[ProofRun] = []
         self._matches: Callable[[str], bool] = read_keyword(keyword)
-        self._tasks = [task for task in read_tasks(scenario_files([]), "sim") if "sim" in task.scenario.worlds]
-        self._cells = {name: task for task in reversed(self._tasks) for name in (task.scenario.scenario, task.name)}
+        self._tasks = [
+            task for task in read_tasks(scenario_files([]), "sim") if "sim" in task.scenario.worlds
+        ]
+        self._cells = {
+            name: task
+            for task in reversed(self._tasks)
+            for name in (task.scenario.scenario, task.name)
+        }
         self._add_the_right_ones()
         self._add_mistakes()
         self._add_changes()
         if not self.rows:
-            raise BadOption(f"-k {keyword!r} matches no mistake; `python -m tests.proof --list` shows them")
+            raise BadOption(
+                f"-k {keyword!r} matches no mistake; `python -m tests.proof --list` shows them"
+            )
 
-    def _add(self, row: Row, tasks: Iterable[Task], change: str = "", right: Iterable[Task] = ()) -> None:
+    def _add(
+        self, row: Row, tasks: Iterable[Task], change: str = "", right: Iterable[Task] = ()
+    ) -> None:
         assert row.name not in self.rows, f"two rows are called {row.name}"
         if self._matches(row.name):
             self.rows[row.name] = row
             beside = itertools.chain(right, itertools.repeat(None))
-            self.cases += [ProofRun(row.name, task, change, same) for task, same in zip(tasks, beside, strict=False)]
+            self.cases += [
+                ProofRun(row.name, task, change, same)
+                for task, same in zip(tasks, beside, strict=False)
+            ]
 
     def _add_the_right_ones(self) -> None:
         config = tool_config(GoodTool)
         about = "a right tool of another class"
-        self._add(Row(GOOD, about), adapt_tasks(select_tasks(self._tasks, tools=config)[0], tools=config))
+        self._add(
+            Row(GOOD, about), adapt_tasks(select_tasks(self._tasks, tools=config)[0], tools=config)
+        )
         self._add(Row(OWN, "SandboxFusionTool and our limiter"), self._tasks)
 
     def _add_mistakes(self) -> None:
@@ -173,7 +198,8 @@ class Proof:
             row = Row(one.name, one.about, one.promise, one.also | {one.promise}, one.shown_in)
             cells = self._at(one.shown_in)
             tasks, right = (
-                adapt_tasks(cells, tools=tool_config(tool), schedule=one.schedule) for tool in (one.tool, GoodTool)
+                adapt_tasks(cells, tools=tool_config(tool), schedule=one.schedule)
+                for tool in (one.tool, GoodTool)
             )
             self._add(row, tasks, right=right)
 
@@ -188,7 +214,10 @@ class Proof:
     def run(self, jobs: int = 1) -> Iterator[ProofRunResult]:
         """Play all cases and fill the rows; yield each result as it comes."""
         beside = {_cell(case.right) for case in self.cases if case.right is not None}
-        cases = [replace(case, compared=case.right is None and _cell(case.task) in beside) for case in self.cases]
+        cases = [
+            replace(case, compared=case.right is None and _cell(case.task) in beside)
+            for case in self.cases
+        ]
         with open_workers(jobs) as workers:
             yield from map(self._taken, workers.map(play, cases))
 
@@ -198,7 +227,8 @@ class Proof:
 
     @property
     def gaps(self) -> list[str]:
-        """Say which promises nothing can break, and which of them no change to our own stack breaks."""
+        """Say which promises nothing can break, and which of them no change to our own stack
+        breaks."""
         if not self.whole:
             return []
         found = []

@@ -1,4 +1,5 @@
-"""Right tools of other styles: what a trial must not accuse. Each says the same as ``GoodTool``, in its own way."""
+"""Right tools of other styles: what a trial must not accuse. Each says the same as ``GoodTool``, in
+its own way."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ class AnswersInJson(GoodTool):
     def text(self, result: PeerResult) -> str:
         if result.outcome not in PROGRAMS:
             return json.dumps({"status": result.outcome, "error": result.message})
-        data = {"status": result.outcome, "stdout": self.cut(result.stdout), "stderr": self.cut(result.stderr)}
+        data = {
+            "status": result.outcome,
+            "stdout": self.cut(result.stdout),
+            "stderr": self.cut(result.stderr),
+        }
         return json.dumps({**data, "exit_code": result.code}, ensure_ascii=self.ascii)
 
 
@@ -59,11 +64,19 @@ class _Translated(GoodTool):
     cut_words = ""
 
     def cut(self, text: str) -> str:
-        return text if len(text) <= 3000 else f"{text[:3000]}\n{self.cut_words.format(len(text) - 3000)}"
+        return (
+            text
+            if len(text) <= 3000
+            else f"{text[:3000]}\n{self.cut_words.format(len(text) - 3000)}"
+        )
 
     def text(self, result: PeerResult) -> str:
-        words = self.words[result.outcome].format(result.code if result.outcome in PROGRAMS else result.message)
-        shown = "\n\n".join(part for part in (self.cut(result.stdout), self.cut(result.stderr)) if part)
+        words = self.words[result.outcome].format(
+            result.code if result.outcome in PROGRAMS else result.message
+        )
+        shown = "\n\n".join(
+            part for part in (self.cut(result.stdout), self.cut(result.stderr)) if part
+        )
         return f"{words}\n{shown}" if words else shown
 
 
@@ -72,7 +85,7 @@ class AnswersInFrench(_Translated):
     cut_words = "[{} caractères supprimés]"
     words = {  # noqa: RUF012 - not changed
         "ok": "Sortie du programme :", "program_error": "Le programme a échoué (code {}) :",
-        "program_timeout": "Temps dépassé. Sortie partielle :", "compile_error": "La compilation a échoué :",
+        "program_timeout": "Temps dépassé. Sortie partielle :", "compile_error": ("La " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "compilation a échoué :"),
         "throttled": "Le serveur est saturé : {}", "sandbox_error": "Le serveur d'exécution a échoué : {}",
         "unreachable": "Le serveur est injoignable : {}", "transport_timeout": "Le serveur ne répond pas : {}",
         "bad_response": "Réponse illisible du serveur : {}", "bad_arguments": "Arguments refusés : {}",
@@ -114,7 +127,11 @@ class CutsTheHead(GoodTool):
 
     def cut(self, text: str) -> str:
         lines = text.splitlines()
-        return text if len(text) <= 10_000 else f"({len(lines)} lines, the last 100 follow)\n" + "\n".join(lines[-100:])
+        return (
+            text
+            if len(text) <= 10_000
+            else f"({len(lines)} lines, the last 100 follow)\n" + "\n".join(lines[-100:])
+        )
 
 
 @right("tail cut")

@@ -47,7 +47,9 @@ class ShrunkMistake:
 
     @property
     def small(self) -> bool:
-        return self.found is not None and self.counts[0] <= MOST_CALLS and self.counts[1] <= MOST_RULES
+        return (
+            self.found is not None and self.counts[0] <= MOST_CALLS and self.counts[1] <= MOST_RULES
+        )
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -69,7 +71,9 @@ def prey_of(keyword: str) -> Iterator[ShownMistake]:
     proof = Proof(keyword)
     for name, row in proof.rows.items():
         if row.promise is not None:
-            yield ShownMistake(name, row.promise, tuple(case for case in proof.cases if case.row == name))
+            yield ShownMistake(
+                name, row.promise, tuple(case for case in proof.cases if case.row == name)
+            )
 
 
 def shrink_mistake(prey: ShownMistake) -> ShrunkMistake:
@@ -80,7 +84,9 @@ def shrink_mistake(prey: ShownMistake) -> ShrunkMistake:
             scenario = case.task.scenario
             if prey.promise not in {one.name for one in scenario.promises}:
                 try:
-                    scenario = scenario.changed(promises=[*scenario.plain["promises"], prey.promise])
+                    scenario = scenario.changed(
+                        promises=[*scenario.plain["promises"], prey.promise]
+                    )
                 except ValueError:  # it needs a parameter, or rollouts
                     continue
             shown = failures_of(run_one(Task(scenario, "sim", trusted=True)))

@@ -11,7 +11,9 @@ from tests.proof.mistake import in_cells
 from tests.proof.proof import MISTAKES, Proof, Row
 
 HEAD = ("", "mistake", "caught by", "breaks too", "held", "played in")
-_SECTION = re.compile(r"(<!-- generated: python -m tests.proof --page -->\n).*?(<!-- end -->\n)", re.DOTALL)
+_SECTION = re.compile(
+    r"(<!-- generated: python -m tests.proof --page -->\n).*?(<!-- end -->\n)", re.DOTALL
+)
 
 
 def state_of(row: Row) -> str:
@@ -22,14 +24,24 @@ def state_of(row: Row) -> str:
 
 def table(proof: Proof) -> list[tuple[str, ...]]:
     """Return the cells of all rows, without the head."""
-    right = [(state_of(row), row.name, "", "", str(len(row.held)), f"{row.cells} cells") for row in proof.right]
-    wrong = [(state_of(row), row.name, row.promise or "", *_rest(row)) for row in (*proof.mistakes, *proof.changes)]
+    right = [
+        (state_of(row), row.name, "", "", str(len(row.held)), f"{row.cells} cells")
+        for row in proof.right
+    ]
+    wrong = [
+        (state_of(row), row.name, row.promise or "", *_rest(row))
+        for row in (*proof.mistakes, *proof.changes)
+    ]
     return [*right, *wrong]
 
 
 def _rest(row: Row) -> tuple[str, str, str]:
     failed = row.broken | row.unknown
-    return ", ".join(sorted(failed - {row.promise})), str(len(row.held - failed)), ", ".join(row.shown_in)
+    return (
+        ", ".join(sorted(failed - {row.promise})),
+        str(len(row.held - failed)),
+        ", ".join(row.shown_in),
+    )
 
 
 def headline(proof: Proof) -> str:
@@ -39,11 +51,15 @@ def headline(proof: Proof) -> str:
     red = [row.name for row in proof.right if row.problems]
     parts = [f"{peers} of other tools and {ours} to our own stack"]
     parts.append(
-        f"not caught as they should be: {', '.join(missed)}" if missed else "each caught by the promise that names it"
+        f"not caught as they should be: {', '.join(missed)}"
+        if missed
+        else "each caught by the promise that names it"
     )
     if proof.right:
         parts.append(
-            f"not green: {', '.join(red)}" if red else f"{' and '.join(row.name for row in proof.right)} green"
+            f"not green: {', '.join(red)}"
+            if red
+            else f"{' and '.join(row.name for row in proof.right)} green"
         )
     return "; ".join(parts)
 
@@ -55,11 +71,16 @@ def page(text: str, proof: Proof) -> str:
 
 def _markdown(proof: Proof) -> str:
     green = ", ".join(f"`{row.name}` {counted(row.cells, 'cell')}" for row in proof.right)
-    by_promise = [(f"`{name}`", *(_names(rows, name) for rows in (proof.mistakes, proof.changes))) for name in PROMISES]
+    by_promise = [
+        (f"`{name}`", *(_names(rows, name) for rows in (proof.mistakes, proof.changes)))
+        for name in PROMISES
+    ]
     played = {one.name for one in in_cells()}
     others = counted(sum(name not in played for name in MISTAKES), "further mistake")
     head = ("promise", "mistakes of other tools", "changes to our own stack")
-    return "\n".join([f"Green: {green}.\n", *_rows(head, by_promise), f"\nThe trial catches {others}.\n"])
+    return "\n".join(
+        [f"Green: {green}.\n", *_rows(head, by_promise), f"\nThe trial catches {others}.\n"]
+    )
 
 
 def _names(rows: Iterable[Row], promise: str) -> str:
@@ -67,7 +88,13 @@ def _names(rows: Iterable[Row], promise: str) -> str:
     if found:
         return ", ".join(f"`{name}`" for name in found)
     cls = PROMISES[promise]
-    return "not applicable" if cls.of_permits else "(is about the rollout)" if cls.of_rollouts else "**none**"
+    return (
+        "not applicable"
+        if cls.of_permits
+        else "(is about the rollout)"
+        if cls.of_rollouts
+        else "**none**"
+    )
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -1,4 +1,5 @@
-"""The proof: every mistake is caught by the promise that names it, and the proof itself can fail."""
+"""The proof: every mistake is caught by the promise that names it, and the proof itself can
+fail."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def test_every_mistake_is_caught_by_the_promise_that_names_it() -> None:
 
 def test_there_are_many_mistakes_and_those_of_verl_are_among_them() -> None:
     assert len(MISTAKES) >= 45
-    abouts = " ".join([*(one.about for one in MISTAKES.values()), *(one.about for one in CHANGES.values())])
+    abouts = " ".join(
+        [*(one.about for one in MISTAKES.values()), *(one.about for one in CHANGES.values())]
+    )
     assert [letter for letter in "abcdefghjkm" if f"(verl, {letter})" not in abouts] == []
 
 
@@ -94,7 +97,9 @@ def test_the_command_hunts() -> None:
 def test_the_command_prints_a_row_for_each_mistake_that_matches() -> None:
     result = invoke("-k", "never-retries or says-nothing-about-refusals")
     assert result.exit_code == 0, result.output
-    assert [line.split()[:3] for line in result.output.splitlines() if line.startswith("caught")] == [
+    assert [
+        line.split()[:3] for line in result.output.splitlines() if line.startswith("caught")
+    ] == [
         ["caught", "never-retries", MISTAKES["never-retries"].promise],
         ["caught", "says-nothing-about-refusals", "text_is_truthful"],
     ]
@@ -136,7 +141,11 @@ def test_a_change_is_taken_back() -> None:
     owners: dict[Any, dict[str, Any]] = {}
 
     for one in CHANGES.values():
-        one.make(lambda owner, name, new: owners.setdefault(owner, {}).update({name: getattr(owner, name)}))
+        one.make(
+            lambda owner, name, new: owners.setdefault(owner, {}).update(
+                {name: getattr(owner, name)}
+            )
+        )
     for one in CHANGES.values():
         with pytest.raises(RuntimeError, match="ended"), one.applied():
             raise RuntimeError("ended")

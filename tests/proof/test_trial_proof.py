@@ -1,4 +1,5 @@
-"""The trial accuses no right tool and catches mistakes: the cheap part of ``python -m tests.proof --trial``."""
+"""The trial accuses no right tool and catches mistakes: the cheap part of ``python -m tests.proof
+--trial``."""
 
 from __future__ import annotations
 
@@ -44,14 +45,18 @@ def _broken_on_the_wall(name: str, seed: int) -> set[str]:
 
 def test_failures_are_told_apart_on_the_wall_clock_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _broken_on_the_wall("httpx", 1) == set()
-    monkeypatch.setattr(wall_tools, "_wait", lambda status, headers, number: 0.5 if number < 3 else 1 / 0)
+    monkeypatch.setattr(
+        wall_tools, "_wait", lambda status, headers, number: 0.5 if number < 3 else 1 / 0
+    )
     assert _broken_on_the_wall("threads", 2) >= {"retry_after_respected", "ends_told_apart"}
 
 
 @pytest.mark.timeout(300)
 def test_the_planted_mistakes_are_caught_and_every_check_can_fail() -> None:
     rows = {name: judged(TrialCase("planted", name)) for name in PLANTED}
-    assert {name for name, row in rows.items() if not row.caught_by} == {"a timeout is told as 'No error'"}
+    assert {name for name, row in rows.items() if not row.caught_by} == {
+        "a timeout is told as 'No error'"
+    }
     assert rows["a timeout is told as 'No error'"].snapshot
     broken = {check for row in rows.values() for check in row.caught_by} | {"wordings_accepted"}
     broken |= {"score_follows_the_tests"}  # of reward functions: tests/harness/trial

@@ -47,13 +47,17 @@ class ToolClient:
         before = copy.deepcopy(arguments)
         if instance not in self._made:
             self._made.add(instance)
-            await tool.create(instance, ground_truth=ask.truth, create_kwargs={"ground_truth": ask.truth})
+            await tool.create(
+                instance, ground_truth=ask.truth, create_kwargs={"ground_truth": ask.truth}
+            )
         agent = AgentData(request_id=ask.call)
         agent.extra_fields["left_by"] = "another tool"
         try:
             response, step, metrics = PeerResponse(""), None, None
             if ask.executes:
-                response, step, metrics = await tool.execute(instance, arguments, call_id=ask.call, agent_data=agent)
+                response, step, metrics = await tool.execute(
+                    instance, arguments, call_id=ask.call, agent_data=agent
+                )
             reward = await tool.calc_reward(instance) if ask.last else None
         finally:
             if ask.last:

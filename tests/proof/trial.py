@@ -27,20 +27,35 @@ from tests.reference_tool import GoodTool
 
 Kind = Literal["right tool", "on the wall clock", "named", "change", "planted", "drawn"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-HEAD = ("", "on trial", "accused", "caught by facts", "by the kept wordings", "not caught", "altered nothing")
+HEAD = (
+    "",
+    "on trial",
+    "accused",
+    "caught by facts",
+    "by the kept wordings",
+    "not caught",
+    "altered nothing",
+)
 SEEDS = 5
 RIGHT: tuple[Kind, ...] = ("right tool", "on the wall clock")
 """What must not be accused."""
 
 SURVIVE = {
-    "retry_after endless": "a call that is asked to wait for longer than it has left gives up: that is right",
-    "step nothing is sent": "virtual time cannot tell it from I/O in threads: unknown; the wall clock catches it",
+    "retry_after endless": (
+        "a call that is asked to wait for longer than it has left gives up: that is right"
+    ),
+    "step nothing is sent": (
+        "virtual time cannot tell it from I/O in threads: unknown; the wall clock catches it"
+    ),
 }
 """Drawn mutations that are not caught, and why."""
 
 
 _NO_FACT = "not a mistake of every client: a scenario has to say what it wants"
-_OUTSIDE = "a trial has one client in one process: a cluster's queue, a pace, rollouts and trainings are for scenarios"
+_OUTSIDE = (
+    "a trial has one client in one process: a cluster's queue, a pace, rollouts and "
+    "trainings are for scenarios"
+)
 UNSEEN_CHANGES = {
     **dict.fromkeys(
         ("retries-nothing", "retries-not-found", "comes-back-in-step", "closes-every-connection",
@@ -79,7 +94,13 @@ class TrialRow:
             return "altered nothing"
         if self.case.kind in RIGHT:
             return "accused" if self.caught_by else "not accused"
-        return "caught by facts" if self.caught_by else "by the kept wordings" if self.snapshot else "not caught"
+        return (
+            "caught by facts"
+            if self.caught_by
+            else "by the kept wordings"
+            if self.snapshot
+            else "not caught"
+        )
 
     @property
     def reason(self) -> str:
@@ -98,10 +119,16 @@ def counts(rows: Iterable[TrialRow]) -> list[tuple[str, ...]]:
     """Return a line of the table for each kind."""
     met = Counter((row.case.kind, row.state) for row in rows)
     totals = Counter(kind for kind, _ in met.elements())
-    return [(kind, str(totals[kind]), *(str(met[kind, state]) for state in HEAD[2:])) for kind in KINDS if totals[kind]]
+    return [
+        (kind, str(totals[kind]), *(str(met[kind, state]) for state in HEAD[2:]))
+        for kind in KINDS
+        if totals[kind]
+    ]
 
 
-def cases(kinds: Iterable[Kind] = KINDS, keyword: Callable[[str], bool] = lambda name: True) -> Iterator[TrialCase]:
+def cases(
+    kinds: Iterable[Kind] = KINDS, keyword: Callable[[str], bool] = lambda name: True
+) -> Iterator[TrialCase]:
     """Yield the trials of these kinds whose name matches."""
     names: dict[Kind, Any] = {
         "right tool": [*RIGHT_TOOLS, OWN],
@@ -130,7 +157,11 @@ class OwnTool(SandboxFusionTool):
     def __init__(self, config: dict[str, Any], tool_schema: Any = None) -> None:
         known = {key: value for key, value in config.items() if key != "states_outcomes"}
         # Calls of other tests must not count against its limit, nor those of other scenes.
-        own = {"limiter": "local", "limiter_name": f"proof-{next(_NUMBERS)}", "languages": ["cpp", "go"]}
+        own = {
+            "limiter": "local",
+            "limiter_name": f"proof-{next(_NUMBERS)}",
+            "languages": ["cpp", "go"],
+        }
         super().__init__({**known, **own}, tool_schema)
 
 
@@ -141,7 +172,9 @@ def _drawn() -> dict[str, Any]:
 
 @cache
 def _accepted(tool: Any, states: bool) -> dict[str, list[str]]:
-    return wording_table(play_virtually(make_plan(0), lambda: ToolClient(tool, states_outcomes=states)))
+    return wording_table(
+        play_virtually(make_plan(0), lambda: ToolClient(tool, states_outcomes=states))
+    )
 
 
 def judged(case: TrialCase, scene: str = "") -> TrialRow:
@@ -149,8 +182,16 @@ def judged(case: TrialCase, scene: str = "") -> TrialRow:
     tool: Any
     match case.kind:
         case "on the wall clock":
-            broken = [one for one in judge(WALL_TOOLS[case.name], seed=case.seed).verdicts if one.state == "broken"]
-            return TrialRow(case, tuple(one.promise for one in broken), "".join(one.sentence for one in broken[:1]))
+            broken = [
+                one
+                for one in judge(WALL_TOOLS[case.name], seed=case.seed).verdicts
+                if one.state == "broken"
+            ]
+            return TrialRow(
+                case,
+                tuple(one.promise for one in broken),
+                "".join(one.sentence for one in broken[:1]),
+            )
         case "right tool":
             tool = OwnTool if case.name == OWN else RIGHT_TOOLS[case.name]
         case "named":
@@ -165,11 +206,18 @@ def judged(case: TrialCase, scene: str = "") -> TrialRow:
     accepted = None if case.kind == "right tool" or scene else _accepted(right, case.states)
     plan = make_plan(case.seed)
     if scene:
-        plan = replace(plan, scenes=tuple(one for one in plan.scenes if isinstance(one, Scene) and one.name == scene))
+        plan = replace(
+            plan,
+            scenes=tuple(
+                one for one in plan.scenes if isinstance(one, Scene) and one.name == scene
+            ),
+        )
     with CHANGES[case.name].applied() if case.kind == "change" else nullcontext():
         record = play_virtually(plan, lambda: ToolClient(tool, states_outcomes=case.states))
     verdicts = [one for one in judge_record(record, accepted) if one.state == "broken"]
     facts = [one for one in verdicts if one.promise != "wordings_accepted"]
     applied = case.kind != "drawn" or _drawn()[case.name].past.changed > 0
     names = tuple(dict.fromkeys(one.promise for one in facts))
-    return TrialRow(case, names, facts[0].sentence if facts else "", len(facts) < len(verdicts), applied)
+    return TrialRow(
+        case, names, facts[0].sentence if facts else "", len(facts) < len(verdicts), applied
+    )

@@ -52,13 +52,17 @@ def _told(body: bytes) -> str:
             word = f"{word}, too slow"
         elif part["status"] != "Finished":
             raise Lost(f"the run was {part['status']}")
-        return f"{word}, code {part['return_code']}\nstdout:\n{part['stdout'] or ''}\nstderr:\n{part['stderr'] or ''}"
+        return (
+            f"{word}, code "
+            f"{part['return_code']}\nstdout:\n{part['stdout'] or ''}\nstderr:\n{part['stderr'] or ''}"
+        )
     except (ValueError, KeyError, TypeError):
         raise Lost("its answer could not be read") from None
 
 
 class Threaded:
-    """As many threads as requests may be in flight; ``run`` may be called from any number of others."""
+    """As many threads as requests may be in flight; ``run`` may be called from any number of
+    others."""
 
     def __init__(self, base_url: str, headers: dict[str, str], rate_limit: int = 10) -> None:
         self._url, self._headers = f"{base_url}/run_code", headers
@@ -67,7 +71,13 @@ class Threaded:
     def close(self) -> None:
         self._threads.shutdown(wait=False)
 
-    def run(self, code: str, language: str = "python", stdin: str | None = None, run_timeout: float = 10.0) -> str:
+    def run(
+        self,
+        code: str,
+        language: str = "python",
+        stdin: str | None = None,
+        run_timeout: float = 10.0,
+    ) -> str:
         body = {"code": code, "language": language, "stdin": stdin, "run_timeout": run_timeout}
         for number in range(1, ATTEMPTS + 1):
             status, headers, content = self._threads.submit(self._send, body).result()
@@ -78,7 +88,9 @@ class Threaded:
 
     def _send(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
         try:
-            answer = requests.post(self._url, json=body, headers=self._headers, timeout=body["run_timeout"] + 20.0)
+            answer = requests.post(
+                self._url, json=body, headers=self._headers, timeout=body["run_timeout"] + 20.0
+            )
         except requests.exceptions.ReadTimeout:
             raise Lost("it did not answer in time, and may have run the program") from None
         except requests.exceptions.ConnectionError as error:
@@ -89,7 +101,11 @@ class Threaded:
 
 
 async def on_httpx(
-    base_url: str, code: str, language: str = "python", stdin: str | None = None, run_timeout: float = 10.0
+    base_url: str,
+    code: str,
+    language: str = "python",
+    stdin: str | None = None,
+    run_timeout: float = 10.0,
 ) -> str:
     """Asynchronous, but not on asyncio's transports."""
     body = {"code": code, "language": language, "stdin": stdin, "run_timeout": run_timeout}

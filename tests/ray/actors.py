@@ -140,7 +140,8 @@ def snapshot(name: str) -> Any:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Poll a condition until it holds, with longer and longer pauses: what it waits for needs the machine more."""
+    """Poll a condition until it holds, with longer and longer pauses: what it waits for needs the
+    machine more."""
     pause = 0.002
     while not condition():
         time.sleep(pause)
@@ -149,7 +150,11 @@ def until(condition: Callable[[], bool]) -> None:
 
 def node_options(number: int) -> dict[str, Any]:
     """Return options that place actors on the two worker nodes in turn."""
-    nodes = [one for one in ray.nodes() if one["Alive"] and "node:__internal_head__" not in one["Resources"]]
+    nodes = [
+        one
+        for one in ray.nodes()
+        if one["Alive"] and "node:__internal_head__" not in one["Resources"]
+    ]
     ids = sorted(one["NodeID"] for one in nodes)
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(ids[number % 2], soft=False)}
 
@@ -166,14 +171,17 @@ class OldLimiter:
 
 
 class _DelayedLimiter(LimiterActor):
-    """In a process whose threads for concurrency groups do nothing before this exists, as on a busy machine."""
+    """In a process whose threads for concurrency groups do nothing before this exists, as on a busy
+    machine."""
 
     def __new__(cls, *_: Any) -> Any:
         if "exists" not in vars(threading):  # Ray calls this twice, before it starts the threads
             threading.exists, run = threading.Event(), threading.Thread.run  # type: ignore[attr-defined]
 
             def late(thread: threading.Thread) -> None:
-                if thread.name.startswith("AsyncIO Thread: ") and not thread.name.endswith(" default"):
+                if thread.name.startswith("AsyncIO Thread: ") and not thread.name.endswith(
+                    " default"
+                ):
                     threading.exists.wait()  # type: ignore[attr-defined]
                 run(thread)
 

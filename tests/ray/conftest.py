@@ -23,7 +23,9 @@ ORDER = ("test_single_node", "test_cluster", "test_world", "test_real_sandboxes"
 """While the cluster has one node, then three, then some that are killed."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook, and before us if this folder was named
+@pytest.hookimpl(
+    tryfirst=True
+)  # xdist reads the groups in the same hook, and before us if this folder was named
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all Ray tests in one xdist worker, on one cluster."""
     ours = [index for index, item in enumerate(items) if "/tests/ray/" in item.path.as_posix()]
@@ -46,7 +48,9 @@ def place() -> Iterator[OwnCluster]:
     with inherited_path():
         worker = warm_ray_worker()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray, "get", partial(ray.get, timeout=150.0))  # it swallows the exception of pytest's time limit
+        patch.setattr(
+            ray, "get", partial(ray.get, timeout=150.0)
+        )  # it swallows the exception of pytest's time limit
         patch.setitem(ray_cluster._NODE, "worker_path", str(worker))
         cluster = open_cluster()
         assert isinstance(cluster, OwnCluster)

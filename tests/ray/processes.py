@@ -28,12 +28,17 @@ def commands(pids: list[int]) -> dict[int, str]:
     found = {}
     for pid in pids:
         with suppress(OSError):
-            found[pid] = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " ")
+            found[pid] = (
+                Path(f"/proc/{pid}/cmdline")
+                .read_text(encoding="utf-8", errors="replace")
+                .replace("\0", " ")
+            )
     return found
 
 
 class Watched:
-    """Processes whose end is waited for; a pid that is used again is not mistaken for one of them."""
+    """Processes whose end is waited for; a pid that is used again is not mistaken for one of
+    them."""
 
     def __init__(self, pids: list[int]) -> None:
         self._stack = ExitStack()

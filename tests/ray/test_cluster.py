@@ -1,6 +1,7 @@
 """The limiter of a whole cluster: three nodes, with processes that are really killed.
 
-The names ``rate_limiter`` and ``rotten_execution`` are those of the tests in verl's original design.
+The names ``rate_limiter`` and ``rotten_execution`` are those of the tests in verl's original
+design.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import LimiterError, ProtocolMismatch
 from sfusion_tools.limiter import LimiterSettings, Share
 from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch, packed
-from sfusion_tools.limiter.ray_limiter import NAMESPACE, TokenBucketWorker, connect, find, ray_limiter, remove
+from sfusion_tools.limiter.ray_limiter import (
+    NAMESPACE,
+    TokenBucketWorker,
+    connect,
+    find,
+    ray_limiter,
+    remove,
+)
 from sfusion_tools.sandbox_fusion_tools import PoolMode, init_execution_pool
 from tests.ray.actors import Gate, Holder, OldLimiter, Trainer, node_options, snapshot, until
 from tests.ray.processes import Watched
@@ -34,7 +42,9 @@ pytestmark = pytest.mark.usefixtures("cluster")
 def printed_by(script: str, *arguments: str) -> Any:
     """Run a script in a process of its own; return what it prints, which is JSON."""
     command = [warm("python"), "-c", script, *arguments]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout)
+    return json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+    )
 
 
 class TestMultiNodeRateLimiterCase:
@@ -43,7 +53,11 @@ class TestMultiNodeRateLimiterCase:
     @pytest.mark.usefixtures("fresh_default_limiter")
     def test_rate_limiter(self, gate: Gate) -> None:
         pools = [init_execution_pool(4, rate_limit=3, mode=PoolMode.ThreadMode) for _ in range(3)]
-        calls = [pool.execute.remote(gate.through, f"{n}/{i}") for n, pool in enumerate(pools) for i in range(4)]
+        calls = [
+            pool.execute.remote(gate.through, f"{n}/{i}")
+            for n, pool in enumerate(pools)
+            for i in range(4)
+        ]
         gate.wait_for(3)
         until(lambda: snapshot("rate-limiter").waiting == 9)
         gate.open()
@@ -53,11 +67,16 @@ class TestMultiNodeRateLimiterCase:
     @pytest.mark.usefixtures("fresh_default_limiter")
     def test_rotten_execution(self) -> None:
         pools = [init_execution_pool(2, rate_limit=1) for _ in range(2)]
-        assert ray.get([pool.execute.remote(int, "rotten") for pool in pools for _ in range(3)]) == [None] * 6
+        assert (
+            ray.get([pool.execute.remote(int, "rotten") for pool in pools for _ in range(3)])
+            == [None] * 6
+        )
         assert snapshot("rate-limiter").in_use == 0, "a result comes after its permit is back"
 
     def test_clients_on_several_nodes_share_the_limit(self, limiter_name: str) -> None:
-        holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=2) for n in range(2)]
+        holders = [
+            Holder.options(**node_options(n)).remote(limiter_name, rate_limit=2) for n in range(2)
+        ]
         ray.get([holder.acquire.remote() for holder in holders])
         late = holders[0].acquire.remote()
         until(lambda: snapshot(limiter_name).waiting == 1)
@@ -79,13 +98,17 @@ def test_the_permits_of_a_killed_process_return(limiter_name: str) -> None:
     assert len(ray.get(waits)) == 2
     after = snapshot(limiter_name)
     assert list(after.holders.values()) == [2], "the survivor has all of them"
-    # The dead process's waiter left the queue, or got a permit in its last moments that expired like the others.
+    # The dead process's waiter left the queue, or got a permit in its last moments that expired
+    # like the others.
     assert after.expired + after.dropped == 3
 
 
 def test_the_limiter_outlives_its_creator(limiter_name: str) -> None:
     """verl defect (d): however they end."""
-    doomed = [Holder.options(**node_options(0)).remote(limiter_name, rate_limit=4, lease=2.0) for _ in range(3)]
+    doomed = [
+        Holder.options(**node_options(0)).remote(limiter_name, rate_limit=4, lease=2.0)
+        for _ in range(3)
+    ]
     for one in doomed:
         ray.get(one.acquire.remote())
     survivor = Holder.options(**node_options(1)).remote(limiter_name, rate_limit=4, lease=2.0)
@@ -143,7 +166,8 @@ def test_a_resized_limit_survives_a_restart(limiter_name: str) -> None:
 
 
 def test_a_removed_limiter_is_replaced_by_one_that_learns_first(limiter_name: str) -> None:
-    """verl defect (d), second half: surviving clients continue with the new one, and the limit holds."""
+    """verl defect (d), second half: surviving clients continue with the new one, and the limit
+    holds."""
     holder = Holder.remote(limiter_name, rate_limit=1, lease=60.0)
     ray.get(holder.acquire.remote())
     remove(limiter_name)
@@ -157,7 +181,8 @@ def test_a_removed_limiter_is_replaced_by_one_that_learns_first(limiter_name: st
 
 @pytest.mark.parametrize("way", ["ray.kill", "remove"])
 def test_a_limiter_created_by_a_stranger_learns_first(limiter_name: str, way: str) -> None:
-    """Its creator never knew the one before, and the process that holds the permit cannot report it."""
+    """Its creator never knew the one before, and the process that holds the permit cannot report
+    it."""
     holder = Holder.remote(limiter_name, rate_limit=1, lease=300.0)
     ray.get(holder.acquire.remote())
     pid = ray.get(holder.pid.remote())
@@ -175,7 +200,9 @@ def test_a_limiter_created_by_a_stranger_learns_first(limiter_name: str, way: st
     finally:
         os.kill(pid, signal.SIGCONT)
     until(lambda: not snapshot(limiter_name).learning)
-    assert (snapshot(limiter_name).in_use, snapshot(limiter_name).waiting) == (1, 1), "the holder has reported"
+    assert (snapshot(limiter_name).in_use, snapshot(limiter_name).waiting) == (1, 1), (
+        "the holder has reported"
+    )
     ray.get(holder.release.remote())
     ray.get(waits)
 
@@ -254,7 +281,9 @@ print(ray.is_initialized())
 def test_two_hundred_grants_are_in_order_of_arrival(limiter_name: str, gate: Gate) -> None:
     """verl defect (m): one permit, 200 waiters of three processes, none out of order."""
     gate.open()
-    holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=1) for n in range(3)]
+    holders = [
+        Holder.options(**node_options(n)).remote(limiter_name, rate_limit=1) for n in range(3)
+    ]
     ray.get(holders[0].acquire.remote())
     labels = [f"{number:03}" for number in range(200)]
     reports = []
@@ -283,7 +312,9 @@ def test_a_different_rate_limit_is_refused_or_applied_but_never_silently(
         assert warning in caplog.text
 
 
-def test_two_jobs_in_different_namespaces_share_one_limiter(cluster: str, limiter_name: str) -> None:
+def test_two_jobs_in_different_namespaces_share_one_limiter(
+    cluster: str, limiter_name: str
+) -> None:
     """verl defect (h)."""
     holder = Holder.remote(limiter_name, rate_limit=2)
     ray.get(holder.acquire.remote())
@@ -330,10 +361,17 @@ asyncio.run(main())
     with FakeSandbox(executor="scripted") as sandbox:
         printed = printed_by(script, cluster, limiter_name, sandbox.url)
     both = ["ray", "local"]
-    assert printed == ["ok", ["ray"], True, *["ok", both, False, "ok", both, True, "ok", both, False]]
+    assert printed == [
+        "ok",
+        ["ray"],
+        True,
+        *["ok", both, False, "ok", both, True, "ok", both, False],
+    ]
 
 
-def test_callers_wait_in_their_order_until_ray_is_started_again(cluster: str, limiter_name: str) -> None:
+def test_callers_wait_in_their_order_until_ray_is_started_again(
+    cluster: str, limiter_name: str
+) -> None:
     """They ended as cancelled as soon as another call was made."""
     script = """
 import asyncio, json, sys, ray
@@ -407,7 +445,9 @@ def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) 
             "permit_lease": 5.0,
         }
         trainers = [Trainer.options(**node_options(n)).remote(config) for n in range(3)]
-        assert ray.get([t.run.remote(f"warm{n}", 1) for n, t in enumerate(trainers)]) == [["ok"]] * 3
+        assert (
+            ray.get([t.run.remote(f"warm{n}", 1) for n, t in enumerate(trainers)]) == [["ok"]] * 3
+        )
         runs = [trainer.run.remote(f"t{n}", 100) for n, trainer in enumerate(trainers)]
         for kill in range(1, 4):
             until(lambda done=kill * 50: sandbox.ledger.finished >= done)
@@ -436,7 +476,11 @@ for line in sys.stdin:
     print(json.dumps([done.exit_code, done.stdout, done.stderr]), flush=True)
 """
     process = subprocess.Popen(
-        [warm("python"), "-c", serving], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        [warm("python"), "-c", serving],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     )
 
     def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -468,7 +512,9 @@ for line in sys.stdin:
     clients = Watched(ray.get([one.pid.remote() for one in (other, holder)]))
     ray.kill(other)
     ray.kill(holder)
-    assert clients.still_alive(60) == []  # while a client uses it, a removed limiter is replaced by a new one
+    assert (
+        clients.still_alive(60) == []
+    )  # while a client uses it, a removed limiter is replaced by a new one
     assert sfusion("--remove").returncode == 0
     until(lambda: find(limiter_name) is None)
     gone = sfusion()

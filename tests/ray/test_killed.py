@@ -10,7 +10,10 @@ import pytest
 
 from tests.ray.processes import Watched, commands, descendants
 
-pytestmark = [pytest.mark.ray, pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc"),
+]
 
 COMMAND = """\
 import os, subprocess, sys, tempfile
@@ -27,8 +30,8 @@ def started(**_):
 ray.init = started
 open_cluster()
 """
-"""It starts a cluster and, like a raylet, a process that writes to its log. The titles that Ray gives to its agents
-overwrite their environment, so this one has none at all."""
+"""It starts a cluster and, like a raylet, a process that writes to its log. The titles that Ray
+gives to its agents overwrite their environment, so this one has none at all."""
 
 
 @pytest.mark.timeout(300)
@@ -36,7 +39,11 @@ def test_no_process_of_ray_outlives_the_command_that_was_starting_it() -> None:
     environ = {name: value for name, value in os.environ.items() if name != "RAY_TMPDIR"}
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, "-c", COMMAND], env=environ, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", COMMAND],
+        env=environ,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=subprocess.DEVNULL,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"started\n"
@@ -46,7 +53,11 @@ def test_no_process_of_ray_outlives_the_command_that_was_starting_it() -> None:
         last, others = Watched(guardian), Watched(started)
         process.kill()
     assert len(guardian) == 1
-    assert not [command for command in running.values() if "dashboard.py" in command], "nobody looks at it"
-    assert len(running) > 4, "the guardian, the GCS, a raylet and its agents, the process that writes to its log"
+    assert not [command for command in running.values() if "dashboard.py" in command], (
+        "nobody looks at it"
+    )
+    assert len(running) > 4, (
+        "the guardian, the GCS, a raylet and its agents, the process that writes to its log"
+    )
     assert last.still_alive(150) == []
     assert others.still_alive(10) == []

@@ -1,4 +1,5 @@
-"""World ray with real sandboxes: servers in other processes, given by their address, behind the fault proxy."""
+"""World ray with real sandboxes: servers in other processes, given by their address, behind the
+fault proxy."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def _address(server: subprocess.Popen[str]) -> str:
     return next(word for word in words if word.startswith("http://"))
 
 
-def played(place: OwnCluster, body: str, promises: str, real: list[RealSandbox]) -> tuple[Journal, dict[str, Verdict]]:
+def played(
+    place: OwnCluster, body: str, promises: str, real: list[RealSandbox]
+) -> tuple[Journal, dict[str, Verdict]]:
     text = f"scenario: tried\nabout: what a test tries\nworlds: [ray]\n{body}\npromises: {promises}"
     tried = parse_scenarios(text, file="tried.yaml")[0]
     journal = ray_world.run(tried, cluster=place, real=real)
@@ -54,7 +57,9 @@ def events(journal: Journal, name: str) -> list[Event]:
     return [event for event in journal.events if event["event"] == name]
 
 
-def test_faults_and_a_quota_strike_in_front_of_a_real_server(place: OwnCluster, addresses: list[str]) -> None:
+def test_faults_and_a_quota_strike_in_front_of_a_real_server(
+    place: OwnCluster, addresses: list[str]
+) -> None:
     body = """
 tools: {rate_limit: 6, default_timeout: 20}
 sandbox:
@@ -83,7 +88,8 @@ load:
     all_held(verdicts)
     assert {event["rule"] for event in events(journal, "strike")} == {"early", "lost-answer", "cut"}
     assert any(event["status"] == 429 for event in events(journal, "answered"))
-    # The answer to c0009 was lost: it was forwarded twice, and only the server knows whether it also ran twice.
+    # The answer to c0009 was lost: it was forwarded twice, and only the server knows whether it
+    # also ran twice.
     assert unknown.state == "unknown"
     assert "forwarded 2 times" in unknown.sentence
     assert not events(journal, "started")
@@ -93,12 +99,16 @@ load:
 def test_a_request_forwarded_once_ran_at_most_once(place: OwnCluster, addresses: list[str]) -> None:
     body = 'load: {calls: 8, concurrency: 4, program: {prints: "{call}\\n"}}'
     with open_targets([read_target(addresses[0])]) as real:
-        _, verdicts = played(place, body, "[no_duplicate_execution, text_is_truthful, {outcomes: {ok: all}}]", real)
+        _, verdicts = played(
+            place, body, "[no_duplicate_execution, text_is_truthful, {outcomes: {ok: all}}]", real
+        )
     all_held(verdicts)
     assert "8 programs forwarded" in verdicts["no_duplicate_execution"].sentence
 
 
-def test_one_of_two_servers_goes_down_and_the_other_takes_over(place: OwnCluster, addresses: list[str]) -> None:
+def test_one_of_two_servers_goes_down_and_the_other_takes_over(
+    place: OwnCluster, addresses: list[str]
+) -> None:
     body = """
 tools: {rate_limit: 4}
 load: {calls: 24, concurrency: 8, program: {seconds: 200ms, prints: "{call}\\n"}}
@@ -106,7 +116,8 @@ sandbox: {instances: 2}
 events: [{after: {ended: 4}, crash: sandbox-2}]
 """
     promises = (
-        "[in_flight_within_limit, every_call_ends_once, {outcomes: {ok: all}}, text_is_truthful, no_permit_leaked]"
+        "[in_flight_within_limit, every_call_ends_once, {outcomes: {ok: all}}, "
+        "text_is_truthful, no_permit_leaked]"
     )
     with open_targets([read_target(address) for address in addresses]) as real:
         journal, verdicts = played(place, body, promises, real)
@@ -114,7 +125,9 @@ events: [{after: {ended: 4}, crash: sandbox-2}]
     crashed = next(event["at"] for event in events(journal, "crash"))
     asked = {event["endpoint"] for event in events(journal, "attempt_started")}
     assert asked == {"http://sandbox-1", "http://sandbox-2"}
-    assert {event["sandbox"] for event in events(journal, "answered") if event["at"] > crashed} == {"sandbox-1"}
+    assert {event["sandbox"] for event in events(journal, "answered") if event["at"] > crashed} == {
+        "sandbox-1"
+    }
 
 
 COMMAND = """\
@@ -133,9 +146,13 @@ def family(pid: int) -> dict[int, str]:
 def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no_process_behind(
     addresses: list[str], tmp_path: Path
 ) -> None:
-    for name, load in (("small", "{calls: 4, concurrency: 2}"), ("long", "{calls: 4, program: {seconds: 600s}}")):
+    for name, load in (
+        ("small", "{calls: 4, concurrency: 2}"),
+        ("long", "{calls: 4, program: {seconds: 600s}}"),
+    ):
         (tmp_path / f"{name}.yaml").write_text(
-            f"scenario: {name}\nabout: a few calls\nworlds: [ray]\ntools: {{default_timeout: 900}}\nload: {load}\n"
+            f"scenario: {name}\nabout: a few calls\nworlds: [ray]\ntools: "
+            f"{{default_timeout: 900}}\nload: {load}\n"
             "promises: [every_call_ends_once, {outcomes: {ok: all}}]\n"
         )
     options = ["small.yaml", "long.yaml", "--sandbox", addresses[0], "--out", "runs", "-v"]
@@ -145,7 +162,9 @@ def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no
         assert run.stdout is not None
         pid = int(run.stdout.readline())
         assert run.stdout.readline() == "[1/2] held    small\n"
-        until(lambda: "ray::WorkerProcess" in " ".join(family(pid).values()) or run.poll() is not None)
+        until(
+            lambda: "ray::WorkerProcess" in " ".join(family(pid).values()) or run.poll() is not None
+        )
         started = family(pid)
         watched = Watched(list(started))
         run.send_signal(signal.SIGINT)

@@ -1,6 +1,7 @@
 """The single-node tests of verl's original design, with events instead of a stopwatch, and our own.
 
-Four names are verl's: ``tools_registration``, ``basic_multi_process_init``, ``rate_limiter``, ``rotten_execution``.
+Four names are verl's: ``tools_registration``, ``basic_multi_process_init``, ``rate_limiter``,
+``rotten_execution``.
 """
 
 from __future__ import annotations
@@ -159,7 +160,9 @@ class TestSingleNodeRateLimiterCase:
 
     @BOTH_MODES
     def test_rate_limiter(self, mode: PoolMode, gate: Gate) -> None:
-        pool = init_execution_pool(num_workers=4, enable_global_rate_limit=True, rate_limit=2, mode=mode)
+        pool = init_execution_pool(
+            num_workers=4, enable_global_rate_limit=True, rate_limit=2, mode=mode
+        )
         assert ray.get(pool.ping.remote()) is True
         calls = [pool.execute.remote(gate.through, f"call {number}") for number in range(4)]
         first = gate.wait_for(2)
@@ -174,7 +177,9 @@ class TestSingleNodeRateLimiterCase:
     @BOTH_MODES
     def test_rotten_execution(self, mode: PoolMode) -> None:
         """A function that fails is logged, returns None, and releases its permit."""
-        pool = init_execution_pool(num_workers=2, enable_global_rate_limit=True, rate_limit=1, mode=mode)
+        pool = init_execution_pool(
+            num_workers=2, enable_global_rate_limit=True, rate_limit=1, mode=mode
+        )
         assert ray.get(pool.execute.remote(_raise)) is None
         assert ray.get(pool.execute.remote(sys.exit, 3)) is None
         assert ray.get(pool.execute.remote(_add, 1, 2)) == 3
@@ -184,12 +189,16 @@ class TestSingleNodeRateLimiterCase:
         pool = init_execution_pool(num_workers=2, rate_limit=1, mode=PoolMode.ProcessMode)
         assert ray.get(pool.execute.remote(os._exit, 1)) is None
         assert ray.get(pool.execute.remote(_add, 1, 2)) == 3
-        assert snapshot("rate-limiter").expired == 0, "its permit returned at once, not at the end of its lease"
+        assert snapshot("rate-limiter").expired == 0, (
+            "its permit returned at once, not at the end of its lease"
+        )
 
     @BOTH_MODES
     def test_without_a_limiter_functions_run_at_once(self, mode: PoolMode, gate: Gate) -> None:
         """verl defect (a): enable_global_rate_limit: false broke every call."""
-        pool = init_execution_pool(num_workers=2, enable_global_rate_limit=False, rate_limit=1, mode=mode)
+        pool = init_execution_pool(
+            num_workers=2, enable_global_rate_limit=False, rate_limit=1, mode=mode
+        )
         calls = [pool.execute.remote(gate.through, str(number)) for number in range(2)]
         assert len(gate.wait_for(2)) == 2, "both at once, though rate_limit is 1"
         gate.open()
@@ -199,19 +208,23 @@ class TestSingleNodeRateLimiterCase:
 
 
 def test_a_worker_logs_why_a_function_failed(caplog: pytest.LogCaptureFixture) -> None:
-    """verl defect (b): the pool returns None, as verl's original design says, but logs the reason."""
+    """verl defect (b): the pool returns None, as verl's original design says, but logs the
+    reason."""
     with caplog.at_level(logging.WARNING):
         assert ExecutionWorker(enable_global_rate_limit=False).execute(_raise) is None
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_an_invalid_num_workers_is_refused() -> None:
-    with pytest.raises(ConfigError, match="num_workers must be a whole number of at least 1, found 0"):
+    with pytest.raises(
+        ConfigError, match="num_workers must be a whole number of at least 1, found 0"
+    ):
         init_execution_pool(0)
 
 
 def test_connecting_from_an_asynchronous_actor_causes_no_warning(limiter_name: str) -> None:
-    """Ray warns about every ``ray.get`` in such an actor, and verl's agent loop workers are such actors."""
+    """Ray warns about every ``ray.get`` in such an actor, and verl's agent loop workers are such
+    actors."""
 
     @ray.remote(num_cpus=0)
     class Worker:
@@ -241,7 +254,11 @@ def test_a_tripped_guard_fails_the_task_of_an_actor_and_nothing_else() -> None:
     class AgentLoops:
         async def generate(self) -> list[str]:
             tool = SandboxFusionTool(
-                {"sandbox_fusion_url": "http://127.0.0.1:1", "guard": {"window": 3, "then": "fail"}, "max_attempts": 1}
+                {
+                    "sandbox_fusion_url": "http://127.0.0.1:1",
+                    "guard": {"window": 3, "then": "fail"},
+                    "max_attempts": 1,
+                }
             )
             return [await self._show(tool) for _ in range(4)]
 
@@ -279,10 +296,14 @@ class Recorded:
         return record
 
     def sum(self, name: str, **tags: str) -> float:
-        return sum(value for found, own, value in self.all if found == name and tags.items() <= own.items())
+        return sum(
+            value for found, own, value in self.all if found == name and tags.items() <= own.items()
+        )
 
     def last(self, name: str, **tags: str) -> float:
-        return [value for found, own, value in self.all if found == name and tags.items() <= own.items()][-1]
+        return [
+            value for found, own, value in self.all if found == name and tags.items() <= own.items()
+        ][-1]
 
 
 @pytest.fixture
@@ -296,10 +317,13 @@ def metered(sandbox: FakeSandbox, name: str, **config: Any) -> SandboxFusionTool
     return SandboxFusionTool({"sandbox_fusion_url": sandbox.url, **quick, **config})
 
 
-def test_calls_attempts_and_times_are_passed_on_to_ray(recorded: Recorded, limiter_name: str) -> None:
+def test_calls_attempts_and_times_are_passed_on_to_ray(
+    recorded: Recorded, limiter_name: str
+) -> None:
     async def go() -> str:
         async with FakeSandbox(
-            executor="scripted", faults=[{"first": 3, "what": {"status": 503}}, {"code": "hang", "what": "hang"}]
+            executor="scripted",
+            faults=[{"first": 3, "what": {"status": 503}}, {"code": "hang", "what": "hang"}],
         ) as sandbox:
             tool = metered(sandbox, limiter_name)
             for _ in range(6):
@@ -324,7 +348,9 @@ def test_calls_attempts_and_times_are_passed_on_to_ray(recorded: Recorded, limit
     assert recorded.sum("attempts", status="200", endpoint=url, **tool) == 5
     assert recorded.sum("attempts", status="cancelled", endpoint=url, **tool) == 1
     observed = Counter(name for name, _, _ in recorded.all)
-    assert (observed["call_seconds"], observed["permit_wait_seconds"]) == (7, 7), "all but the one with bad arguments"
+    assert (observed["call_seconds"], observed["permit_wait_seconds"]) == (7, 7), (
+        "all but the one with bad arguments"
+    )
     assert recorded.sum("call_seconds") > recorded.sum("permit_wait_seconds") > 0
     assert recorded.last("calls_in_flight", **tool) == 0
 
@@ -334,7 +360,9 @@ def test_the_docs_list_the_metrics_that_ray_gets() -> None:
     assert {m.info["name"]: type(m).__name__.lower() for m in made} == listed("The tool, in Ray")
 
 
-def test_calls_in_flight_and_waits_are_shown_while_calls_run(recorded: Recorded, limiter_name: str) -> None:
+def test_calls_in_flight_and_waits_are_shown_while_calls_run(
+    recorded: Recorded, limiter_name: str
+) -> None:
     faults = [{"code": "hang", "what": "hang"}, {"code": "fail", "what": {"status": 500}}]
 
     async def go() -> None:
@@ -349,17 +377,27 @@ def test_calls_in_flight_and_waits_are_shown_while_calls_run(recorded: Recorded,
             impatient = metered(sandbox, limiter_name, rate_limit=1, queue_timeout=0.1)
             await impatient.execute("", {"code": "1"})
             metrics.flush()
-            assert recorded.last("permit_wait_seconds") > 0, "also of a call that never got a permit"
+            assert recorded.last("permit_wait_seconds") > 0, (
+                "also of a call that never got a permit"
+            )
             for call in calls:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
-            strict = metered(sandbox, limiter_name, rate_limit=1, max_attempts=1, guard={"window": 1, "then": "fail"})
+            strict = metered(
+                sandbox,
+                limiter_name,
+                rate_limit=1,
+                max_attempts=1,
+                guard={"window": 1, "then": "fail"},
+            )
             before = recorded.sum("attempts", status="500")
             for _ in range(2):
                 with pytest.raises(GuardTripped):
                     await strict.execute("", {"code": "fail"})
             metrics.flush()
-            assert recorded.sum("attempts", status="500") == before + 1, "the call that trips the guard was sent"
+            assert recorded.sum("attempts", status="500") == before + 1, (
+                "the call that trips the guard was sent"
+            )
 
     asyncio.run(go())
 
@@ -377,7 +415,10 @@ def test_metrics_are_passed_on_while_a_loop_runs(
 
 
 def test_metrics_begin_anew_with_a_ray_session_even_if_they_failed_before(
-    recorded: Recorded, limiter_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    recorded: Recorded,
+    limiter_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     real, metrics = ray_metrics.ray_session, RayMetrics()
 
@@ -389,7 +430,9 @@ def test_metrics_begin_anew_with_a_ray_session_even_if_they_failed_before(
     monkeypatch.setattr(ray_metrics, "_Instruments", None)
     count()
     count()
-    assert [record.levelname for record in caplog.records if record.name.endswith("ray_metrics")] == ["WARNING"]
+    assert [
+        record.levelname for record in caplog.records if record.name.endswith("ray_metrics")
+    ] == ["WARNING"]
     monkeypatch.undo()
     again = Recorded(monkeypatch)
     count()
@@ -437,7 +480,8 @@ def test_benchmarks_call_the_server_through_every_contestant_that_needs_ray() ->
 
 
 def test_a_limiter_whose_threads_begin_late_answers_everyone() -> None:
-    """With two named concurrency groups, a late thread of Ray's runs the event loop of the other group."""
+    """With two named concurrency groups, a late thread of Ray's runs the event loop of the other
+    group."""
     limiter = DelayedLimiter.remote(1)
     permit = ray.get(limiter.acquire.remote())
     waits = limiter.acquire.remote()
@@ -449,7 +493,8 @@ def test_a_limiter_whose_threads_begin_late_answers_everyone() -> None:
 def test_a_node_whose_raylet_ends_while_it_starts_is_started_again(
     place: OwnCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a raylet does whose agent is slow to start. It is the last test: from now on there are two nodes."""
+    """As a raylet does whose agent is slow to start. It is the last test: from now on there are
+    two nodes."""
     ask, asked = services.get_node, []
 
     def get_node(gcs: str, node: str) -> Any:

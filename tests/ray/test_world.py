@@ -31,7 +31,12 @@ from sfusion.harness.lab.spreading import RayTasks
 from sfusion.harness.lab.worlds import ray as ray_world
 from sfusion.harness.lab.worlds import ray_cluster
 from sfusion.harness.lab.worlds.ray import RayBackend
-from sfusion.harness.lab.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
+from sfusion.harness.lab.worlds.ray_cluster import (
+    GivenCluster,
+    OwnCluster,
+    inherited_path,
+    slow_start_allowed,
+)
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
@@ -55,7 +60,9 @@ def scenario(body: str, promises: str = EVERYTHING) -> Scenario:
     return parse_scenarios(text, file="tried.yaml")[0]
 
 
-def played(place: OwnCluster, tried: Scenario, **options: Any) -> tuple[Journal, dict[str, Verdict]]:
+def played(
+    place: OwnCluster, tried: Scenario, **options: Any
+) -> tuple[Journal, dict[str, Verdict]]:
     journal = ray_world.run(tried, cluster=place, **options)
     return journal, {verdict.promise: verdict for verdict in judge(journal, tried.promises)}
 
@@ -65,7 +72,8 @@ def all_held(verdicts: dict[str, Verdict]) -> None:
 
 
 def left_by_runs() -> list[str]:
-    """Return the named actors on the cluster, without limiters of other tests that their last clients still use."""
+    """Return the named actors on the cluster, without limiters of other tests that their last
+    clients still use."""
     named = [str(one["name"]) for one in ray.util.list_named_actors(all_namespaces=True)]
     return [name for name in named if not name.startswith(("test_", "rate-limiter"))]
 
@@ -81,9 +89,13 @@ load: {calls: 30, concurrency: 10, program: {seconds: 20ms, prints: "{call}\\n"}
     journal, verdicts = played(place, tried)
     all_held(verdicts)
     assert journal.header["world"] == "ray"
-    assert {one["call"] for one in of(journal, "server", "started")} == {f"c{n:04d}" for n in range(1, 31)}
+    assert {one["call"] for one in of(journal, "server", "started")} == {
+        f"c{n:04d}" for n in range(1, 31)
+    }
     assert {one["worker"] for one in of(journal, "limiter", "granted")} == {"n1-w1"}
-    assert {one["endpoint"] for one in of(journal, "client", "attempt_started")} == {"http://sandbox-1"}
+    assert {one["endpoint"] for one in of(journal, "client", "attempt_started")} == {
+        "http://sandbox-1"
+    }
     assert journal.events[0]["event"] == "began"
     assert journal.events[-1]["event"] == "ended"
     until(lambda: left_by_runs() == [])  # a run leaves nothing on the cluster
@@ -98,7 +110,12 @@ load: {calls: 80, concurrency: 32, program: {prints: "{call}\\n"}}""")
     all_held(verdicts)
     times = [event["at"] for event in journal.events]
     assert times == sorted(times)
-    chain = [("client", "attempt_started"), ("server", "arrived"), ("server", "finished"), ("client", "attempt_ended")]
+    chain = [
+        ("client", "attempt_started"),
+        ("server", "arrived"),
+        ("server", "finished"),
+        ("client", "attempt_ended"),
+    ]
     for number in range(1, 81):
         order = [
             (one["source"], one["event"])
@@ -121,9 +138,15 @@ events: [{after: {in_flight: 9}, kill: n2-w1}]""")
     lost = of(journal, "world", "lost")
     assert lost
     assert {one["worker"] for one in lost} == {"n2-w1"}
-    assert of(journal, "limiter", "expired"), "the permits it held are returned when their lease expires"
+    assert of(journal, "limiter", "expired"), (
+        "the permits it held are returned when their lease expires"
+    )
     died = of(journal, "world", "worker_died")[0]["at"]
-    assert all(one["at"] <= died for one in journal.events if one["source"] == "client" and one["worker"] == "n2-w1")
+    assert all(
+        one["at"] <= died
+        for one in journal.events
+        if one["source"] == "client" and one["worker"] == "n2-w1"
+    )
 
 
 def test_the_limit_holds_while_a_killed_limiter_restarts(place: OwnCluster) -> None:
@@ -141,11 +164,18 @@ events: [{after: {in_flight: 4}, kill: limiter}]""")
 
 
 def test_a_limiter_that_is_slower_to_end_than_its_successor_to_start_dies_once() -> None:
-    """Its process may outlive its node for a moment; the journal then said that the new one had died."""
+    """Its process may outlive its node for a moment; the journal then said that the new one had
+    died."""
     tried = scenario("load: {calls: 1}")
     journal = Journal.begin(scenario="tried", cell="", seed=0, world="ray")
     backend = RayBackend(
-        tried, journal, GivenCluster.__new__(GivenCluster), [], bounds_of(tried), "driver", "127.0.0.1"
+        tried,
+        journal,
+        GivenCluster.__new__(GivenCluster),
+        [],
+        bounds_of(tried),
+        "driver",
+        "127.0.0.1",
     )
     backend.recorder = Recorder(journal, time.monotonic, 0.0)
     backend._workers = RayWorkers(tried, backend.recorder, local=True)
@@ -175,7 +205,8 @@ events: [{after: {in_flight: 2}, kill: node-1}]""")
 
 
 def test_the_permits_of_a_killed_driver_are_recovered(place: OwnCluster) -> None:
-    """All workers die with their driver; the limiter is not the driver's and gets every permit back."""
+    """All workers die with their driver; the limiter is not the driver's and gets every permit
+    back."""
     tried = scenario(
         """
 cluster: {nodes: 2}
@@ -205,7 +236,9 @@ load: {calls: 24, concurrency: 12, program: {seconds: 200ms}}""",
     )
     _, verdicts = played(place, tried)
     assert verdicts["in_flight_within_limit"].state == "broken"
-    assert "4 attempts were in flight; the limit is 3" in verdicts["in_flight_within_limit"].sentence
+    assert (
+        "4 attempts were in flight; the limit is 3" in verdicts["in_flight_within_limit"].sentence
+    )
     assert verdicts["every_call_ends_once"].held
     assert verdicts["no_permit_leaked"].state == "unknown", "there is no limiter to observe"
 
@@ -239,15 +272,23 @@ load: {calls: 20, concurrency: 8, program: {seconds: 150ms, prints: "{call}\\n"}
 events: [{at: 400ms, pause: n2-w1, seconds: 2500ms}]""")
     journal, verdicts = played(place, tried)
     all_held(verdicts)
-    # The signals are sent a moment after the pause is noted, and before its end is: only its length is certain.
+    # The signals are sent a moment after the pause is noted, and before its end is: only its length
+    # is certain.
     paused = of(journal, "world", "worker_paused")[0]["at"]
-    own = [one["at"] for one in journal.events if one.get("worker") == "n2-w1" and one["source"] == "client"]
+    own = [
+        one["at"]
+        for one in journal.events
+        if one.get("worker") == "n2-w1" and one["source"] == "client"
+    ]
     times = [paused, *(at for at in own if at > paused)]
-    assert max(later - at for at, later in pairwise(times)) > 2.4, "a stopped process does nothing, and then continues"
+    assert max(later - at for at, later in pairwise(times)) > 2.4, (
+        "a stopped process does nothing, and then continues"
+    )
 
 
 def test_a_stopped_limiter_takes_no_permits_from_running_attempts(place: OwnCluster) -> None:
-    """By the clock of the machine all leases had expired when it continued: it granted the same permits again."""
+    """By the clock of the machine all leases had expired when it continued: it granted the same
+    permits again."""
     tried = scenario("""
 tools: {rate_limit: 2, permit_lease: 1.8}  # not much less than the pause: a busy machine may stop the worker too
 load: {calls: 4, concurrency: 4, program: {seconds: 2s, prints: "{call}\\n"}}
@@ -278,7 +319,9 @@ load: {calls: 4, concurrency: 4, program: {seconds: 20s, prints: "{call}\\n"}}""
     began = {one["call"]: one["at"] for one in of(journal, "server", "started")}
     took = [one["at"] - began[one["call"]] for one in of(journal, "server", "finished")]
     assert len(took) == 4
-    assert all(0.19 < seconds < 20 for seconds in took), "the hundredth of 20 s, or longer on a slow machine"
+    assert all(0.19 < seconds < 20 for seconds in took), (
+        "the hundredth of 20 s, or longer on a slow machine"
+    )
 
 
 class SlowToRecord(ray_world._SandboxProcess):
@@ -296,16 +339,22 @@ class SlowToRecord(ray_world._SandboxProcess):
         self._recorder.note = slow_note  # type: ignore[method-assign]
 
 
-def test_a_run_ends_after_the_events_of_its_last_answers(place: OwnCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_after_the_events_of_its_last_answers(
+    place: OwnCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of large ones: a small answer is recorded before it is sent."""
     monkeypatch.setattr(ray_world, "_actor_class", ray.remote(num_cpus=0)(SlowToRecord))
     large = """load: {calls: 1, program: {prints: "{fill:262144}\\n"}}"""
-    journal, verdicts = played(place, scenario(large, "\n  - {outcomes: {ok: all}}"), sandbox_on="node")
+    journal, verdicts = played(
+        place, scenario(large, "\n  - {outcomes: {ok: all}}"), sandbox_on="node"
+    )
     all_held(verdicts)
     assert len(of(journal, "server", "answered")) == 1
 
 
-def test_rollouts_run_in_worker_processes_and_those_of_a_killed_one_are_lost(place: OwnCluster) -> None:
+def test_rollouts_run_in_worker_processes_and_those_of_a_killed_one_are_lost(
+    place: OwnCluster,
+) -> None:
     tried = scenario(
         """
 cluster: {workers_per_node: 2}
@@ -355,7 +404,9 @@ class SilentTool:
 
 
 def test_a_tool_that_cannot_be_created_is_reported_and_passes_no_promise(place: OwnCluster) -> None:
-    tried = scenario("tools: [{class_name: tests.ray.no_such_module.Tool, config: {}}]\nload: {calls: 1}")
+    tried = scenario(
+        "tools: [{class_name: tests.ray.no_such_module.Tool, config: {}}]\nload: {calls: 1}"
+    )
     journal, verdicts = played(place, tried)
     assert {verdict.state for verdict in verdicts.values()} == {"unknown"}
     assert all("no_such_module" in verdict.sentence for verdict in verdicts.values())
@@ -387,7 +438,10 @@ events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
     journal, verdicts = played(place, tried)
     all_held(verdicts)
     assert judge_effect(tried, Story(journal)) == []
-    assert {one["call"] for one in of(journal, "server", "strike") if one["rule"] == "odd"} <= {"c0001", "c0002"}
+    assert {one["call"] for one in of(journal, "server", "strike") if one["rule"] == "odd"} <= {
+        "c0001",
+        "c0002",
+    }
     wedged = of(journal, "server", "wedge")[0]["at"]
     arrived = [one["at"] for one in of(journal, "server", "arrived")]
     assert len(arrived) == 40, "the warm-up call is not in the journal"
@@ -395,7 +449,9 @@ events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
 
 
 def test_what_does_not_start_in_time_is_named(place: OwnCluster) -> None:
-    tried = scenario("tools: [{class_name: tests.ray.test_world.SilentTool, config: {}}]\nload: {calls: 1}")
+    tried = scenario(
+        "tools: [{class_name: tests.ray.test_world.SilentTool, config: {}}]\nload: {calls: 1}"
+    )
     raylet = place._cluster.head_node.all_processes["raylet"][0].process
     raylet.send_signal(signal.SIGSTOP)
     try:
@@ -409,7 +465,9 @@ def test_what_does_not_start_in_time_is_named(place: OwnCluster) -> None:
 def test_workers_that_their_driver_has_not_created_in_time_are_reported() -> None:
     """There was no first one to name, which was a ValueError."""
     tried = scenario("load: {calls: 1}")
-    recorder = Recorder(Journal.begin(scenario="tried", cell="", seed=0, world="ray"), time.monotonic, 0.0)
+    recorder = Recorder(
+        Journal.begin(scenario="tried", cell="", seed=0, world="ray"), time.monotonic, 0.0
+    )
     assert RayWorkers(tried, recorder, local=True).unready == "the workers did not start"
 
 
@@ -422,7 +480,9 @@ def test_a_signal_to_a_worker_that_has_just_died_is_dropped() -> None:
     asyncio.run(worker.resume())
 
 
-def test_processes_of_our_own_cluster_import_what_this_one_can(tmp_path: Path, monkeypatch: Any) -> None:
+def test_processes_of_our_own_cluster_import_what_this_one_can(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     """A checkout that was neither installed nor the current directory did not reach the workers."""
     (tmp_path / "beside_the_scenario.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -432,7 +492,9 @@ def test_processes_of_our_own_cluster_import_what_this_one_can(tmp_path: Path, m
     assert dict(os.environ) == before
 
 
-def test_a_node_may_take_longer_to_start_than_ray_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_may_take_longer_to_start_than_ray_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ray gave up after 30 s, of which its agents had used 28 for their imports."""
     answers = iter([RuntimeError("not yet"), RuntimeError("not yet"), {"labels": {}}])
 
@@ -485,7 +547,10 @@ def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path: Path) -> None:
     files = []
-    for name, promises in (("good", "every_call_ends_once, no_permit_leaked"), ("bad", "{outcomes: {throttled: all}}")):
+    for name, promises in (
+        ("good", "every_call_ends_once, no_permit_leaked"),
+        ("bad", "{outcomes: {throttled: all}}"),
+    ):
         files.append(tmp_path / f"{name}.yaml")
         files[-1].write_text(
             f"scenario: {name}\nabout: on a cluster that is there\nworlds: [ray]\n"
@@ -502,7 +567,8 @@ def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path:
 
 
 def square_elsewhere(marks: Path, doomed: str, number: int) -> int:
-    """Square a number when one was reported; on the ``doomed`` node report the number and never return."""
+    """Square a number when one was reported; on the ``doomed`` node report the number and never
+    return."""
     if ray.get_runtime_context().get_node_id() == doomed:
         (marks / str(number)).touch()
         signal.pause()
@@ -510,7 +576,9 @@ def square_elsewhere(marks: Path, doomed: str, number: int) -> int:
     return number * number
 
 
-def test_what_a_killed_node_was_running_is_handed_out_again(place: OwnCluster, tmp_path: Path) -> None:
+def test_what_a_killed_node_was_running_is_handed_out_again(
+    place: OwnCluster, tmp_path: Path
+) -> None:
     _, doomed = place.nodes(2, {2})
     found: list[int] = []
     work = partial(square_elsewhere, tmp_path, doomed)
@@ -524,11 +592,23 @@ def test_what_a_killed_node_was_running_is_handed_out_again(place: OwnCluster, t
     until(lambda: doomed not in {one["NodeID"] for one in ray.nodes() if one["Alive"]})
 
 
-def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(place: OwnCluster, tmp_path: Path) -> None:
+def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(
+    place: OwnCluster, tmp_path: Path
+) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for result in run_all(read_tasks(scenario_files(["single-node"]), "sim")):
         write_run(result, here)
-    spread = ["single-node", "--on", "ray", "--ray-address", place.address, "--out", str(there), "--history", "0"]
+    spread = [
+        "single-node",
+        "--on",
+        "ray",
+        "--ray-address",
+        place.address,
+        "--out",
+        str(there),
+        "--history",
+        "0",
+    ]
     command = [warm("sfusion"), "run", *spread]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -536,9 +616,12 @@ def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(place: OwnClus
     assert len(written(here)) == 3
 
 
-def test_trainings_spread_over_a_cluster_learn_what_local_ones_learn(place: OwnCluster, tmp_path: Path) -> None:
+def test_trainings_spread_over_a_cluster_learn_what_local_ones_learn(
+    place: OwnCluster, tmp_path: Path
+) -> None:
     (tmp_path / "toy.yaml").write_text(
-        "scenario: toy\nabout: A toy learns.\ntools: {max_attempts: 1}\ntraining: {steps: 2, prompts: 1, group: 3}\n"
+        "scenario: toy\nabout: A toy learns.\ntools: {max_attempts: 1}\ntraining: {steps: "
+        "2, prompts: 1, group: 3}\n"
         "sandbox: {faults: [{name: lossy, probability: 0.5, what: {status: 500}}]}\n"
     )
     command = [warm("sfusion"), "train", str(tmp_path / "toy.yaml"), "--seeds", "3", "--json", "-"]
@@ -560,7 +643,10 @@ def written(folder: Path) -> dict[str, str]:
 
 def test_nodes_of_a_given_cluster_are_not_killed() -> None:
     tried = scenario("cluster: {nodes: 2}\nload: {calls: 1}\nevents: [{at: 1s, kill: node-2}]")
-    with pytest.raises(MissingWorld, match=r"tried kills node-2, but sfusion does not kill nodes of a given cluster"):
+    with pytest.raises(
+        MissingWorld,
+        match=r"tried kills node-2, but sfusion does not kill nodes of a given cluster",
+    ):
         GivenCluster.check(object.__new__(GivenCluster), [tried])
 
 
@@ -571,5 +657,6 @@ def test_an_unreachable_cluster_gives_exit_code_3() -> None:
         ended = sfusion("single-node", "--ray-address", address)
     assert ended.returncode == 3
     assert ended.stderr == (
-        f"no Ray cluster answers at {address}: Connection refused; start it, or give another address\n"
+        f"no Ray cluster answers at {address}: Connection refused; start it, or give "
+        "another address\n"
     )

@@ -17,8 +17,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def core(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
-    """An environment with the wheel, its core dependencies and pytest: no ray, no faker, no other extra."""
-    environment = Environment(tmp_path_factory.mktemp("core") / "venv", [*core_requirements(wheel), "pytest"])
+    """An environment with the wheel, its core dependencies and pytest: no ray, no faker, no other
+    extra."""
+    environment = Environment(
+        tmp_path_factory.mktemp("core") / "venv", [*core_requirements(wheel), "pytest"]
+    )
     environment.install(str(wheel))
     return environment
 

@@ -14,13 +14,19 @@ Graph = dict[str, set[str]]
 
 @cache
 def import_graph(root: Path = ROOT) -> Graph:
-    """Map each module to the modules of ours that it imports, anywhere in its source and for type checking too."""
-    modules = {_name(path, root): path for top in ("sfusion", "sfusion_tools") for path in _sources(root / top)}
+    """Map each module to the modules of ours that it imports, anywhere in its source and for type
+    checking too."""
+    modules = {
+        _name(path, root): path
+        for top in ("sfusion", "sfusion_tools")
+        for path in _sources(root / top)
+    }
     return {name: set(_imports(name, path, modules)) - {name} for name, path in modules.items()}
 
 
 def cycles(graph: Graph) -> list[list[str]]:
-    """Return the groups of modules that import each other, directly or through others (Tarjan's components)."""
+    """Return the groups of modules that import each other, directly or through others (Tarjan's
+    components)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -67,7 +73,9 @@ def _imports(name: str, path: Path, modules: dict[str, Path]) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names = {ast.literal_eval(one) for one in node.args[:1] if isinstance(one, ast.Constant)}
+            names = {
+                ast.literal_eval(one) for one in node.args[:1] if isinstance(one, ast.Constant)
+            }
             yield from names & modules.keys()
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""

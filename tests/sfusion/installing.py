@@ -22,17 +22,24 @@ def build(kind: str, out: Path, source: Path = ROOT) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (archive,) = [path for path in out.iterdir() if path.name.endswith(".whl" if kind == "wheel" else ".tar.gz")]
+    (archive,) = [
+        path
+        for path in out.iterdir()
+        if path.name.endswith(".whl" if kind == "wheel" else ".tar.gz")
+    ]
     return archive
 
 
 class Environment:
-    """A virtual environment whose packages are links to those of this one: quick to make, and nothing else is there."""
+    """A virtual environment whose packages are links to those of this one: quick to make, and
+    nothing else is there."""
 
     def __init__(self, folder: Path, requirements: Iterable[str]) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
         self.bin = folder / "bin"
-        self.packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+        self.packages = (
+            folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+        )
         for one in _closure(requirements):
             self._link(one)
 
@@ -45,13 +52,26 @@ class Environment:
                 here.symlink_to(there)
         for script in one.entry_points.select(group="console_scripts"):
             file = self.bin / script.name
-            lines = [f"#!{self.bin / 'python'}", "import sys", f"from {script.module} import {script.attr} as main"]
+            lines = [
+                f"#!{self.bin / 'python'}",
+                "import sys",
+                f"from {script.module} import {script.attr} as main",
+            ]
             file.write_text("\n".join([*lines, "sys.exit(main())", ""]))
             file.chmod(0o755)
 
     def install(self, *what: str) -> None:
         """Install a wheel or ``-e FOLDER`` without its dependencies."""
-        pip = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install", "--no-deps", "--no-index"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(self.bin / "python"),
+            "install",
+            "--no-deps",
+            "--no-index",
+        ]
         done = subprocess.run([*pip, "--no-build-isolation", *what], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
@@ -68,8 +88,11 @@ class Environment:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
 
-    def sfusion(self, *commands: Sequence[str], cwd: Path) -> list[subprocess.CompletedProcess[str]]:
-        """Run commands one after the other, forked from one process: importing takes longer than most of them."""
+    def sfusion(
+        self, *commands: Sequence[str], cwd: Path
+    ) -> list[subprocess.CompletedProcess[str]]:
+        """Run commands one after the other, forked from one process: importing takes longer than
+        most of them."""
         done = subprocess.run(
             [str(self.bin / "python"), "-c", _FORKS, json.dumps(commands)],
             cwd=cwd,
@@ -114,18 +137,25 @@ print(json.dumps(ended))
 
 def _environment() -> dict[str, str]:
     """Return the environment without settings of this process."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "COV"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST", "PYTHON", "COV"))
+    }
     return {**kept, "NO_COLOR": "1", "COLUMNS": "120"}
 
 
 def _closure(requirements: Iterable[str]) -> list[Distribution]:
-    """The distributions that these requirements need, directly and indirectly, without optional ones."""
+    """The distributions that these requirements need, directly and indirectly, without optional
+    ones."""
     found: dict[str, Distribution] = {}
     todo = [(Requirement(text), frozenset[str]()) for text in requirements]
     while todo:
         requirement, extras = todo.pop()
         marker = requirement.marker
-        if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in extras or {""}):
+        if marker is not None and not any(
+            marker.evaluate({"extra": extra}) for extra in extras or {""}
+        ):
             continue
         one = distribution(requirement.name)
         name = one.metadata["Name"].lower()

@@ -17,14 +17,20 @@ from tests.pins import CONSTRAINTS, lines, project, supported
 
 STATED = project()
 PYTHONS = supported(STATED)
-PINS = [Requirement(line) for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+PINS = [
+    Requirement(line)
+    for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
 SEEDS = {"pip", "setuptools", "wheel"}
 """What virtualenv puts into a new environment; its own version, which is pinned, decides which."""
 
 
 def _pinned(python: str) -> dict[str, str]:
     """The versions for this Python."""
-    chosen = [pin for pin in PINS if pin.marker is None or pin.marker.evaluate({"python_version": python})]
+    chosen = [
+        pin for pin in PINS if pin.marker is None or pin.marker.evaluate({"python_version": python})
+    ]
     assert len({pin.name for pin in chosen}) == len(chosen), "pinned twice"
     return {pin.name: str(pin.specifier).removeprefix("==") for pin in chosen}
 
@@ -38,14 +44,20 @@ def _stated() -> list[Requirement]:
         *STATED["build-system"]["requires"],
         *(text for group in STATED["dependency-groups"].values() for text in group),
         *get_requires_for_build_editable(),
-        *re.findall(r"^requires = (.+)$", (ROOT / "tox.ini").read_text(encoding="utf-8"), re.MULTILINE),
+        *re.findall(
+            r"^requires = (.+)$", (ROOT / "tox.ini").read_text(encoding="utf-8"), re.MULTILINE
+        ),
     ]
     return [one for one in map(Requirement, texts) if one.name != "sfusion"]
 
 
 def test_every_line_is_an_exact_version_without_an_address() -> None:
     line = r'[a-z0-9-]+==[0-9a-z.+!]+(; python_version (>=|<) "3\.\d+"( and python_version < "3\.\d+")?)?'
-    text = [line for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    text = [
+        line
+        for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    ]
     assert [one for one in text if not re.fullmatch(line, one)] == []
     assert text == sorted(text, key=lambda one: one.partition("==")[0])
     assert "/" not in CONSTRAINTS.read_text(encoding="utf-8")
@@ -54,18 +66,27 @@ def test_every_line_is_an_exact_version_without_an_address() -> None:
 @pytest.mark.parametrize("python", PYTHONS)
 def test_what_the_project_asks_for_is_pinned_within_its_bounds(python: str) -> None:
     pinned = _pinned(python)
-    wrong = [str(one) for one in _stated() if not one.specifier.contains(pinned.get(canonicalize_name(one.name), "0"))]
+    wrong = [
+        str(one)
+        for one in _stated()
+        if not one.specifier.contains(pinned.get(canonicalize_name(one.name), "0"))
+    ]
     assert wrong == [], "run `tox -e pin`"
 
 
-@pytest.mark.skipif("SFUSION_PINNED" not in os.environ, reason="only the environment of `tox` has the pinned versions")
+@pytest.mark.skipif(
+    "SFUSION_PINNED" not in os.environ,
+    reason="only the environment of `tox` has the pinned versions",
+)
 def test_the_environment_has_the_pinned_versions_and_nothing_else() -> None:
     installed = {canonicalize_name(one.metadata["Name"]): one.version for one in distributions()}
     for name in {"sfusion", *SEEDS} & set(installed):
         del installed[name]
     pinned = _pinned(f"{sys.version_info[0]}.{sys.version_info[1]}")
     assert len(installed) > 100
-    assert {name: version for name, version in installed.items() if pinned.get(name) != version} == {}
+    assert {
+        name: version for name, version in installed.items() if pinned.get(name) != version
+    } == {}
 
 
 def test_a_marker_is_written_only_where_pythons_differ() -> None:

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.xdist_group("wheel")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 USER_EXTRAS = sorted(set(EXTRAS) - {"all", "test"})
-HERMES = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "print(1)"}}\n</tool_call>\n'
+HERMES = (
+    '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "print(1)"}}\n</tool_call>\n'
+)
 FAULTS = "- {first: 1, what: {status: 503}}\n"
 WORKING = {
     "list": "throttled-gateway",
@@ -70,7 +72,9 @@ def test_bundled_scenarios_run_without_extras(core: Environment, tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def ended(core: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+def ended(
+    core: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, subprocess.CompletedProcess[str]]:
     """How these commands ended, all run by one process."""
     folder = tmp_path_factory.mktemp("commands")
     (folder / "call.txt").write_text(HERMES)
@@ -116,14 +120,21 @@ def test_missing_extras_are_named_with_exit_code_3(
 
 
 def test_the_pytest_plugin_imports_nothing_heavy(core: Environment, tmp_path: Path) -> None:
-    """The plugin is imported at every start of pytest; benchmarks measure its time, this counts its modules."""
+    """The plugin is imported at every start of pytest; benchmarks measure its time, this counts its
+    modules."""
     code = (
         "import sys, pytest; before = set(sys.modules)\n"
         "import sfusion.harness.pytest_plugin\n"
         "print(sorted(set(sys.modules) - before))"
     )
     loaded = core.python(code, cwd=tmp_path)
-    ours = ["sfusion", "sfusion.harness", "sfusion.harness.pytest_plugin", "sfusion_tools", "sfusion_tools._lazy"]
+    ours = [
+        "sfusion",
+        "sfusion.harness",
+        "sfusion.harness.pytest_plugin",
+        "sfusion_tools",
+        "sfusion_tools._lazy",
+    ]
     assert loaded == str(ours)
 
 
@@ -135,7 +146,9 @@ def test_the_lowest_versions_are_those_that_the_project_states() -> None:
         *(text for name in extras if name not in ("all", "test") for text in extras[name]),
     ]
     pinned = [
-        line for line in (ROOT / "lowest.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")
+        line
+        for line in (ROOT / "lowest.txt").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
     ]
     assert pinned == sorted(text.partition(",")[0].replace(">=", "==") for text in stated)
 
@@ -152,12 +165,16 @@ class _served:
         self._folder = folder
 
     def __enter__(self) -> str:
-        self._process = subprocess.Popen(self._command, cwd=self._folder, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            self._command, cwd=self._folder, stdout=subprocess.PIPE, text=True
+        )
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if found := re.search(r"http://[\w.]+:\d+", line):
                 return found.group()
-        raise AssertionError(f"{self._command} ended with {self._process.wait()} and printed no address")
+        raise AssertionError(
+            f"{self._command} ended with {self._process.wait()} and printed no address"
+        )
 
     def __exit__(self, *exc: object) -> None:
         self._process.send_signal(signal.SIGINT)

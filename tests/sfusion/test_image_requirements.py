@@ -16,9 +16,16 @@ LATER = {"jsonschema"}
 def test_the_image_has_every_core_package_that_its_code_imports() -> None:
     core = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     names = {MODULES.get(name, name): name for name in (re.split("[>=]", one)[0] for one in core)}
-    sources = [file.read_text() for top in ("fakes", "sfusion_tools") for file in (ROOT / top).rglob("*.py")]
+    sources = [
+        file.read_text()
+        for top in ("fakes", "sfusion_tools")
+        for file in (ROOT / top).rglob("*.py")
+    ]
     used = {
-        name for module, name in names.items() for text in sources if re.search(rf"(?m)^(import|from) {module}\b", text)
+        name
+        for module, name in names.items()
+        for text in sources
+        if re.search(rf"(?m)^(import|from) {module}\b", text)
     }
     assert "aiohttp" in used
     found = re.search('requirements="(.*)"', (ROOT / "docker/sandbox-image/build").read_text())

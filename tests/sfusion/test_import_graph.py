@@ -33,13 +33,16 @@ def test_packages_import_only_what_is_below_them(package: str, forbidden: tuple[
 
 
 def test_the_process_of_a_limiter_imports_neither_scenarios_nor_fakes() -> None:
-    """They take longer to import than Ray itself, and a killed limiter is restarted while calls wait for it."""
+    """They take longer to import than Ray itself, and a killed limiter is restarted while calls
+    wait for it."""
     left, reached = ["sfusion.harness.lab.worlds.ray_limiter"], set[str]()
     while left:
         reached.add(module := left.pop())
         left += import_graph()[module] - reached
     assert [
-        name for name in reached if _inside(name, "sfusion.fakes") or _inside(name, "sfusion.harness.lab.scenarios")
+        name
+        for name in reached
+        if _inside(name, "sfusion.fakes") or _inside(name, "sfusion.harness.lab.scenarios")
     ] == []
 
 
@@ -52,7 +55,9 @@ def test_cycles_are_found_through_relative_and_deferred_imports(tmp_path: Path) 
     for name, text in {
         "sfusion/__init__.py": "",
         "sfusion/a.py": "from . import b\n",
-        "sfusion/b.py": "from importlib import import_module\n\ndef later():\n    import_module('sfusion.c')\n",
+        "sfusion/b.py": (
+            "from importlib import import_module\n\ndef later():\n    import_module('sfusion.c')\n"
+        ),
         "sfusion/c.py": "from .a import x\n",
         "sfusion_tools/__init__.py": "",
     }.items():
@@ -67,7 +72,11 @@ def _inside(module: str, package: str) -> bool:
 
 def test_a_class_name_means_one_thing_in_all_packages() -> None:
     places: dict[str, list[str]] = {}
-    for path in (path for package in ("sfusion_tools", "fakes", "harness") for path in (ROOT / package).rglob("*.py")):
+    for path in (
+        path
+        for package in ("sfusion_tools", "fakes", "harness")
+        for path in (ROOT / package).rglob("*.py")
+    ):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))

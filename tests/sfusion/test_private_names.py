@@ -1,4 +1,5 @@
-"""CONTRIBUTING.md lists every private name of a dependency, and the product does without those that are gone."""
+"""CONTRIBUTING.md lists every private name of a dependency, and the product does without those that
+are gone."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from sfusion_tools.sandbox import Program, SandboxClient
 
 ROOT = Path(__file__).parents[2]
 HEADING = "## Private names of dependencies"
-UNDOCUMENTED = re.compile(r"ray\.experimental|hypothesis\.internal|aiohttp\.(client_proto|http|connector)\b|c_make_\w+")
+UNDOCUMENTED = re.compile(
+    r"ray\.experimental|hypothesis\.internal|aiohttp\.(client_proto|http|connector)\b|c_make_\w+"
+)
 """Modules without an underscore that their documentation does not mention either."""
 
 
@@ -33,22 +36,36 @@ def _files() -> Iterator[Path]:
 
 
 def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.endswith("_") and name != "_exit"  # that of `os` is documented
+    return (
+        name.startswith("_") and not name.endswith("_") and name != "_exit"
+    )  # that of `os` is documented
 
 
 def _module_of(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts if parts[0] == "sfusion_tools" else ("sfusion", *parts)).removesuffix(".__init__")
+    return ".".join(parts if parts[0] == "sfusion_tools" else ("sfusion", *parts)).removesuffix(
+        ".__init__"
+    )
 
 
 def _foreign_source(path: Path, name: str) -> str:
     """Return the source of the classes that a class of ours inherits and that are not ours."""
     found = getattr(importlib.import_module(_module_of(path)), name, None)
     bases = inspect.getmro(found) if isinstance(found, type) else ()
-    foreign = [base for base in bases if base.__module__.partition(".")[0] not in ("sfusion", "sfusion_tools")]
+    foreign = [
+        base
+        for base in bases
+        if base.__module__.partition(".")[0] not in ("sfusion", "sfusion_tools")
+    ]
     texts = []
     for base in foreign:
-        if base.__module__.partition(".")[0] not in (*sys.builtin_module_names, "typing", "abc", "enum", "pydantic"):
+        if base.__module__.partition(".")[0] not in (
+            *sys.builtin_module_names,
+            "typing",
+            "abc",
+            "enum",
+            "pydantic",
+        ):
             try:
                 texts.append(inspect.getsource(base))
             except (OSError, TypeError):
@@ -66,12 +83,18 @@ def _found() -> set[tuple[str, str]]:
         for node in of_file:
             for name in _used(node):
                 foreign = not name.startswith("sfusion") and name not in ours
-                if foreign and (UNDOCUMENTED.search(name) or any(map(_is_private, name.split(".")))):
+                if foreign and (
+                    UNDOCUMENTED.search(name) or any(map(_is_private, name.split(".")))
+                ):
                     found.add((file, name))
             if isinstance(node, ast.ClassDef) and node.bases and path.name != "conftest.py":
-                mine = {name for part in ast.walk(node) for name in _of_self(part) if _is_private(name)}
+                mine = {
+                    name for part in ast.walk(node) for name in _of_self(part) if _is_private(name)
+                }
                 source = _foreign_source(path, node.name) if mine else ""
-                found |= {(file, name) for name in mine if re.search(rf"(self\.|def ){name}\b", source)}
+                found |= {
+                    (file, name) for name in mine if re.search(rf"(self\.|def ){name}\b", source)
+                }
     return found
 
 
@@ -79,7 +102,10 @@ def _of_self(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.FunctionDef(name=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
             yield name
-        case ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(id="self"), ast.Constant(value=str(name)), *_]):
+        case ast.Call(
+            func=ast.Name(id="getattr"),
+            args=[ast.Name(id="self"), ast.Constant(value=str(name)), *_],
+        ):
             yield name
 
 
@@ -99,20 +125,29 @@ def _used(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Attribute(attr=name):
             yield name
-        case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "setattr"), args=[_, ast.Constant(value=str(name)), *_]):
+        case ast.Call(
+            func=ast.Name(id="getattr" | "hasattr" | "setattr"),
+            args=[_, ast.Constant(value=str(name)), *_],
+        ):
             yield name
         case ast.ImportFrom(module=str(module), level=0, names=names):
             yield module
             yield from (f"{module}.{name.name}" for name in names if not module.startswith("__"))
         case ast.Import(names=names):
             yield from (name.name for name in names)
-        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]) if re.fullmatch(r"[\w.]*\b_\w+\.?", text):
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]) if re.fullmatch(
+            r"[\w.]*\b_\w+\.?", text
+        ):
             yield text.rstrip(".")
 
 
 def _table() -> list[list[str]]:
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition(HEADING)[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in text.splitlines()
+        if line[:1] == "|"
+    ]
     return rows[2:]
 
 
@@ -132,9 +167,13 @@ def test_every_line_of_the_table_is_complete_and_true():
     for row in rows:
         assert len(row) == 6, row
         assert all(row), row
-        texts = [(ROOT / file).read_text("utf-8") for file in re.findall(r"`([\w/.]+\.py)`", row[1])]
+        texts = [
+            (ROOT / file).read_text("utf-8") for file in re.findall(r"`([\w/.]+\.py)`", row[1])
+        ]
         for name in re.findall(r"`([^`]+)`", row[0]):
-            assert any(name.split(".")[-1] in text for text in texts), f"{name} is not used any more"
+            assert any(name.split(".")[-1] in text for text in texts), (
+                f"{name} is not used any more"
+            )
         for test in re.findall(r"`([\w/.]+\.py)`", row[5]):
             assert (ROOT / test).is_file(), test
 
@@ -194,7 +233,11 @@ def test_a_limiter_works_without_rays_key_value_store(monkeypatch, caplog):
     with caplog.at_level(logging.WARNING):
         store.write(record.LimiterRecord("actor", {"lease": 1.0}, {}, 1.0))
         store.mark_removed("actor")
-        assert (store.read(), store.read_callers(), store.seconds_since_removal("actor")) == (None, [], None)
+        assert (store.read(), store.read_callers(), store.seconds_since_removal("actor")) == (
+            None,
+            [],
+            None,
+        )
     assert caplog.text.count("no key-value store") == 1
 
 

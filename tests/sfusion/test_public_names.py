@@ -13,7 +13,9 @@ from tests.sfusion.graph import import_graph
 PAGE = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
 DOTTED = set(re.findall(r"`(sfusion[a-z_]*(?:\.\w+)+)`", PAGE))
 MODULES = [
-    name for row in re.findall(r"^\| (`.*`) \|", PAGE, flags=re.MULTILINE) for name in re.findall(r"`([\w.]+)`", row)
+    name
+    for row in re.findall(r"^\| (`.*`) \|", PAGE, flags=re.MULTILINE)
+    for name in re.findall(r"`([\w.]+)`", row)
 ]
 """The first column of the table."""
 
@@ -30,7 +32,8 @@ def test_every_package_with_public_names_is_on_the_page() -> None:
     packages = {
         name
         for name in import_graph()
-        if (ROOT / name.replace(".", "/") / "__init__.py").is_file() and hasattr(import_module(name), "__all__")
+        if (ROOT / name.replace(".", "/") / "__init__.py").is_file()
+        and hasattr(import_module(name), "__all__")
     }
     assert packages - set(MODULES) == set()
 
@@ -49,12 +52,16 @@ def test_every_dotted_name_on_the_page_exists() -> None:
 
 
 def test_examples_import_only_public_names() -> None:
-    listed = DOTTED | {f"{module}.{name}" for module in MODULES for name in import_module(module).__all__}
+    listed = DOTTED | {
+        f"{module}.{name}" for module in MODULES for name in import_module(module).__all__
+    }
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         if path.name == "extending.md":
             continue  # for people who change the packages themselves
         for module, names in re.findall(
-            r"^from (sfusion[\w.]*) import ([\w, ]+?) *(?:#.*)?$", path.read_text("utf-8"), re.MULTILINE
+            r"^from (sfusion[\w.]*) import ([\w, ]+?) *(?:#.*)?$",
+            path.read_text("utf-8"),
+            re.MULTILINE,
         ):
             used = {f"{module}.{name.strip()}" for name in names.split(",")}
             assert used <= listed or module.endswith(".errors"), f"{path.name} uses {used - listed}"

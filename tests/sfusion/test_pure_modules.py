@@ -79,7 +79,9 @@ def modules(packages: tuple[str, ...]) -> list[str]:
 
 def failing(names: list[str], hidden: tuple[str, ...]) -> dict[str, str]:
     arguments = [sys.executable, "-c", IMPORTING, json.dumps([hidden, names])]
-    found: dict[str, str] = json.loads(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
+    found: dict[str, str] = json.loads(
+        subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
+    )
     return found
 
 
@@ -88,7 +90,9 @@ def failing(names: list[str], hidden: tuple[str, ...]) -> dict[str, str]:
     [(PURE, SHELLS), (PLAIN, (*SHELLS, "pydantic", "pydantic_core", "jinja2", "rich"))],
     ids=["pure", "plain"],
 )
-def test_pure_modules_need_no_library_of_a_shell(packages: tuple[str, ...], hidden: tuple[str, ...]) -> None:
+def test_pure_modules_need_no_library_of_a_shell(
+    packages: tuple[str, ...], hidden: tuple[str, ...]
+) -> None:
     names = modules(packages)
     assert all(any(_inside(name, package) for name in names) for package in packages)
     assert failing(names, hidden) == {}

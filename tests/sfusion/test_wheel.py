@@ -1,4 +1,5 @@
-"""What an installed sfusion is: two import names, a light core, and a good guest in other people's repositories."""
+"""What an installed sfusion is: two import names, a light core, and a good guest in other people's
+repositories."""
 
 from __future__ import annotations
 
@@ -50,13 +51,18 @@ LAYOUTS = {
 
 @pytest.fixture
 def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Another project's repository, with packages called harness and fakes and a conftest of its own."""
+    """Another project's repository, with packages called harness and fakes and a conftest of its
+    own."""
     source, inits, ini = LAYOUTS[request.param]
     files = {f"{source}{package}/{init}": "" for package in ("harness", "fakes") for init in inits}
-    files |= {f"{source}{package}/engine.py": "START = 'vroom'\n" for package in ("harness", "fakes")}
+    files |= {
+        f"{source}{package}/engine.py": "START = 'vroom'\n" for package in ("harness", "fakes")
+    }
     files |= {
         "pytest.ini": ini or "[pytest]\n",
-        "conftest.py": "import pytest\n\n\n@pytest.fixture\ndef theirs():\n    return 'their fixture'\n",
+        "conftest.py": (
+            "import pytest\n\n\n@pytest.fixture\ndef theirs():\n    return 'their fixture'\n"
+        ),
         "test_theirs.py": THEIR_TESTS,
         "scenarios/quiet.yaml": QUIET,
     }
@@ -66,7 +72,10 @@ def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path
 
 
-ALL, THEIR_NAMES = ("test_theirs.py", "scenarios/quiet.yaml"), ("test_theirs.py::test_harness_and_fakes_are_theirs",)
+ALL, THEIR_NAMES = (
+    ("test_theirs.py", "scenarios/quiet.yaml"),
+    ("test_theirs.py::test_harness_and_fakes_are_theirs",),
+)
 
 
 @pytest.mark.parametrize(
@@ -81,17 +90,24 @@ ALL, THEIR_NAMES = ("test_theirs.py", "scenarios/quiet.yaml"), ("test_theirs.py:
     indirect=["repository"],
 )
 def test_a_repository_with_its_own_harness_and_fakes_keeps_them(
-    request: pytest.FixtureRequest, installed: str, repository: Path, command: tuple[str, ...], passed: int
+    request: pytest.FixtureRequest,
+    installed: str,
+    repository: Path,
+    command: tuple[str, ...],
+    passed: int,
 ) -> None:
     environment: Environment = request.getfixturevalue(installed)
     done = environment.run(*command, "-p", "no:cacheprovider", cwd=repository)
     assert f"{passed} passed" in done.stdout
 
 
-def test_an_editable_install_puts_only_our_names_on_the_path(editable: Environment, tmp_path: Path) -> None:
+def test_an_editable_install_puts_only_our_names_on_the_path(
+    editable: Environment, tmp_path: Path
+) -> None:
     code = (
         "from importlib.util import find_spec\n"
-        "names = ('harness', 'fakes', 'scenarios', 'tests', 'conftest', 'docker', 'sfusion', 'sfusion_tools')\n"
+        "names = ('harness', 'fakes', 'scenarios', 'tests', 'conftest', 'docker', "
+        "'sfusion', 'sfusion_tools')\n"
         "print([name for name in names if find_spec(name)])"
     )
     assert editable.python(code, cwd=tmp_path) == "['sfusion', 'sfusion_tools']"
@@ -112,7 +128,11 @@ def test_only_our_own_names_are_installed(core: Environment, wheel: Path) -> Non
 def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    tops = {"harness": "sfusion/harness", "fakes": "sfusion/fakes", "scenarios": "sfusion/scenarios"}
+    tops = {
+        "harness": "sfusion/harness",
+        "fakes": "sfusion/fakes",
+        "scenarios": "sfusion/scenarios",
+    }
     wanted = {
         str(Path(inside) / path.relative_to(ROOT / top))
         for top, inside in {**tops, "sfusion_tools": "sfusion_tools"}.items()
@@ -141,11 +161,22 @@ def test_a_wheel_built_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_a_bare_checkout_runs_its_tests_without_being_installed(wheel: Path, tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns(".git", ".tox", ".venv", "__pycache__", ".*_cache", ".hypothesis")
+def test_a_bare_checkout_runs_its_tests_without_being_installed(
+    wheel: Path, tmp_path: Path
+) -> None:
+    ignored = shutil.ignore_patterns(
+        ".git", ".tox", ".venv", "__pycache__", ".*_cache", ".hypothesis"
+    )
     checkout = Path(shutil.copytree(ROOT, tmp_path / "checkout", symlinks=True, ignore=ignored))
-    bare = Environment(tmp_path / "venv", [*core_requirements(wheel), "pytest", "pytest-asyncio", "pytest-timeout"])
-    done = bare.run("pytest", "--override-ini=addopts=", "tests/harness/plugin/test_fake_sglang.py", cwd=checkout)
+    bare = Environment(
+        tmp_path / "venv", [*core_requirements(wheel), "pytest", "pytest-asyncio", "pytest-timeout"]
+    )
+    done = bare.run(
+        "pytest",
+        "--override-ini=addopts=",
+        "tests/harness/plugin/test_fake_sglang.py",
+        cwd=checkout,
+    )
     assert " passed" in done.stdout
 
 
@@ -157,8 +188,10 @@ def test_python_m_sfusion_runs_the_same_command(core: Environment, tmp_path: Pat
 
 def test_objects_are_pickled_under_the_installed_name(core: Environment, tmp_path: Path) -> None:
     code = (
-        "import pickle; from sfusion import FakeSandbox; from sfusion.harness.errors import ScenarioError\n"
-        "print(pickle.loads(pickle.dumps(ScenarioError)).__module__, FakeSandbox.__module__.partition('.')[0])"
+        "import pickle; from sfusion import FakeSandbox; from sfusion.harness.errors "
+        "import ScenarioError\n"
+        "print(pickle.loads(pickle.dumps(ScenarioError)).__module__, "
+        "FakeSandbox.__module__.partition('.')[0])"
     )
     assert core.python(code, cwd=tmp_path) == "sfusion.harness.errors sfusion"
 
@@ -182,4 +215,8 @@ def test_the_page_of_the_package_has_no_link_that_leads_nowhere(wheel: Path) -> 
 def test_no_snippet_names_a_tag() -> None:
     """There is none before the release that the workflow makes."""
     pages = [ROOT / "README.md", ROOT / "README.zh-CN.md", *(ROOT / "docs").glob("*.md")]
-    assert [path.name for path in pages if re.search(r"(@|rev: )v\d+\.\d", path.read_text(encoding="utf-8"))] == []
+    assert [
+        path.name
+        for path in pages
+        if re.search(r"(@|rev: )v\d+\.\d", path.read_text(encoding="utf-8"))
+    ] == []

@@ -1,4 +1,5 @@
-"""The calls of a batch as a flat dict: the same keys for every source of calls, and defined for none."""
+"""The calls of a batch as a flat dict: the same keys for every source of calls, and defined for
+none."""
 
 from __future__ import annotations
 
@@ -18,10 +19,16 @@ from tests.sfusion_tools.rollout.helpers import RecordingTool, ScriptedEngine, c
 
 
 def call(
-    outcome: Outcome, attempts: int = 1, waited: float = 0.0, backed_off: float = 0.0, seconds: float = 1.0
+    outcome: Outcome,
+    attempts: int = 1,
+    waited: float = 0.0,
+    backed_off: float = 0.0,
+    seconds: float = 1.0,
 ) -> CallResult:
     made = [Attempt(n, "http://s", outcome, 200, "", True, 0.0, 0.5) for n in range(attempts)]
-    return CallResult("c", outcome, attempts=made, waited=waited, backed_off=backed_off, seconds=seconds)
+    return CallResult(
+        "c", outcome, attempts=made, waited=waited, backed_off=backed_off, seconds=seconds
+    )
 
 
 CALLS = [
@@ -46,16 +53,28 @@ EXPECTED = {
 
 
 def extras() -> list[Any]:
-    """The calls as verl passes them on: some in one trajectory, some in another, none in a third."""
+    """The calls as verl passes them on: some in one trajectory, some in another, none in a
+    third."""
     first, second = SimpleNamespace(extra_fields={}), SimpleNamespace(extra_fields={})
     for agent_data, result in zip((first, first, second, second), CALLS, strict=True):
         count_call(agent_data, result.metrics())
-    return [first.extra_fields["extras"], None, second.extra_fields, {"extras": "of another tool"}, {}]
+    return [
+        first.extra_fields["extras"],
+        None,
+        second.extra_fields,
+        {"extras": "of another tool"},
+        {},
+    ]
 
 
 @pytest.mark.parametrize(
     "batch",
-    [CALLS, [result.metrics() for result in CALLS], extras(), [*CALLS, None, {"tokens": 3}, {"outcome": "fine"}]],
+    [
+        CALLS,
+        [result.metrics() for result in CALLS],
+        extras(),
+        [*CALLS, None, {"tokens": 3}, {"outcome": "fine"}],
+    ],
     ids=["results", "metrics", "verl extras", "calls without an outcome"],
 )
 def test_every_source_of_calls_gives_the_same_metrics(batch):
@@ -68,7 +87,10 @@ def test_every_source_of_calls_gives_the_same_metrics(batch):
 def test_a_batch_without_calls_is_all_zero():
     found = outcome_metrics([])
     assert set(found.values()) == {0.0}
-    assert all(isinstance(value, float) and math.isfinite(value) for value in outcome_metrics(CALLS).values())
+    assert all(
+        isinstance(value, float) and math.isfinite(value)
+        for value in outcome_metrics(CALLS).values()
+    )
 
 
 async def test_rollout_requests_are_a_batch():
@@ -79,7 +101,8 @@ async def test_rollout_requests_are_a_batch():
 
     engine = ScriptedEngine(calling("0", "1", "2", "3", "raise"), "ok")
     batch = await run_batch(
-        RolloutDriver(engine, [RecordingTool(answer)], format_parser("hermes")), [request(), request()]
+        RolloutDriver(engine, [RecordingTool(answer)], format_parser("hermes")),
+        [request(), request()],
     )
     found = outcome_metrics(batch, prefix="t/")
     assert (found["t/calls"], found["t/infra_rate"], found["t/raised_rate"]) == (10.0, 0.4, 0.2)
@@ -94,7 +117,18 @@ NAN, INF = float("nan"), float("inf")
     [
         ([{"outcomes": None}, {"outcomes": 3}, {"outcomes": "ok"}], 0),
         ([{"outcomes": ["ok", None], "attempts": None, "total_s": 3, "permit_wait_s": [None]}], 1),
-        ([{"outcome": "ok", "attempts": NAN, "total_s": INF, "permit_wait_s": "x", "backoff_s": [1]}], 1),
+        (
+            [
+                {
+                    "outcome": "ok",
+                    "attempts": NAN,
+                    "total_s": INF,
+                    "permit_wait_s": "x",
+                    "backoff_s": [1],
+                }
+            ],
+            1,
+        ),
         ([{"outcome": ["ok"]}, {"outcome": NAN}, NAN], 0),
     ],
 )
@@ -108,11 +142,16 @@ def test_columns_without_numbers_count_as_not_measured(batch, calls):
 
 def test_arrays_are_columns():
     numpy = pytest.importorskip("numpy")
-    columns = {"outcomes": numpy.array(["ok", "ok"], dtype=object), "total_s": numpy.array([1.0, NAN])}
+    columns = {
+        "outcomes": numpy.array(["ok", "ok"], dtype=object),
+        "total_s": numpy.array([1.0, NAN]),
+    }
     found = outcome_metrics([columns])
     assert (found["tools/calls"], found["tools/total_s_p50"]) == (2.0, 1.0)
 
 
 def test_what_is_not_a_batch_of_calls_is_refused():
-    with pytest.raises(TypeError, match="expected metrics of calls, rollout requests or verl's extras, found 'ok'"):
+    with pytest.raises(
+        TypeError, match="expected metrics of calls, rollout requests or verl's extras, found 'ok'"
+    ):
         outcome_metrics(["ok"])

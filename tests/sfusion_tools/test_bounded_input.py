@@ -1,4 +1,5 @@
-"""Texts and files from strangers are read within bounds, and what is wrong with them is said with file and line."""
+"""Texts and files from strangers are read within bounds, and what is wrong with them is said with
+file and line."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ TENFOLD = list(zip("abcdefgh", "bcdefghi", strict=True))
 
 def test_yaml_of_aliases_of_aliases_is_refused_at_the_line_that_is_too_much() -> None:
     bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
-    bomb += "".join(f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n" for below, name in TENFOLD)
+    bomb += "".join(
+        f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n" for below, name in TENFOLD
+    )
     assert len(bomb) < 600
     with pytest.raises(YamlError, match=r"^f:5: more than 100,000 keys and values \(aliases"):
         parse_marked(bomb, "f")
@@ -49,7 +52,10 @@ def test_yaml_of_merges_of_merges_is_refused() -> None:
         ("a: 1\nb: 2024-13-01", "f:2: a value cannot be read: month must be in 1..12"),
         ("? " + "k" * 2000 + "\n: 1", "f:1: a key of more than 1,000 characters"),
         ("x" * 1_000_001, "f:1: larger than 1,000,000 bytes"),
-        ("\n".join(f"{'k' * (n % 7 + 1)}: 1" for n in range(1000)), "f:8: duplicate key 'k', first given in line 1"),
+        (
+            "\n".join(f"{'k' * (n % 7 + 1)}: 1" for n in range(1000)),
+            "f:8: duplicate key 'k', first given in line 1",
+        ),
     ],
     ids=range(14),
 )
@@ -112,14 +118,20 @@ def test_deep_json_is_refused_whatever_the_stack(opening: str, depth: int) -> No
     assert parse_json(fits, "f") == json.loads(fits)
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "-Infinity", "9" * 5000, "{", "", b"\xff", '"\\ud8"'])
+@pytest.mark.parametrize(
+    "text", ["NaN", "[Infinity]", "-Infinity", "9" * 5000, "{", "", b"\xff", '"\\ud8"']
+)
 def test_what_is_not_json_is_refused(text: str | bytes) -> None:
     with pytest.raises(InputError, match=r"^f: not JSON"):
         parse_json(text, "f")
 
 
 _VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 

@@ -46,9 +46,21 @@ IN_DOCSTRING = "def f():\n    '''Run\n\n    ```\n    f()\n    ```\n    '''\n"
         ("- ```py\nif 1:\n    2\n```", "python", "if 1:\n    2\n"),
         ("> ```python\n> if 1:\n>     2\n>\n> 3\n> ```\n> Done", "python", "if 1:\n    2\n\n3\n"),
         ("Answer: ```python\nx = 1\n\nThis is it.", "python", "x = 1\n"),
-        ('```python\ns = """See ```python\nf()\n"""\n```', "python", 's = """See ```python\nf()\n"""\n'),
-        ('```python\ns = """\n```\nx\n```\n"""\nprint(s)\n```', "python", 's = """\n```\nx\n```\n"""\nprint(s)\n'),
-        ("```python\ns = '''\n```python\n1\n```\n'''\n```\nend", "python", "s = '''\n```python\n1\n```\n'''\n"),
+        (
+            '```python\ns = """See ```python\nf()\n"""\n```',
+            "python",
+            's = """See ```python\nf()\n"""\n',
+        ),
+        (
+            '```python\ns = """\n```\nx\n```\n"""\nprint(s)\n```',
+            "python",
+            's = """\n```\nx\n```\n"""\nprint(s)\n',
+        ),
+        (
+            "```python\ns = '''\n```python\n1\n```\n'''\n```\nend",
+            "python",
+            "s = '''\n```python\n1\n```\n'''\n",
+        ),
         ('```python\ns = "\'\'\'"  # """\n```\n```text\n2\n```', "python", 's = "\'\'\'"  # """\n'),
         ("```python\ns = '''\n```\n```python\n2\n```", "python", "2\n"),
         ("```\ns = '''a\n```\n'''\n```", "python", "s = '''a\n```\n'''\n"),
@@ -96,7 +108,8 @@ def test_long_code_in_an_unclosed_block_is_kept():
 
 
 @pytest.mark.parametrize(
-    "piece", ["(", "-", "a.", "1+", "[", "@a\n", "if x:\n", "lambda:", "```python\n", "```", "~~~ x\n"]
+    "piece",
+    ["(", "-", "a.", "1+", "[", "@a\n", "if x:\n", "lambda:", "```python\n", "```", "~~~ x\n"],
 )
 def test_hostile_text_is_read_in_bounded_time(piece):
     for size in (19_000, 200_000):

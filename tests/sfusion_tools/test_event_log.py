@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from sfusion_tools import event_log
-from sfusion_tools.event_log import EventLog, EventLogSettings, Facts, flush_event_logs, open_event_log
+from sfusion_tools.event_log import (
+    EventLog,
+    EventLogSettings,
+    Facts,
+    flush_event_logs,
+    open_event_log,
+)
 
 KB = 1 / 1024
 OPENING = '{"event_log":'

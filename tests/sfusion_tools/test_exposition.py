@@ -14,7 +14,11 @@ from sfusion_tools.exposition import by_label, render, single
 
 def parsed(page: str) -> dict[str, tuple[str, str, list[tuple[str, dict[str, str], float]]]]:
     return {
-        family.name: (family.type, family.documentation, [(s.name, s.labels, s.value) for s in family.samples])
+        family.name: (
+            family.type,
+            family.documentation,
+            [(s.name, s.labels, s.value) for s in family.samples],
+        )
         for family in text_string_to_metric_families(page)
     }
 
@@ -22,7 +26,9 @@ def parsed(page: str) -> dict[str, tuple[str, str, list[tuple[str, dict[str, str
 def test_the_page_looks_as_the_format_says() -> None:
     page = render(
         [
-            by_label("sfusion_x_requests_total", "counter", "Requests.", "status", {"200": 3, "none": 1}),
+            by_label(
+                "sfusion_x_requests_total", "counter", "Requests.", "status", {"200": 3, "none": 1}
+            ),
             single("sfusion_x_uptime_seconds", "gauge", "Seconds.", 1.5),
         ],
         {"limiter": "l"},
@@ -39,7 +45,10 @@ def test_the_page_looks_as_the_format_says() -> None:
     assert parsed(page)["sfusion_x_requests"] == (
         "counter",
         "Requests.",
-        [("sfusion_x_requests_total", {"limiter": "l", "status": s}, n) for s, n in (("200", 3.0), ("none", 1.0))],
+        [
+            ("sfusion_x_requests_total", {"limiter": "l", "status": s}, n)
+            for s, n in (("200", 3.0), ("none", 1.0))
+        ],
     )
 
 
@@ -61,10 +70,17 @@ ODD = [
 ]
 
 
-@given(st.lists(st.one_of(st.sampled_from(ODD), st.text(string.printable + '"\\\n{}ä🙂', max_size=12)), unique=True))
+@given(
+    st.lists(
+        st.one_of(st.sampled_from(ODD), st.text(string.printable + '"\\\n{}ä🙂', max_size=12)),
+        unique=True,
+    )
+)
 def test_any_label_value_and_any_help_survive(values: list[str]) -> None:
     help = " ".join("".join(values).split())
-    families = parsed(render([by_label("rules_total", "counter", help, "rule", dict.fromkeys(values, 2))]))
+    families = parsed(
+        render([by_label("rules_total", "counter", help, "rule", dict.fromkeys(values, 2))])
+    )
     _, found_help, samples = families["rules"]
     assert found_help == help
     assert [labels["rule"] for _, labels, _ in samples] == values

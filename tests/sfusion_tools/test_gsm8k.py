@@ -58,9 +58,24 @@ def test_strict_compares_the_text_flexible_the_value():
 
 
 def test_flexible_reads_signs_fractions_and_exponents():
-    right = [("−5", "-5"), ("1/2", "0.5"), ("1e3", "1,000"), ("#### 42 (step 7)", "42"), ("$1,200", "1200")]
-    wrong = [("−5", "5"), ("1/2", "2"), ("1e3", "3"), ("#### 42 (step 7)", "7"), ("1,2,3", "123"), ("1/0", "0")]
-    assert [compute_score(text, truth, "flexible") for text, truth in (*right, *wrong)] == [1.0] * 5 + [0.0] * 6
+    right = [
+        ("−5", "-5"),
+        ("1/2", "0.5"),
+        ("1e3", "1,000"),
+        ("#### 42 (step 7)", "42"),
+        ("$1,200", "1200"),
+    ]
+    wrong = [
+        ("−5", "5"),
+        ("1/2", "2"),
+        ("1e3", "3"),
+        ("#### 42 (step 7)", "7"),
+        ("1,2,3", "123"),
+        ("1/0", "0"),
+    ]
+    assert [compute_score(text, truth, "flexible") for text, truth in (*right, *wrong)] == [
+        1.0
+    ] * 5 + [0.0] * 6
     assert compute_score("1e999999999", "1", "flexible") == 0.0
 
 
@@ -82,7 +97,11 @@ def test_any_solution_text_is_scored(text, truth):
 @given(st.integers(-(10**9), 10**9))
 def test_the_right_number_always_scores(number):
     for text in (f"#### {number}", f"#### {number:,}"):
-        assert compute_score(text, str(number), "strict") == compute_score(text, str(number), "flexible") == 1.0
+        assert (
+            compute_score(text, str(number), "strict")
+            == compute_score(text, str(number), "flexible")
+            == 1.0
+        )
 
 
 async def test_trajectory_of_verls_guide_gets_its_rewards():
@@ -92,7 +111,11 @@ async def test_trajectory_of_verls_guide_gets_its_rewards():
     assert await tool.calc_reward(instance) == 0.0
 
     response, reward, metrics = await tool.execute(instance, {"answer": "70"})
-    assert (response.text, reward, metrics) == ("Current parsed answer='70' reward=0.0", NO_IMPROVEMENT, {})
+    assert (response.text, reward, metrics) == (
+        "Current parsed answer='70' reward=0.0",
+        NO_IMPROVEMENT,
+        {},
+    )
     response, reward, _ = await tool.execute(instance, {"answer": "72"})
     assert (response.text, reward) == ("Current parsed answer='72' reward=1.0", 0.0)
     _, reward, _ = await tool.execute(instance, {"answer": "#### 72"})
@@ -128,7 +151,9 @@ async def test_a_missing_answer_gets_a_message(parameters):
     tool = Gsm8kTool({})
     instance, _ = await tool.create(ground_truth="72")
     response, reward, metrics = await tool.execute(instance, parameters)
-    assert response.text == '[calc_gsm8k_reward] `answer` is missing; call it with an object such as {"answer": "42"}'
+    assert response.text == (
+        '[calc_gsm8k_reward] `answer` is missing; call it with an object such as {"answer": "42"}'
+    )
     assert (reward, metrics) == (NO_IMPROVEMENT, {"outcome": "bad_arguments"})
 
 
@@ -144,7 +169,10 @@ async def test_an_answer_that_python_cannot_write_gets_a_message():
     tool = Gsm8kTool({})
     instance, _ = await tool.create(ground_truth="72")
     response, reward, metrics = await tool.execute(instance, {"answer": 16**3600})
-    assert response.text == "[calc_gsm8k_reward] `answer` is too long to be read; write a number or a short text"
+    assert (
+        response.text
+        == "[calc_gsm8k_reward] `answer` is too long to be read; write a number or a short text"
+    )
     assert (reward, metrics) == (NO_IMPROVEMENT, {"outcome": "bad_arguments"})
 
 
@@ -153,7 +181,10 @@ async def test_without_a_ground_truth_nothing_is_scored():
     instance, _ = await tool.create()
     for unknown in (instance, "never seen"):
         response, reward, _ = await tool.execute(unknown, {"answer": "72"})
-        assert (response.text, reward) == ("[calc_gsm8k_reward] There is no ground truth to compare with.", None)
+        assert (response.text, reward) == (
+            "[calc_gsm8k_reward] There is no ground truth to compare with.",
+            None,
+        )
         assert await tool.calc_reward(unknown) is None
 
 

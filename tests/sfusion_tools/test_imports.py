@@ -1,4 +1,5 @@
-"""The public names: those that verl's users know stay importable, and each package exports what it says."""
+"""The public names: those that verl's users know stay importable, and each package exports what it
+says."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ PACKAGES = [
 ]
 
 
-@pytest.mark.parametrize(("module", "name"), [(m, n) for m, names in NAMES_THAT_STAY.items() for n in names])
+@pytest.mark.parametrize(
+    ("module", "name"), [(m, n) for m, names in NAMES_THAT_STAY.items() for n in names]
+)
 def test_names_from_verls_design_can_be_imported(module: str, name: str) -> None:
     assert hasattr(importlib.import_module(module), name)
 
@@ -65,7 +68,11 @@ def test_the_states_of_a_rollout_request_keep_their_names() -> None:
 
 def test_the_config_keys_of_verls_original_design_keep_their_defaults() -> None:
     config = SandboxToolConfig(num_workers=10, sandbox_fusion_url="http://127.0.0.1:1/run_code")
-    assert (config.rate_limit, config.default_timeout, config.default_language) == (10, 30, "python")
+    assert (config.rate_limit, config.default_timeout, config.default_language) == (
+        10,
+        30,
+        "python",
+    )
     assert (config.enable_global_rate_limit, config.memory_limit_mb) == (True, 1024)
 
 

@@ -22,7 +22,9 @@ from sfusion_tools.record import ANSWERED, Attempt, Call, CallFold, fold_call, s
 from sfusion_tools.sandbox.answer import read_answer
 from tests.cases import every
 
-NGINX = '10.0.0.7 - - [10/Oct/2025:13:55:36 +0000] "POST /run_code HTTP/1.1" {status} 226 "-" "-" 1.250'
+NGINX = (
+    '10.0.0.7 - - [10/Oct/2025:13:55:36 +0000] "POST /run_code HTTP/1.1" {status} 226 "-" "-" 1.250'
+)
 UVICORN = 'INFO:     10.0.0.7:5 - "POST /run_code HTTP/1.1" {status} X'
 
 
@@ -46,7 +48,13 @@ def events(status: int | None, **more: Any) -> list[dict[str, Any]]:
     base = {"source": "server", "call": "c1", "attempt": 1}
     return [
         {"at": 0.0, "event": "arrived", **base},
-        {"at": 2.0, "event": "answered" if status else "unanswered", "status": status, **base, **more},
+        {
+            "at": 2.0,
+            "event": "answered" if status else "unanswered",
+            "status": status,
+            **base,
+            **more,
+        },
     ]
 
 
@@ -54,7 +62,21 @@ def logged(status: int | None, **facts: Any) -> Call:
     """The request as a fake or a proxy writes it to an event log."""
     answer = None if status is None else Answer(status, b"{}", "application/json")
     known = {"client_gone": False, "spoiled": True, **facts}
-    line = _line("w", (_line, "http://s", "c1", 1e9, 2.0, 100, answer, None, known["client_gone"], known["spoiled"]))
+    line = _line(
+        "w",
+        (
+            _line,
+            "http://s",
+            "c1",
+            1e9,
+            2.0,
+            100,
+            answer,
+            None,
+            known["client_gone"],
+            known["spoiled"],
+        ),
+    )
     return event_call(json.loads(line))
 
 
@@ -68,7 +90,10 @@ def run_of(status: int | None) -> Call:
 @every([*range(100, 600), None], str)
 def test_whoever_tells_of_a_status_means_the_same(status: int | None) -> None:
     fold = CallFold()
-    told = {"journal": next(call for event in events(status) for call in fold.add(event)), "log": logged(status)}  # type: ignore[arg-type]
+    told = {
+        "journal": next(call for event in events(status) for call in fold.add(event)),
+        "log": logged(status),
+    }  # type: ignore[arg-type]
     if status is not None:
         for name, line in (("nginx", NGINX), ("uvicorn", UVICORN)):
             (told[name],) = access_records(line.format(status=status).encode(), 1) or ()
@@ -99,7 +124,9 @@ def test_a_client_that_left_without_an_answer_had_waited_long_enough() -> None:
 
 
 def test_the_fold_of_a_stream_and_of_a_whole_journal_are_the_same(tmp_path: Path) -> None:
-    journal = Journal.read(Path(__file__).parents[1] / "harness/lab/journals/v1-some-of-everything.ndjson")
+    journal = Journal.read(
+        Path(__file__).parents[1] / "harness/lab/journals/v1-some-of-everything.ndjson"
+    )
     fold = CallFold(of_run=True)
     streamed = [call for event in journal.events for call in fold.add(event)]
     assert list(fold.rest()) == []
@@ -109,7 +136,9 @@ def test_the_fold_of_a_stream_and_of_a_whole_journal_are_the_same(tmp_path: Path
     for one in streamed:
         other = whole[one.call]
         assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
-        assert [attempt.outcome for attempt in one.attempts] == [attempt.outcome for attempt in other.attempts]
+        assert [attempt.outcome for attempt in one.attempts] == [
+            attempt.outcome for attempt in other.attempts
+        ]
     assert {one.problem for one in streamed} == {None, "code is missing"}
 
 
@@ -123,10 +152,17 @@ def test_a_request_belongs_to_the_attempt_during_which_it_arrived() -> None:
         ("server", "arrived", 3.1, {"attempt": 1, "sandbox": "b"}),
         ("server", "strike", 3.1, {"attempt": 1, "sandbox": "b", "rule": "busy"}),
         ("server", "strike", 3.2, {"attempt": 1, "sandbox": "a", "rule": "late"}),
-        ("server", "answered", 3.5, {"attempt": 1, "sandbox": "b", "status": 429, "retry_after": "7"}),
+        (
+            "server",
+            "answered",
+            3.5,
+            {"attempt": 1, "sandbox": "b", "status": 429, "retry_after": "7"},
+        ),
         ("client", "attempt_ended", 3.5, {"attempt": 2, "outcome": "throttled", "status": 429}),
     ]
-    listed: list[Any] = [{"at": at, "source": s, "event": e, "call": "c", **more} for s, e, at, more in told]
+    listed: list[Any] = [
+        {"at": at, "source": s, "event": e, "call": "c", **more} for s, e, at, more in told
+    ]
     call = fold_call("c", listed, 9.0, {})
     found = [(one.endpoint, one.fault, one.retry_after) for one in call.attempts]
     assert found == [("a", "late", None), ("b", "busy", 7.0)]

@@ -1,4 +1,5 @@
-"""Judging a generation: a result per case, infrastructure is never a wrong answer, one deadline for the sample."""
+"""Judging a generation: a result per case, infrastructure is never a wrong answer, one deadline
+for the sample."""
 
 from __future__ import annotations
 
@@ -65,14 +66,29 @@ async def results(generation: str, runner: SandboxClient, **in_outs: Any) -> lis
 
 
 async def test_case_result_is_true_if_the_output_matches(runner):
-    assert await results(DOUBLE, runner, inputs=["2", "3\n", 4], outputs=["4", "7", 8]) == [True, False, True]
+    assert await results(DOUBLE, runner, inputs=["2", "3\n", 4], outputs=["4", "7", 8]) == [
+        True,
+        False,
+        True,
+    ]
 
 
 async def test_failing_programs_get_their_codes(runner):
-    program = "import sys\nn = int(input())\nif n == 1: raise ValueError('bad')\nif n == 2: sys.exit(3)\nprint(n)"
+    program = (
+        "import sys\nn = int(input())\nif n == 1: raise ValueError('bad')\nif n == "
+        "2: sys.exit(3)\nprint(n)"
+    )
     cases = {"inputs": ["0", "1", "2", "3", "4"], "outputs": ["0", "1", "2", "3", "5"]}
-    assert await results(program, runner, **cases) == [True, RUNTIME_ERROR, RUNTIME_ERROR, True, False]
-    endless = await judge("while True: pass", {"inputs": [""], "outputs": [""]}, runner, timeout=0.5)
+    assert await results(program, runner, **cases) == [
+        True,
+        RUNTIME_ERROR,
+        RUNTIME_ERROR,
+        True,
+        False,
+    ]
+    endless = await judge(
+        "while True: pass", {"inputs": [""], "outputs": [""]}, runner, timeout=0.5
+    )
     assert endless.results == [TIMEOUT]
 
 
@@ -97,14 +113,22 @@ async def test_no_case_affects_the_result_of_another():
 
 async def test_a_program_that_raises_never_passes(runner):
     """verl#7853: a solution that raises earned 1.0, also with an empty expected output."""
-    assert await results("raise SystemExit(1)", runner, inputs=[""], outputs=[""]) == [RUNTIME_ERROR]
-    assert await results("print(3)\nraise ValueError", runner, inputs=[""], outputs=["3"]) == [RUNTIME_ERROR]
-    assert await results("def f(): raise ValueError", runner, fn_name="f", inputs=[[]], outputs=[""]) == [RUNTIME_ERROR]
+    assert await results("raise SystemExit(1)", runner, inputs=[""], outputs=[""]) == [
+        RUNTIME_ERROR
+    ]
+    assert await results("print(3)\nraise ValueError", runner, inputs=[""], outputs=["3"]) == [
+        RUNTIME_ERROR
+    ]
+    assert await results(
+        "def f(): raise ValueError", runner, fn_name="f", inputs=[[]], outputs=[""]
+    ) == [RUNTIME_ERROR]
     assert await results("def (", runner, inputs=[""], outputs=[""]) == [RUNTIME_ERROR]
 
 
 async def test_trailing_blanks_are_ignored(runner):
-    assert await results("print('1 2  \\n3 \\n\\n')", runner, inputs=[""], outputs=["1 2\n3"]) == [True]
+    assert await results("print('1 2  \\n3 \\n\\n')", runner, inputs=[""], outputs=["1 2\n3"]) == [
+        True
+    ]
     assert await results("print('1 2\\n\\n3')", runner, inputs=[""], outputs=["1 2\n3"]) == [False]
     assert await results("print(' 1')", runner, inputs=[""], outputs=["1"]) == [False]
 
@@ -131,12 +155,17 @@ class Solution:
 
 
 async def test_solutions_find_the_names_that_leetcode_imports(runner):
-    """verl's wrapper imports them; without, `List` is a NameError and the right solution scores 0."""
-    assert await results(LEETCODE, runner, fn_name="f", inputs=[[[3, 1, 2]]], outputs=[13]) == [True]
+    """verl's wrapper imports them; without, `List` is a NameError and the right solution scores
+    0."""
+    assert await results(LEETCODE, runner, fn_name="f", inputs=[[[3, 1, 2]]], outputs=[13]) == [
+        True
+    ]
     own = "def gcd(a, b):\n    return math.gcd(a, b) + 1"
     assert await results(own, runner, fn_name="gcd", inputs=[[4, 6]], outputs=[3]) == [True]
     missing = "def solve(a, b):\n    return gcd(a, b)"
-    assert await results(missing, runner, fn_name="gcd", inputs=[[4, 6]], outputs=[2]) == [RUNTIME_ERROR]
+    assert await results(missing, runner, fn_name="gcd", inputs=[[4, 6]], outputs=[2]) == [
+        RUNTIME_ERROR
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,14 +181,21 @@ async def test_solutions_find_the_names_that_leetcode_imports(runner):
 )
 async def test_numbers_may_differ_by_the_tolerance(found, expected, tolerance, right):
     answers = Answers({"": ended(Outcome.OK, found)})
-    judgement = await judge("…", {"inputs": [""], "outputs": [expected]}, answers, tolerance=tolerance)
+    judgement = await judge(
+        "…", {"inputs": [""], "outputs": [expected]}, answers, tolerance=tolerance
+    )
     assert judgement.results == [right]
 
 
 async def test_results_of_functions_may_differ_by_the_tolerance(runner):
     cases = {"fn_name": "f", "inputs": [[]], "outputs": [[{"a": 0.3}, "x", True, 10**400]]}
-    close, wrong = (f"def f(): return [{{'a': .1 + .2}}, 'x', {last}, 10**400]" for last in ("True", "1"))
-    judged = [await judge(code, cases, runner, memory_limit_mb=-1, tolerance=1e-9) for code in (close, wrong)]
+    close, wrong = (
+        f"def f(): return [{{'a': .1 + .2}}, 'x', {last}, 10**400]" for last in ("True", "1")
+    )
+    judged = [
+        await judge(code, cases, runner, memory_limit_mb=-1, tolerance=1e-9)
+        for code in (close, wrong)
+    ]
     assert [one.results for one in judged] == [[True], [False]]
     assert (await judge(close, cases, runner, memory_limit_mb=-1)).results == [False]
 
@@ -172,9 +208,15 @@ async def test_a_method_of_a_solution_is_called(runner):
 
 
 async def test_an_expected_text_matches_as_text_and_as_json(runner):
-    assert await results("def f(): return '1'", runner, fn_name="f", inputs=[[]], outputs=["1"]) == [True]
-    assert await results("def f(): return 1", runner, fn_name="f", inputs=[[]], outputs=["1"]) == [True]
-    assert await results("def f(): return 'a b'", runner, fn_name="f", inputs=[[]], outputs=["a b"]) == [True]
+    assert await results(
+        "def f(): return '1'", runner, fn_name="f", inputs=[[]], outputs=["1"]
+    ) == [True]
+    assert await results("def f(): return 1", runner, fn_name="f", inputs=[[]], outputs=["1"]) == [
+        True
+    ]
+    assert await results(
+        "def f(): return 'a b'", runner, fn_name="f", inputs=[[]], outputs=["a b"]
+    ) == [True]
 
 
 NAN = float("nan")
@@ -209,25 +251,35 @@ async def test_a_byte_order_mark_is_left_out(runner):
 
 
 async def test_a_program_that_exits_before_the_function_is_called_fails(runner):
-    assert await results("import os; os._exit(0)", runner, fn_name="f", inputs=[[]], outputs=[""]) == [False]
+    assert await results(
+        "import os; os._exit(0)", runner, fn_name="f", inputs=[[]], outputs=[""]
+    ) == [False]
     assert await results("x = 1", runner, fn_name="f", inputs=[[]], outputs=[1]) == [RUNTIME_ERROR]
     failing = "import sys\ndef f(): return 1\nsys.exit(3)"
     assert await results(failing, runner, fn_name="f", inputs=[[]], outputs=[1]) == [RUNTIME_ERROR]
 
 
 SOUND = {
-    "a main block that reads stdin": "def f(x): return x + 1\nif __name__ == '__main__':\n    print(f(int(input())))",
-    "a main block that exits": "import sys\ndef f(x): return x + 1\nif __name__ == '__main__': sys.exit(3)",
+    "a main block that reads stdin": (
+        "def f(x): return x + 1\nif __name__ == '__main__':\n    print(f(int(input())))"
+    ),
+    "a main block that exits": (
+        "import sys\ndef f(x): return x + 1\nif __name__ == '__main__': sys.exit(3)"
+    ),
     "an exit at the end": "import sys\ndef f(x): return x + 1\nsys.exit()",
     "output without a newline": "def f(x):\n    print('half a line', end='')\n    return x + 1",
-    "output at exit": "import atexit\natexit.register(print, 'bye', end='')\ndef f(x): return x + 1",
+    "output at exit": (
+        "import atexit\natexit.register(print, 'bye', end='')\ndef f(x): return x + 1"
+    ),
     "names of ours": "json = sys = out = encode = source = None\ndef f(x): return x + 1",
     "patched modules": "import json, sys\njson.dumps = sys.exit = None\ndef f(x): return x + 1",
     "a closed stdout": "import sys\nsys.stdout.close()\ndef f(x): return x + 1",
     "a closed descriptor": "import os\ndef f(x):\n    os.close(1)\n    return x + 1",
     "a replaced stdout": "import io, sys\nsys.stdout = io.StringIO()\ndef f(x): return x + 1",
     "no stdout": "import sys\nsys.stdout = None\ndef f(x): return x + 1",
-    "recursion as deep as in a script": "def g(n): return n and g(n - 1)\ndef f(x): return g(990) + x + 1",
+    "recursion as deep as in a script": (
+        "def g(n): return n and g(n - 1)\ndef f(x): return g(990) + x + 1"
+    ),
     "a future import": "from __future__ import annotations\ndef f(x: Nowhere): return x + 1",
     "a pickled class": "import pickle\nclass C: pass\ndef f(x): return bool(pickle.dumps(C())) + x",
     "quotes and braces": "def f(x): return {'''\n\"{}''': x}['''\n\"{}'''] + 1",
@@ -240,7 +292,10 @@ async def test_a_right_function_passes_whatever_is_around_it(runner, code):
 
 
 async def test_a_result_that_the_solution_prints_itself_does_not_count(runner):
-    spelled = "print('\\x1fsfusion-result\\x1f2', '\\x1fsfusion\\x1f2', sep='\\n')\nimport os\nos._exit(0)"
+    spelled = (
+        "print('\\x1fsfusion-result\\x1f2', '\\x1fsfusion\\x1f2', sep='\\n')\nimport "
+        "os\nos._exit(0)"
+    )
     found = (
         "def f(x):\n"
         "    import re\n"
@@ -255,7 +310,9 @@ async def test_a_result_that_the_solution_prints_itself_does_not_count(runner):
 
 async def test_tracebacks_quote_the_solution(runner):
     code = "def f(x):\n    raise ValueError(x)  # here"
-    judgement = await judge(code, {"fn_name": "f", "inputs": [[1]], "outputs": [2]}, runner, memory_limit_mb=-1)
+    judgement = await judge(
+        code, {"fn_name": "f", "inputs": [[1]], "outputs": [2]}, runner, memory_limit_mb=-1
+    )
     (call,) = judgement.calls
     assert call is not None
     assert 'File "solution.py", line 2, in f\n    raise ValueError(x)  # here\n' in call.stderr
@@ -274,8 +331,12 @@ async def test_a_lone_surrogate_in_a_generation_is_the_models_fault(runner):
 
 
 async def test_a_generation_that_does_not_compile_gets_its_code():
-    async with FakeSandbox(scripts=[{"language": "cpp", "compile_exit": 1, "compile_errors": "error"}]) as sandbox:
-        judgement = await judge("int main(", {"inputs": [""], "outputs": [""]}, client(sandbox.url), language="cpp")
+    async with FakeSandbox(
+        scripts=[{"language": "cpp", "compile_exit": 1, "compile_errors": "error"}]
+    ) as sandbox:
+        judgement = await judge(
+            "int main(", {"inputs": [""], "outputs": [""]}, client(sandbox.url), language="cpp"
+        )
     assert judgement.results == [COMPILE_ERROR]
 
 
@@ -294,7 +355,9 @@ async def test_a_generation_that_does_not_compile_gets_its_code():
 async def test_an_infrastructure_failure_is_never_a_wrong_answer(fault):
     """NVIDIA-NeMo/Gym#2212: infrastructure scored 0, like a wrong answer."""
     async with FakeSandbox(executor="scripted", faults=[fault]) as sandbox:
-        judgement = await judge("print(1)", {"inputs": ["", ""], "outputs": ["1", "1"]}, client(sandbox.url))
+        judgement = await judge(
+            "print(1)", {"inputs": ["", ""], "outputs": ["1", "1"]}, client(sandbox.url)
+        )
     assert judgement.results == [INFRASTRUCTURE, INFRASTRUCTURE]
     assert judgement.score is None
     assert not judgement.passed
@@ -315,7 +378,9 @@ async def test_every_outcome_has_its_code(outcome):
 
 
 async def test_one_infrastructure_failure_leaves_the_other_results_unchanged():
-    runner = Answers({"a": ended(Outcome.OK, "1"), "b": ended(Outcome.UNREACHABLE), "c": ended(Outcome.OK, "2")})
+    runner = Answers(
+        {"a": ended(Outcome.OK, "1"), "b": ended(Outcome.UNREACHABLE), "c": ended(Outcome.OK, "2")}
+    )
     judgement = await judge("…", {"inputs": ["a", "b", "c"], "outputs": ["1", "1", "1"]}, runner)
     assert judgement.results == [True, INFRASTRUCTURE, False]
     assert (judgement.score, judgement.lost, judgement.bounds) == (None, 1, (1 / 3, 2 / 3))
@@ -323,7 +388,8 @@ async def test_one_infrastructure_failure_leaves_the_other_results_unchanged():
 
 
 async def test_a_case_that_fails_once_is_run_again():
-    """ByteDance's own SDK retries a SandboxError; without that, one of twelve cases lost the whole sample."""
+    """ByteDance's own SDK retries a SandboxError; without that, one of twelve cases lost the
+    whole sample."""
     rules = [{"first": 1, "what": {what: True}} for what in ("sandbox_error", "reset")]
     async with FakeSandbox(executor="python", faults=rules) as sandbox:
         cases = {"inputs": [str(n) for n in range(12)], "outputs": [str(2 * n) for n in range(12)]}
@@ -345,8 +411,11 @@ async def test_a_case_that_fails_once_is_run_again():
     ],
 )
 async def test_an_answer_too_long_for_the_sandbox_is_not_judged(ending, code):
-    """SandboxFusion#62: the sandbox silently cuts a large output, or blocks the program that prints it."""
-    judgement = await judge("…", {"inputs": [""], "outputs": ["x" * 300_000]}, Answers({"": ending}))
+    """SandboxFusion#62: the sandbox silently cuts a large output, or blocks the program that
+    prints it."""
+    judgement = await judge(
+        "…", {"inputs": [""], "outputs": ["x" * 300_000]}, Answers({"": ending})
+    )
     assert judgement.results == [code]
 
 
@@ -378,26 +447,37 @@ async def test_only_a_beginning_of_a_long_answer_is_not_judged(fn_name, stdout, 
     wanted, given = (LINES, "") if fn_name is None else (NUMBERS, [])
     for outcome in (Outcome.OK, Outcome.PROGRAM_TIMEOUT):
         runner = Answers({"" if fn_name is None else "[]": ended(outcome, stdout)})
-        judgement = await judge("…", {"fn_name": fn_name, "inputs": [given], "outputs": [wanted]}, runner)
+        judgement = await judge(
+            "…", {"fn_name": fn_name, "inputs": [given], "outputs": [wanted]}, runner
+        )
         assert judgement.results == [code if outcome is Outcome.OK or code else TIMEOUT]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.PROGRAM_TIMEOUT])
 async def test_endless_output_is_the_programs_fault(outcome):
-    judgement = await judge("…", {"inputs": [""], "outputs": ["3"]}, Answers({"": ended(outcome, "x" * PIPE_BYTES)}))
+    judgement = await judge(
+        "…", {"inputs": [""], "outputs": ["3"]}, Answers({"": ended(outcome, "x" * PIPE_BYTES)})
+    )
     assert judgement.results == [False if outcome is Outcome.OK else TIMEOUT]
 
 
 async def test_a_deeply_nested_answer_does_not_raise():
     mark = mark_of("…")
-    runner = Answers({"[1]": ended(Outcome.OK, f"{mark}{'[' * 100_000}\n"), "[2]": ended(Outcome.OK, f"{mark}2\n")})
+    runner = Answers(
+        {
+            "[1]": ended(Outcome.OK, f"{mark}{'[' * 100_000}\n"),
+            "[2]": ended(Outcome.OK, f"{mark}2\n"),
+        }
+    )
     judgement = await judge("…", {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}, runner)
     assert judgement.results == [False, True]
 
 
 async def test_the_settings_reach_the_sandbox():
     runner = Answers({"1\n2": ended(Outcome.OK)})
-    await judge(DOUBLE, {"inputs": ["1\n2"], "outputs": [""]}, runner, timeout=3.0, memory_limit_mb=99)
+    await judge(
+        DOUBLE, {"inputs": ["1\n2"], "outputs": [""]}, runner, timeout=3.0, memory_limit_mb=99
+    )
     (program,) = runner.programs
     assert (program.code, program.language) == ("print(int(input()) * 2)\n", "python")
     assert (program.timeout, program.memory_limit_mb, program.stdin) == (3.0, 99, "1\n2")
@@ -456,16 +536,37 @@ async def test_cancelling_ends_the_calls():
         ({"inputs": ["1"], "outputs": [None]}, "outputs[0] is null"),
         ({"inputs": ["{"], "outputs": ["1"], "fn_name": "f"}, "not one JSON value per line"),
         ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "must be a list of arguments, found 3"),
-        ({"inputs": [[{3}]], "outputs": ["1"], "fn_name": "f"}, "inputs[0] is not JSON: Object of type set"),
-        ({"inputs": [[3]], "outputs": [b"1"], "fn_name": "f"}, "outputs[0] is not JSON: Object of type bytes"),
-        ({"inputs": [[3]], "outputs": [10**5000], "fn_name": "f"}, "outputs[0] is not JSON: Exceeds the limit"),
-        ({"inputs": [[10**5000]], "outputs": [1], "fn_name": "f"}, "inputs[0] is not JSON: Exceeds the limit"),
-        ({"inputs": [[3]], "outputs": [{(1,): 1}], "fn_name": "f"}, "outputs[0] is not JSON: keys must be"),
+        (
+            {"inputs": [[{3}]], "outputs": ["1"], "fn_name": "f"},
+            "inputs[0] is not JSON: Object of type set",
+        ),
+        (
+            {"inputs": [[3]], "outputs": [b"1"], "fn_name": "f"},
+            "outputs[0] is not JSON: Object of type bytes",
+        ),
+        (
+            {"inputs": [[3]], "outputs": [10**5000], "fn_name": "f"},
+            "outputs[0] is not JSON: Exceeds the limit",
+        ),
+        (
+            {"inputs": [[10**5000]], "outputs": [1], "fn_name": "f"},
+            "inputs[0] is not JSON: Exceeds the limit",
+        ),
+        (
+            {"inputs": [[3]], "outputs": [{(1,): 1}], "fn_name": "f"},
+            "outputs[0] is not JSON: keys must be",
+        ),
         ({"inputs": [b"1"], "outputs": ["1"]}, "inputs[0] is not text but bytes"),
         ({"inputs": ["1"], "outputs": [["1", {2}]]}, "outputs[0] is not text but set"),
-        ({"inputs": ["1", 10**5000], "outputs": ["1", "2"]}, "inputs[1] is not text: Exceeds the limit"),
+        (
+            {"inputs": ["1", 10**5000], "outputs": ["1", "2"]},
+            "inputs[1] is not text: Exceeds the limit",
+        ),
         (None, "cases must be a mapping, found None"),
-        ({"inputs": [[3]], "outputs": ["1"], "fn_name": "a-b"}, "fn_name must be the name of a function, found 'a-b'"),
+        (
+            {"inputs": [[3]], "outputs": ["1"], "fn_name": "a-b"},
+            "fn_name must be the name of a function, found 'a-b'",
+        ),
     ],
 )
 async def test_invalid_cases_are_refused(in_outs, says):
@@ -501,7 +602,12 @@ def test_the_score_is_the_fraction_of_passed_cases():
     assert Judgement([True, True]).passed
     assert Judgement([True, False, -2, -3, -4]).score == pytest.approx(0.2)
     assert Judgement([True, -1]).score is None
-    assert [Judgement(cases).passed for cases in ([True], [True, -1], [False, -1], [-1])] == [True, None, False, None]
+    assert [Judgement(cases).passed for cases in ([True], [True, -1], [False, -1], [-1])] == [
+        True,
+        None,
+        False,
+        None,
+    ]
     assert Judgement([True, -1, -1, -2]).bounds == (0.25, 0.75)
     assert json.dumps(Judgement([True, False, -1]).results) == "[true, false, -1]"
 
@@ -512,7 +618,10 @@ CASES = {"inputs": ["2", "3"], "outputs": ["4", "7"]}
 def test_reward_workers_judge_without_a_loop(python):
     assert judge_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
     with ThreadPoolExecutor(4) as threads:
-        judged = [threads.submit(judge_sync, DOUBLE, CASES, [python.url], memory_limit_mb=-1) for _ in range(8)]
+        judged = [
+            threads.submit(judge_sync, DOUBLE, CASES, [python.url], memory_limit_mb=-1)
+            for _ in range(8)
+        ]
         assert [judgement.result().results for judgement in judged] == [[True, False]] * 8
 
 
@@ -528,8 +637,8 @@ def test_judge_sync_closes_what_it_opens(python):
     before = opened()
     for _ in range(5):
         judge_sync(DOUBLE, CASES, python.url)
-    # The sandbox is in this process: it closes its ends of the connections a moment later, and its pool of threads may
-    # grow. What judge_sync leaves open grows with every call.
+    # The sandbox is in this process: it closes its ends of the connections a moment later, and its
+    # pool of threads may grow. What judge_sync leaves open grows with every call.
     for _ in range(20):
         if all(now - then < 5 for now, then in zip(opened(), before, strict=True)):
             return
@@ -539,8 +648,15 @@ def test_judge_sync_closes_what_it_opens(python):
 
 def test_judge_sync_takes_the_config_of_a_tool():
     with FakeSandbox(executor="scripted") as sandbox:
-        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": "judge", "rate_limit": 1}
-        judgement = judge_sync("…  # sfusion:call=c seconds=0.01", {"inputs": ["1"] * 4, "outputs": [""] * 4}, config)
+        config = {
+            "sandbox_fusion_url": sandbox.url,
+            "limiter": "local",
+            "limiter_name": "judge",
+            "rate_limit": 1,
+        }
+        judgement = judge_sync(
+            "…  # sfusion:call=c seconds=0.01", {"inputs": ["1"] * 4, "outputs": [""] * 4}, config
+        )
         assert judgement.passed
         assert sandbox.ledger.peak_in_flight == 1
 

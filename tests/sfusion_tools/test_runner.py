@@ -1,4 +1,5 @@
-"""The runner beneath tools and rewards: code in, a typed result out, from coroutines and from threads."""
+"""The runner beneath tools and rewards: code in, a typed result out, from coroutines and from
+threads."""
 
 from __future__ import annotations
 
@@ -23,17 +24,30 @@ def python():
 
 
 def make(sandbox: FakeSandbox, **settings: Any) -> CodeRunner:
-    quick = {"limiter": "local", "limiter_name": uuid4().hex, "backoff_base": 0.001, "memory_limit_mb": -1}
+    quick = {
+        "limiter": "local",
+        "limiter_name": uuid4().hex,
+        "backoff_base": 0.001,
+        "memory_limit_mb": -1,
+    }
     return CodeRunner(sandbox.url, **quick | settings)
 
 
 async def test_code_becomes_a_result_with_its_facts(python):
     runner = make(python)
     result = await runner.run("print(int(input()) + 1)", stdin="41", call_id="mine")
-    assert (result.outcome, result.stdout, result.text, result.lost) == (Outcome.OK, "42\n", "42\n", False)
+    assert (result.outcome, result.stdout, result.text, result.lost) == (
+        Outcome.OK,
+        "42\n",
+        "42\n",
+        False,
+    )
     assert (result.call_id, len(result.attempts), result.metrics()["outcome"]) == ("mine", 1, "ok")
     failed = await runner.run("raise SystemExit(3)")
-    assert (failed.outcome, failed.text) == (Outcome.PROGRAM_ERROR, "[The program exited with code 3.]")
+    assert (failed.outcome, failed.text) == (
+        Outcome.PROGRAM_ERROR,
+        "[The program exited with code 3.]",
+    )
     slow = await runner.run("while True: pass", timeout=0.2)
     assert (slow.outcome, slow.text) == (
         Outcome.PROGRAM_TIMEOUT,
@@ -107,5 +121,7 @@ def test_a_guard_stops_a_blocking_caller_too():
 
 
 def test_a_wrong_setting_is_refused():
-    with pytest.raises(ConfigError, match=r"CodeRunner: unknown key 'rate_limt'; did you mean 'rate_limit'\?"):
+    with pytest.raises(
+        ConfigError, match=r"CodeRunner: unknown key 'rate_limt'; did you mean 'rate_limit'\?"
+    ):
         CodeRunner("http://127.0.0.1:1", rate_limt=1)

@@ -1,4 +1,5 @@
-"""Whatever happens during a call, nothing is left behind: no permit, no slot, no socket, no loop."""
+"""Whatever happens during a call, nothing is left behind: no permit, no slot, no socket, no
+loop."""
 
 from __future__ import annotations
 
@@ -41,14 +42,22 @@ from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
 
 T = TypeVar("T")
 
-EVENTS = ("call_started", "permit_granted", "attempt_started", "permit_released", "attempt_ended", "call_ended")
+EVENTS = (
+    "call_started",
+    "permit_granted",
+    "attempt_started",
+    "permit_released",
+    "attempt_ended",
+    "call_ended",
+)
 FINE = {"code": '1  # sfusion:call=a prints="3"'}
 ENDLESS = {"code": "1  # sfusion:call=b seconds=3600"}
 
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[FakeSandbox]:
-    """A sandbox in its own thread; what other tests have left in memory is not collected again and again."""
+    """A sandbox in its own thread; what other tests have left in memory is not collected again
+    and again."""
     gc.collect()
     gc.freeze()
     with FakeSandbox(executor="scripted") as running:
@@ -59,7 +68,12 @@ class Watched(SandboxFusionTool):
     """A tool with a limiter of its own, and with a look at what it holds."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        config = {"sandbox_fusion_url": url, "limiter": "local", "rate_limit": 1, "limiter_name": uuid4().hex}
+        config = {
+            "sandbox_fusion_url": url,
+            "limiter": "local",
+            "rate_limit": 1,
+            "limiter_name": uuid4().hex,
+        }
         super().__init__({**config, "backoff_base": 0.001, "backoff_cap": 0.002}, **options)
 
     async def outcome(self, parameters: dict[str, Any] | None = None) -> str:
@@ -70,16 +84,24 @@ class Watched(SandboxFusionTool):
     @property
     def permits(self) -> tuple[int, int]:
         """Permits in use and callers waiting for one."""
-        snapshot = shared_host(self.settings.limiter_name, self.settings.limits, apply=False).snapshot()
+        snapshot = shared_host(
+            self.settings.limiter_name, self.settings.limits, apply=False
+        ).snapshot()
         return snapshot.in_use, snapshot.waiting
 
     @property
     def slots(self) -> int:
-        return runtime.shared(Fleet, Fleet).endpoint(normalise_url(self.settings.sandbox_fusion_url)).in_flight
+        return (
+            runtime.shared(Fleet, Fleet)
+            .endpoint(normalise_url(self.settings.sandbox_fusion_url))
+            .in_flight
+        )
 
     async def settled(self) -> None:
         """Wait until the limiter has received every release."""
-        await LimiterChoice(self.settings.limits, kind="local", name=self.settings.limiter_name)().flush()
+        await LimiterChoice(
+            self.settings.limits, kind="local", name=self.settings.limiter_name
+        )().flush()
 
     async def holds_nothing(self) -> None:
         await self.settled()
@@ -173,7 +195,8 @@ def _cancelled_at(step: int, work: Coroutine[Any, Any, T]) -> Generator[Any, Any
 
 @pytest.mark.parametrize("queued", [False, True])
 async def test_cancelling_at_any_await_leaves_nothing_behind(queued: bool) -> None:
-    """A call that connects or waits in the queue, is refused once and backs off is cancelled at each of its awaits."""
+    """A call that connects or waits in the queue, is refused once and backs off is cancelled at
+    each of its awaits."""
     rules = [{"call": "c-*", "first_attempts": 1, "what": {"status": 429}}]
     step, outcome = 0, None
     async with FakeSandbox(executor="scripted", faults=rules) as refusing:
@@ -212,11 +235,14 @@ def _left_open(tool: Watched, *, in_flight: bool) -> asyncio.AbstractEventLoop:
 
 
 @pytest.mark.parametrize("in_flight", [False, True])
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_a_loop_that_is_only_closed_leaves_nothing_behind(
     sandbox: FakeSandbox, in_flight: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its permit is free for the next call, not after a lease; its sockets and the loop itself are gone."""
+    """Its permit is free for the next call, not after a lease; its sockets and the loop itself
+    are gone."""
     tool = Watched(sandbox.url)
     asyncio.run(tool.outcome())
     before = open_files(sandbox)
@@ -234,8 +260,12 @@ def test_a_loop_that_is_only_closed_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("in_flight", [False, True])
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_loop_that_is_dropped_unclosed_leaves_nothing_behind(sandbox: FakeSandbox, in_flight: bool) -> None:
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_a_loop_that_is_dropped_unclosed_leaves_nothing_behind(
+    sandbox: FakeSandbox, in_flight: bool
+) -> None:
     tool = Watched(sandbox.url)
     asyncio.run(tool.outcome())
     before = open_files(sandbox)
@@ -250,7 +280,8 @@ def test_a_loop_that_is_dropped_unclosed_leaves_nothing_behind(sandbox: FakeSand
 
 
 def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
-    """Closing an abandoned coroutine took the locks of the fleet, the guard and the metrics, maybe in their holder."""
+    """Closing an abandoned coroutine took the locks of the fleet, the guard and the metrics,
+    maybe in their holder."""
     fleet, guard, metrics = Fleet(), SandboxGuard(GuardSettings(), ["http://a"]), RayMetrics()
 
     class Queue:
@@ -302,7 +333,9 @@ def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
     assert (fleet.endpoint("http://a").in_flight, metrics._in_flight["tool"]) == (0, 0)
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_a_limiter_that_its_user_made_ends_with_its_loop_too(sandbox: FakeSandbox) -> None:
     host = local_host(LimiterSettings(1))
     loop = asyncio.new_event_loop()
@@ -334,7 +367,10 @@ def test_many_runs_in_a_row_leave_nothing_behind(sandbox: FakeSandbox) -> None:
     gc.disable()  # reference counts suffice: nothing of ours refers to a loop that has ended
     try:
         assert {asyncio.run(go()) for _ in range(20)} == {"ok"}
-        if sys.version_info >= (3, 12):  # where asyncio.run itself leaves a cycle if it cancels a task
+        if sys.version_info >= (
+            3,
+            12,
+        ):  # where asyncio.run itself leaves a cycle if it cancels a task
             gc.collect()
         assert [loop for loop in loops if loop() is not None] == []
     finally:
@@ -343,7 +379,9 @@ def test_many_runs_in_a_row_leave_nothing_behind(sandbox: FakeSandbox) -> None:
     assert (tool.permits, tool.slots) == ((0, 0), 0)
 
 
-def test_loops_in_several_threads_share_limit_and_slots_and_leave_nothing_behind(sandbox: FakeSandbox) -> None:
+def test_loops_in_several_threads_share_limit_and_slots_and_leave_nothing_behind(
+    sandbox: FakeSandbox,
+) -> None:
     tool = Watched(sandbox.url)
     asyncio.run(tool.outcome())
     before, outcomes = open_files(sandbox), list[str]()
@@ -414,7 +452,10 @@ def test_a_forked_child_shares_nothing_with_its_parent(sandbox: FakeSandbox) -> 
         sys.exit(os.waitstatus_to_exitcode(status))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), sandbox.url], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", textwrap.dedent(program), sandbox.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
 
@@ -423,17 +464,26 @@ async def test_tools_that_each_serve_one_trajectory_share_the_load() -> None:
     """With one tool per trajectory, as in verl 0.7.1, all first calls went to the first sandbox."""
     async with FakeSandbox() as a, FakeSandbox() as b, FakeSandbox() as c, FakeSandbox() as d:
         fleet = (a, b, c, d)
-        config = {"sandbox_fusion_url": [one.url for one in fleet], "enable_global_rate_limit": False}
+        config = {
+            "sandbox_fusion_url": [one.url for one in fleet],
+            "enable_global_rate_limit": False,
+        }
         await asyncio.gather(*(SandboxFusionTool(config).execute("x", FINE) for _ in range(64)))
         assert [one.ledger.arrived for one in fleet] == [16, 16, 16, 16]
 
 
-async def test_a_sandbox_that_fails_is_set_aside_for_all_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sandbox_that_fails_is_set_aside_for_all_tools(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("sfusion_tools.sandbox.fleet.FIRST_PAUSE", 30.0)
     rules = [{"what": {"status": 503}}]
     async with FakeSandbox(faults=rules) as failing, FakeSandbox(executor="scripted") as fine:
         urls = [failing.url, fine.url]
-        config = {"sandbox_fusion_url": urls, "enable_global_rate_limit": False, "backoff_base": 0.001}
+        config = {
+            "sandbox_fusion_url": urls,
+            "enable_global_rate_limit": False,
+            "backoff_base": 0.001,
+        }
         tried = [(await SandboxFusionTool(config).execute("x", FINE))[2] for _ in range(5)]
     assert [metrics["attempts"] for metrics in tried if metrics is not None] == [2, 1, 1, 1, 1]
 
@@ -448,13 +498,18 @@ def test_loops_share_the_state_of_sandboxes_unless_they_keep_their_own_time() ->
 
 
 def test_two_hundred_closed_loops_leave_nothing_behind_and_do_not_crash() -> None:
-    """Half of them have a call under way; CPython 3.11 used to crash when it collected one in most of such runs."""
+    """Half of them have a call under way; CPython 3.11 used to crash when it collected one in
+    most of such runs."""
     command = [sys.executable, "-m", "benchmarks.leaks", "--runs", "20", "--closed", "200"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_resource_that_fails_to_close_does_not_keep_the_others_open(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resource_that_fails_to_close_does_not_keep_the_others_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     closed = []
 
     class First(LoopResource):

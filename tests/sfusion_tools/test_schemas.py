@@ -30,7 +30,9 @@ PLAN = {
         "description": "A tool for executing code.",
         "parameters": {
             "type": "object",
-            "properties": {"code": {"type": "string", "description": "The code to execute.", "enum": None}},
+            "properties": {
+                "code": {"type": "string", "description": "The code to execute.", "enum": None}
+            },
             "required": ["code"],
         },
         "strict": False,
@@ -45,8 +47,16 @@ def _schema(fake: Any, *, strict: bool) -> dict[str, Any]:
     properties: dict[str, Any] = {
         names[0]: {"type": "string", "description": fake.sentence(), "enum": fake.words(nb=3)},
         names[1]: {"type": ["integer", "null"], "minimum": fake.random_int(), "default": None},
-        names[2]: {"type": "array", "description": fake.sentence(), "items": {"type": "string", "pattern": r"^\d+$"}},
-        names[3]: {"type": "object", "properties": {"inner": {"type": "number"}}, "additionalProperties": False},
+        names[2]: {
+            "type": "array",
+            "description": fake.sentence(),
+            "items": {"type": "string", "pattern": r"^\d+$"},
+        },
+        names[3]: {
+            "type": "object",
+            "properties": {"inner": {"type": "number"}},
+            "additionalProperties": False,
+        },
     }
     return {
         "type": "function",
@@ -71,13 +81,17 @@ def test_a_schema_round_trips_unchanged(seed, locale):
     fake = faker.Faker(locale)
     fake.seed_instance(seed)
     written = _schema(fake, strict=bool(seed % 2))
-    schema = OpenAIFunctionToolSchema.model_validate(yaml.safe_load(yaml.safe_dump(written, allow_unicode=True)))
+    schema = OpenAIFunctionToolSchema.model_validate(
+        yaml.safe_load(yaml.safe_dump(written, allow_unicode=True))
+    )
     assert schema.model_dump(exclude_unset=True) == written
     assert json.loads(schema.model_dump_json(exclude_unset=True)) == written
     for again in (
         OpenAIFunctionToolSchema.model_validate(schema.model_dump()),
         OpenAIFunctionToolSchema.model_validate_json(schema.model_dump_json()),
-        OpenAIFunctionToolSchema.model_validate(yaml.safe_load(yaml.safe_dump(schema.model_dump()))),
+        OpenAIFunctionToolSchema.model_validate(
+            yaml.safe_load(yaml.safe_dump(schema.model_dump()))
+        ),
     ):
         assert again == schema
         assert again.model_dump() == schema.model_dump()
@@ -103,7 +117,11 @@ def test_a_function_without_parameters_takes_none():
     schema = OpenAIFunctionToolSchema.model_validate(
         {"type": "function", "function": {"name": "now", "description": "The time."}}
     )
-    assert schema.function.parameters.model_dump() == {"type": "object", "properties": {}, "required": []}
+    assert schema.function.parameters.model_dump() == {
+        "type": "object",
+        "properties": {},
+        "required": [],
+    }
 
 
 def _decode(arguments: str) -> tuple[dict[str, Any], bool]:
@@ -114,7 +132,10 @@ def _decode(arguments: str) -> tuple[dict[str, Any], bool]:
 
 
 def test_arguments_are_decoded():
-    assert _decode('{"code": "print(1)\\n", "n": [1, null]}') == ({"code": "print(1)\n", "n": [1, None]}, False)
+    assert _decode('{"code": "print(1)\\n", "n": [1, null]}') == (
+        {"code": "print(1)\n", "n": [1, None]},
+        False,
+    )
     assert _decode("{}") == ({}, False)
 
 
@@ -135,7 +156,8 @@ def test_arguments_are_decoded():
     ],
 )
 def test_arguments_that_are_not_an_object_are_reported(arguments):
-    """verl#5668, verl#7177 and radixark/miles#2709: backslashes, two objects, lists, objects encoded twice."""
+    """verl#5668, verl#7177 and radixark/miles#2709: backslashes, two objects, lists, objects
+    encoded twice."""
     assert _decode(arguments) == ({}, True)
 
 
@@ -147,14 +169,22 @@ def test_any_argument_text_is_decoded_or_reported(arguments):
 
 
 @settings(max_examples=25)
-@given(st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=9), max_size=4))
+@given(
+    st.dictionaries(
+        st.text(max_size=5), st.none() | st.integers() | st.text(max_size=9), max_size=4
+    )
+)
 def test_every_object_is_decoded(arguments):
     assert _decode(json.dumps(arguments)) == (arguments, False)
 
 
 def test_a_tool_call_is_dumped_like_openais():
     call = OpenAIFunctionToolCall(id="1", function={"name": "f", "arguments": {"a": 1}})
-    assert call.model_dump() == {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+    assert call.model_dump() == {
+        "id": "1",
+        "type": "function",
+        "function": {"name": "f", "arguments": {"a": 1}},
+    }
 
 
 def test_response_reports_whether_it_is_empty_or_text_only():
@@ -173,17 +203,25 @@ def test_the_text_of_a_response_must_be_a_string():
 
 
 def _elsewhere(name: str, /, **fields: Any) -> Any:
-    """Return a model like those of another package, which ignores the keys that it does not know."""
+    """Return a model like those of another package, which ignores the keys that it does not
+    know."""
     return create_model(name, **{key: (kind, ...) for key, kind in fields.items()})
 
 
 def test_a_schema_equals_the_same_schema_of_another_package():
     property_ = _elsewhere("OpenAIFunctionPropertySchema", type=str, description=str)
     parameters = _elsewhere(
-        "OpenAIFunctionParametersSchema", type=str, properties=dict[str, property_], required=list[str]
+        "OpenAIFunctionParametersSchema",
+        type=str,
+        properties=dict[str, property_],
+        required=list[str],
     )
-    function = _elsewhere("OpenAIFunctionSchema", name=str, description=str, parameters=parameters, strict=bool)
-    theirs = _elsewhere("OpenAIFunctionToolSchema", type=str, function=function).model_validate(PLAN)
+    function = _elsewhere(
+        "OpenAIFunctionSchema", name=str, description=str, parameters=parameters, strict=bool
+    )
+    theirs = _elsewhere("OpenAIFunctionToolSchema", type=str, function=function).model_validate(
+        PLAN
+    )
     ours = OpenAIFunctionToolSchema.model_validate(PLAN)
     assert ours == theirs
     theirs.function.parameters.properties["code"].description = "Another one."

@@ -18,7 +18,9 @@ from sfusion_tools.gsm8k_tool import Gsm8kTool
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from sfusion_tools.tool_registry import initialize_tools_from_config
-from sfusion_tools.utils.tool_registry import initialize_tools_from_config as initialize_tools_at_the_old_place
+from sfusion_tools.utils.tool_registry import (
+    initialize_tools_from_config as initialize_tools_at_the_old_place,
+)
 
 VERL = """
     tools:
@@ -131,7 +133,10 @@ def test_tools_registration(write):
     assert tools[0].settings.sandbox_fusion_url == "http://127.0.0.1:8080/run_code"
     assert tools[0].settings.rate_limit == 10
     dumped = tools[0].get_openai_tool_schema().model_dump()
-    assert dumped["function"]["parameters"]["properties"]["code"]["description"] == "The code to execute."
+    assert (
+        dumped["function"]["parameters"]["properties"]["code"]["description"]
+        == "The code to execute."
+    )
     assert initialize_tools_at_the_old_place is initialize_tools_from_config
 
 
@@ -163,7 +168,10 @@ def test_an_empty_list_of_tools_is_valid(write):
         ),
         (
             "sfusion_tools.sandbox_fusion_tool.SandboxFusionTool",
-            "no module 'sfusion_tools.sandbox_fusion_tool'; did you mean 'sfusion_tools.sandbox_fusion_tools'?",
+            (
+                "no module 'sfusion_tools.sandbox_fusion_tool'; did you mean "
+                "'sfusion_tools.sandbox_fusion_tools'?"
+            ),
         ),
         (
             "sfusion_tols.gsm8k_tool.Gsm8kTool",
@@ -176,7 +184,10 @@ def test_an_empty_list_of_tools_is_valid(write):
             "tests.sfusion_tools.test_tool_registry.NoTool",
             "is not a tool: it has no execute(); derive it from BaseTool",
         ),
-        ("tests.sfusion_tools.test_tool_registry.Nameless", "the tool has no name; call BaseTool.__init__"),
+        (
+            "tests.sfusion_tools.test_tool_registry.Nameless",
+            "the tool has no name; call BaseTool.__init__",
+        ),
         (".Tool", "could not be imported"),
         ("a..b.Tool", "there is no module 'a'"),
     ],
@@ -207,18 +218,33 @@ def test_a_module_that_fails_to_import_says_why(refused, tmp_path, monkeypatch):
         ),
         ("{type: other}", "config.type 'other' is not supported; known: mcp, native"),
         ("[1]", "config must be a mapping, found [1]"),
-        ("{sandbox_fusion_url: 'http://h', rate_limt: 3}", "unknown key 'rate_limt'; did you mean 'rate_limit'?"),
-        ("{sandbox_fusion_url: 'http://h', strict: 3}", "unknown key 'strict'; known: adaptive_rate_limit, "),
+        (
+            "{sandbox_fusion_url: 'http://h', rate_limt: 3}",
+            "unknown key 'rate_limt'; did you mean 'rate_limit'?",
+        ),
+        (
+            "{sandbox_fusion_url: 'http://h', strict: 3}",
+            "unknown key 'strict'; known: adaptive_rate_limit, ",
+        ),
         ("{}", "sandbox_fusion_url is missing: address of the sandbox"),
-        ("{sandbox_fusion_url: sandbox_url}", "sandbox_fusion_url must be the address of a Sandbox Fusion server"),
+        (
+            "{sandbox_fusion_url: sandbox_url}",
+            "sandbox_fusion_url must be the address of a Sandbox Fusion server",
+        ),
         ("{sandbox_fusion_url: []}", "sandbox_fusion_url is empty"),
-        ("{sandbox_fusion_url: 12}", "sandbox_fusion_url: Input should be a valid string, found int"),
+        (
+            "{sandbox_fusion_url: 12}",
+            "sandbox_fusion_url: Input should be a valid string, found int",
+        ),
         (
             "{sandbox_fusion_url: 'http://h', rate_limit: 0}",
             "rate_limit: Input should be greater than or equal to 1, found 0",
         ),
         ("{sandbox_fusion_url: 'http://h', rate_limit: -1}", "rate_limit: "),
-        ("{sandbox_fusion_url: 'http://h', rate_limit: 2.5}", "rate_limit: Input should be a valid integer, found 2.5"),
+        (
+            "{sandbox_fusion_url: 'http://h', rate_limit: 2.5}",
+            "rate_limit: Input should be a valid integer, found 2.5",
+        ),
         (
             "{sandbox_fusion_url: 'http://h', rate_limit: '10'}",
             "rate_limit: Input should be a valid integer, found '10'",
@@ -227,11 +253,20 @@ def test_a_module_that_fails_to_import_says_why(refused, tmp_path, monkeypatch):
             "{sandbox_fusion_url: 'http://h', rate_limit: true}",
             "rate_limit: Input should be a valid integer, found True",
         ),
-        ("{sandbox_fusion_url: 'http://h', default_timeout: 0}", "default_timeout: Input should be greater than 0"),
-        ("{sandbox_fusion_url: 'http://h', default_timeout: .inf}", "default_timeout: Input should be a finite number"),
+        (
+            "{sandbox_fusion_url: 'http://h', default_timeout: 0}",
+            "default_timeout: Input should be greater than 0",
+        ),
+        (
+            "{sandbox_fusion_url: 'http://h', default_timeout: .inf}",
+            "default_timeout: Input should be a finite number",
+        ),
         (
             "{sandbox_fusion_url: 'http://h', default_language: pyhton}",
-            "default_language: 'pyhton' is not a language of Sandbox Fusion; did you mean 'python'?",
+            (
+                "default_language: 'pyhton' is not a language of Sandbox Fusion; did you "
+                "mean 'python'?"
+            ),
         ),
         (
             "{sandbox_fusion_url: 'http://h', limiter: redis}",
@@ -241,14 +276,21 @@ def test_a_module_that_fails_to_import_says_why(refused, tmp_path, monkeypatch):
             "{sandbox_fusion_url: 'http://h', requests_burst: 3}",
             "requests_burst is set but requests_per_second is not; it has no meaning without it",
         ),
-        ("{sandbox_fusion_url: 'http://h', headers: {'a b': x}}", "headers: 'a b' is not the name of a header"),
+        (
+            "{sandbox_fusion_url: 'http://h', headers: {'a b': x}}",
+            "headers: 'a b' is not the name of a header",
+        ),
         (
             '{sandbox_fusion_url: "http://h", headers: {A: "x\\ny"}}',
             "headers: the value of 'A' contains a line break or a NUL character",
         ),
         (
-            "{sandbox_fusion_url: ['http://g', 'http://u:secret@h'], headers: {authorization: Bearer x}}",
-            "sandbox_fusion_url contains a user name and headers an Authorization; a request carries only one of them",
+            "{sandbox_fusion_url: ['http://g', 'http://u:secret@h'], headers: "
+            "{authorization: Bearer x}}",
+            (
+                "sandbox_fusion_url contains a user name and headers an Authorization; a "
+                "request carries only one of them"
+            ),
         ),
         ("{sandbox_fusion_url: 'http://h', 1: 2}", "1: Keys should be strings"),
     ],
@@ -266,7 +308,10 @@ def test_all_errors_are_reported_at_once(refused):
 
 
 def test_errors_do_not_repeat_secrets_of_a_config(refused):
-    config = "{sandbox_fusion_url: 'user:hunter2@h', headers: {Authorization: [hunter2], 'X Y': hunter2}}"
+    config = (
+        "{sandbox_fusion_url: 'user:hunter2@h', headers: {Authorization: [hunter2], "
+        "'X Y': hunter2}}"
+    )
     assert "hunter2" not in refused(one(SANDBOX, config))
 
 
@@ -286,7 +331,9 @@ def test_an_exception_of_a_third_party_tool_is_reported_with_its_place(refused):
 
 def test_two_tools_with_the_same_name_are_refused(refused):
     message = refused(f"tools: [{{class_name: {GSM8K}}}, {{class_name: {GSM8K}}}]")
-    assert message.startswith(f"tools[1] ({GSM8K}) and tools[0] ({GSM8K}) both define a tool named 'calc_gsm8k_reward'")
+    assert message.startswith(
+        f"tools[1] ({GSM8K}) and tools[0] ({GSM8K}) both define a tool named 'calc_gsm8k_reward'"
+    )
     assert "rename one in its tool_schema" in message
 
 
@@ -299,7 +346,10 @@ def test_two_tools_with_the_same_name_are_refused(refused):
         ("tols: []", "found tols; did you mean 'tools'?"),
         ("tools: null", "found `tools: None`"),
         ("tools: [", "not YAML: "),
-        ("tools: [3]", "tools[0]: expected a mapping with class_name, config and tool_schema, found 3"),
+        (
+            "tools: [3]",
+            "tools[0]: expected a mapping with class_name, config and tool_schema, found 3",
+        ),
         ("tools: [{}]", "tools[0]: class_name is missing or not a string"),
         ("tools: [{class_name: 3}]", "tools[0]: class_name is missing or not a string"),
         ("tools: [{class: x}]", "tools[0]: unknown key 'class'; did you mean 'class_name'?"),
@@ -346,9 +396,15 @@ def test_a_missing_or_binary_file_is_refused(tmp_path):
 
 
 async def test_base_tool_has_verls_interface():
-    schema = OpenAIFunctionToolSchema.model_validate({"type": "function", "function": {"name": "f", "description": ""}})
+    schema = OpenAIFunctionToolSchema.model_validate(
+        {"type": "function", "function": {"name": "f", "description": ""}}
+    )
     tool = BaseTool({"type": "native"}, schema)
-    assert (tool.name, tool.get_openai_tool_schema(), tool.config) == ("f", schema, {"type": "native"})
+    assert (tool.name, tool.get_openai_tool_schema(), tool.config) == (
+        "f",
+        schema,
+        {"type": "native"},
+    )
     instance, response = await tool.create(create_kwargs={"ground_truth": "3"})
     assert instance != (await tool.create())[0]
     assert (await tool.create("mine"))[0] == "mine"

@@ -25,33 +25,53 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     return kept
 
 
-async def test_a_call_has_a_span_with_its_attempts_under_that_of_the_trajectory(spans: InMemorySpanExporter) -> None:
+async def test_a_call_has_a_span_with_its_attempts_under_that_of_the_trajectory(
+    spans: InMemorySpanExporter,
+) -> None:
     data = SimpleNamespace(extra_fields={}, request_id="trajectory 7")
     async with FakeSandbox(faults=[{"first_attempts": 1, "what": {"status": 503}}]) as sandbox:
         tool = make(sandbox, tracing=True)
         with trace.get_tracer("test").start_as_current_span("trajectory") as above:
             await tool.execute("i", printing("3"), agent_data=data)
-    first, second, call, outer = (one for one in spans.get_finished_spans() if one.name != "sfusion.permit")
+    first, second, call, outer = (
+        one for one in spans.get_finished_spans() if one.name != "sfusion.permit"
+    )
     assert call.name == "execute_tool code_interpreter"
     assert call.parent == above.get_span_context() == outer.get_span_context()
-    assert (call.attributes["sfusion.outcome"], call.attributes["sfusion.trajectory"]) == ("ok", "trajectory 7")
+    assert (call.attributes["sfusion.outcome"], call.attributes["sfusion.trajectory"]) == (
+        "ok",
+        "trajectory 7",
+    )
     assert [one.attributes["http.response.status_code"] for one in (first, second)] == [503, 200]
     assert first.parent == second.parent == call.get_span_context()
     assert (
-        call.start_time <= first.start_time <= first.end_time <= second.start_time <= second.end_time <= call.end_time
+        call.start_time
+        <= first.start_time
+        <= first.end_time
+        <= second.start_time
+        <= second.end_time
+        <= call.end_time
     )
 
 
 async def test_waits_and_failures_are_seen(spans: InMemorySpanExporter) -> None:
     async with FakeSandbox() as sandbox:
-        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": uuid4().hex, "rate_limit": 1}
+        config = {
+            "sandbox_fusion_url": sandbox.url,
+            "limiter": "local",
+            "limiter_name": uuid4().hex,
+            "rate_limit": 1,
+        }
         runner = CodeRunner(config, tracing=True, queue_timeout=0.01)
         async with runner.client.permit():
             assert (await runner.run("1")).lost
         await runner.run("")
     permit, throttled, refused = spans.get_finished_spans()
     assert (permit.name, permit.parent) == ("sfusion.permit", throttled.get_span_context())
-    assert [one.attributes["sfusion.outcome"] for one in (throttled, refused)] == ["throttled", "bad_arguments"]
+    assert [one.attributes["sfusion.outcome"] for one in (throttled, refused)] == [
+        "throttled",
+        "bad_arguments",
+    ]
     assert throttled.status.status_code is trace.StatusCode.ERROR
 
 

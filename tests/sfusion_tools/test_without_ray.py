@@ -1,4 +1,5 @@
-"""Ray is optional: without it everything imports, the local limiter works, and what needs Ray names the extra."""
+"""Ray is optional: without it everything imports, the local limiter works, and what needs Ray names
+the extra."""
 
 from __future__ import annotations
 
@@ -24,27 +25,40 @@ NO_RAY = """if True:
 HINT = "pip install 'sfusion[ray]'"
 
 
-def python(program: str, *arguments: str, interpreter: str | Path = sys.executable) -> subprocess.CompletedProcess[str]:
+def python(
+    program: str, *arguments: str, interpreter: str | Path = sys.executable
+) -> subprocess.CompletedProcess[str]:
     command = [interpreter, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def without_ray(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an interpreter in which Ray cannot be imported, and has not been: the warm one has all else."""
+    """Run a program in an interpreter in which Ray cannot be imported, and has not been: the warm
+    one has all else."""
     return python(NO_RAY + "\n" + program, *arguments, interpreter=warm("python"))
 
 
 def test_all_public_names_can_be_imported_without_ray() -> None:
     lines = [f"import {package}" for package in PACKAGES]
-    lines += ["import sfusion_tools.reward, sfusion_tools.limiter.ray_limiter, sfusion_tools.limiter.record"]
-    lines += [f"from {module} import {', '.join(names)}" for module, names in NAMES_THAT_STAY.items()]
+    lines += [
+        (
+            "import sfusion_tools.reward, sfusion_tools.limiter.ray_limiter, "
+            "sfusion_tools.limiter.record"
+        )
+    ]
+    lines += [
+        f"from {module} import {', '.join(names)}" for module, names in NAMES_THAT_STAY.items()
+    ]
     done = python(NO_RAY + "\n" + "\n".join(lines))
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_importing_does_not_import_ray() -> None:
     modules = [*PACKAGES, *NAMES_THAT_STAY, "sfusion_tools.reward", "sfusion.harness.cli"]
-    done = python(f"import sys\nfor one in {modules}:\n    __import__(one)\n    assert 'ray' not in sys.modules, one")
+    done = python(
+        f"import sys\nfor one in {modules}:\n    __import__(one)\n    assert 'ray' not in "
+        "sys.modules, one"
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -74,8 +88,14 @@ def test_the_tool_works_without_ray(limiter: str, warns: bool) -> None:
 @pytest.mark.parametrize(
     ("use", "needed_by"),
     [
-        ("SandboxFusionTool({'sandbox_fusion_url': 'http://127.0.0.1:1', 'limiter': 'ray'})", "limiter: ray"),
-        ("TokenBucketWorker.options(name='x', get_if_exists=True).remote(3)", "a limiter for the whole cluster"),
+        (
+            "SandboxFusionTool({'sandbox_fusion_url': 'http://127.0.0.1:1', 'limiter': 'ray'})",
+            "limiter: ray",
+        ),
+        (
+            "TokenBucketWorker.options(name='x', get_if_exists=True).remote(3)",
+            "a limiter for the whole cluster",
+        ),
         ("TokenBucketWorker.remote()", "a limiter for the whole cluster"),
         ("init_execution_pool(2)", "init_execution_pool"),
         ("ExecutionWorker()", "a limiter for the whole cluster"),
@@ -92,7 +112,10 @@ def test_what_needs_ray_raises_missing_extra(use: str, needed_by: str) -> None:
             print(error)
         """
     )
-    assert done.stdout == f"{needed_by} needs an extra that is not installed (No module named 'ray'): {HINT}\n"
+    assert (
+        done.stdout
+        == f"{needed_by} needs an extra that is not installed (No module named 'ray'): {HINT}\n"
+    )
     assert done.stderr == ""
 
 

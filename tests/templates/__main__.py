@@ -11,6 +11,9 @@ from tests.templates.table import rows
 
 if __name__ == "__main__":
     logging.disable()
-    found = {file.stem: file.read_text(encoding="utf-8") for file in sorted(Path(*sys.argv[1:2]).glob("*.jinja"))}
+    found = {
+        file.stem: file.read_text(encoding="utf-8")
+        for file in sorted(Path(*sys.argv[1:2]).glob("*.jinja"))
+    }
     for line in rows(found if sys.argv[1:] else MODELS):
         sys.stdout.write(line + "\n")

@@ -1,4 +1,5 @@
-"""Small chat templates of more than forty models, written after the public ones: the same marks in the same places."""
+"""Small chat templates of more than forty models, written after the public ones: the same marks in
+the same places."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def _jinja(text: str) -> str:
 
 
 def shaped(form: str, **parts: str) -> str:
-    """Return the template of a model whose turns look like this and whose calls are those of a format."""
+    """Return the template of a model whose turns look like this and whose calls are those of a
+    format."""
     found = get_format(form)
     begin, between, end = getattr(found, "section", ("", getattr(found, "between", ""), ""))
     if isinstance(getattr(found.parser, "section", None), tuple):
@@ -53,7 +55,11 @@ def shaped(form: str, **parts: str) -> str:
     call = getattr(found, "call", "{name}{arguments}")
     if hasattr(found, "write_object"):
         before, after = found.tag  # type: ignore[attr-defined]
-        own = found.write_object("NAME", "ARGS").replace('"NAME"', '"{name}"').replace("ARGS", "{arguments}")
+        own = (
+            found.write_object("NAME", "ARGS")
+            .replace('"NAME"', '"{name}"')
+            .replace("ARGS", "{arguments}")
+        )
         call = before + own + after
     elif hasattr(found.parser, "quote"):
         call = f"{found.parser.openers[0]}call:{{name}}{{arguments}}{found.parser.close}"  # type: ignore[attr-defined]
@@ -64,24 +70,45 @@ def shaped(form: str, **parts: str) -> str:
         loop = "{% for k, v in c.function.arguments.items() %}" + _jinja(argument) + "{% endfor %}"
         head, tail = call.split("{arguments}")
         written = _jinja(head) + loop + _jinja(tail)
-    filled = {"system": "{tools}", "before": "", "after": "", "begin": begin, "between": between, "end": end} | parts
+    filled = {
+        "system": "{tools}",
+        "before": "",
+        "after": "",
+        "begin": begin,
+        "between": between,
+        "end": end,
+    } | parts
     frame = _FRAME.replace("<<call>>", written)
     return re.sub("<<(.*?)>>", lambda place: _jinja(filled[place[1]]), frame)
 
 
 def chatml(form: str, reply: str = "user", **parts: str) -> str:
     shown = {
-        "user": ("<|im_start|>user", "\n<tool_response>\n{content}\n</tool_response>", "<|im_end|>\n"),
+        "user": (
+            "<|im_start|>user",
+            "\n<tool_response>\n{content}\n</tool_response>",
+            "<|im_end|>\n",
+        ),
         "tool": ("", "<|im_start|>tool\n{content}<|im_end|>\n", ""),
     }
     before, each, after = shown.get(reply, ("", reply, ""))
-    own = {"system": "<|im_start|>system\n{tools}<|im_end|>\n", "user": "<|im_start|>{role}\n{content}<|im_end|>\n"}
-    turn = {"assistant": "<|im_start|>assistant\n", "close": "<|im_end|>\n", "prompt": "<|im_start|>assistant\n"}
+    own = {
+        "system": "<|im_start|>system\n{tools}<|im_end|>\n",
+        "user": "<|im_start|>{role}\n{content}<|im_end|>\n",
+    }
+    turn = {
+        "assistant": "<|im_start|>assistant\n",
+        "close": "<|im_end|>\n",
+        "prompt": "<|im_start|>assistant\n",
+    }
     return shaped(form, **own | {"before": before, "reply": each, "after": after} | turn | parts)
 
 
 def llama(
-    form: str, mark: str = "eot_id", head: tuple[str, str] = ("start_header_id", "end_header_id"), about: str = ""
+    form: str,
+    mark: str = "eot_id",
+    head: tuple[str, str] = ("start_header_id", "end_header_id"),
+    about: str = "",
 ) -> str:
     def turn(role: str, body: str) -> str:
         return f"<|{head[0]}|>{role}<|{head[1]}|>\n\n{body}"
@@ -100,20 +127,46 @@ def llama(
 
 
 def deepseek(form: str, before: str, reply: str, after: str = "", **parts: str) -> str:
-    own = {"user": "<｜User｜>{content}", "assistant": "<｜Assistant｜>", "close": "<｜end▁of▁sentence｜>"}
-    return shaped(form, **own | {"before": before, "reply": reply, "after": after, "prompt": "<｜Assistant｜>"} | parts)
+    own = {
+        "user": "<｜User｜>{content}",
+        "assistant": "<｜Assistant｜>",
+        "close": "<｜end▁of▁sentence｜>",
+    }
+    return shaped(
+        form,
+        **own
+        | {"before": before, "reply": reply, "after": after, "prompt": "<｜Assistant｜>"}
+        | parts,
+    )
 
 
 def roles(form: str, role: str, close: str, reply: str, ai: str = "assistant", **parts: str) -> str:
     """Turns that begin with a mark of their role and end with another one."""
-    own = {"user": role.replace("ROLE", "{role}") + "{content}" + close, "assistant": role.replace("ROLE", ai)}
-    own |= {"system": role.replace("ROLE", "system") + "{tools}" + close, "close": close, "reply": reply}
+    own = {
+        "user": role.replace("ROLE", "{role}") + "{content}" + close,
+        "assistant": role.replace("ROLE", ai),
+    }
+    own |= {
+        "system": role.replace("ROLE", "system") + "{tools}" + close,
+        "close": close,
+        "reply": reply,
+    }
     return shaped(form, **own | {"prompt": own["assistant"]} | parts)
 
 
 _MISTRAL = {"user": "[INST]{content}[/INST]", "assistant": "", "close": "</s>", "prompt": ""}
-_GLM = {"user": "<|{role}|>\n{content}", "assistant": "<|assistant|>", "close": "", "prompt": "<|assistant|>"}
-_MINIMAX = {"user": "]~b]{role}\n{content}[e~[\n", "assistant": "]~b]ai\n", "close": "[e~[\n", "prompt": "]~b]ai\n"}
+_GLM = {
+    "user": "<|{role}|>\n{content}",
+    "assistant": "<|assistant|>",
+    "close": "",
+    "prompt": "<|assistant|>",
+}
+_MINIMAX = {
+    "user": "]~b]{role}\n{content}[e~[\n",
+    "assistant": "]~b]ai\n",
+    "close": "[e~[\n",
+    "prompt": "]~b]ai\n",
+}
 
 MODELS: dict[str, str] = {
     **{path.stem: path.read_text(encoding="utf-8") for path in sorted(FILES.glob("*.jinja"))},
@@ -124,16 +177,25 @@ MODELS: dict[str, str] = {
     "SmolLM3": chatml("hermes", "<|im_start|>user\n{content}<|im_end|>\n"),
     "MiMo-VL": chatml("hermes"),
     "xLAM-2-qwen": chatml(
-        "xlam", "tool", system="<|im_start|>system\nMake calls in a single JSON array. {tools}<|im_end|>\n"
+        "xlam",
+        "tool",
+        system="<|im_start|>system\nMake calls in a single JSON array. {tools}<|im_end|>\n",
     ),
-    "LFM2": chatml("lfm2", "<|im_start|>tool\n<|tool_response_start|>{content}<|tool_response_end|><|im_end|>\n"),
+    "LFM2": chatml(
+        "lfm2",
+        "<|im_start|>tool\n<|tool_response_start|>{content}<|tool_response_end|><|im_end|>\n",
+    ),
     "Step-3.5-Flash": chatml("qwen3_coder", "<|im_start|>tool_response\n{content}<|im_end|>\n"),
-    "InternLM2.5": chatml("internlm", "<|im_start|>environment name=<|plugin|>\n{content}<|im_end|>\n"),
+    "InternLM2.5": chatml(
+        "internlm", "<|im_start|>environment name=<|plugin|>\n{content}<|im_end|>\n"
+    ),
     "OLMo-3": chatml("olmo3", "<|im_start|>environment\n{content}<|im_end|>\n"),
     "Nemotron-3-Nano": chatml("qwen3_coder", prompt="<|im_start|>assistant\n{thought}"),
     "Llama-3.2": llama("llama3"),
     "ToolACE-2": llama("pythonic", about="[func_name1(params_name1=1)] "),
-    "Llama-4 pythonic": llama("pythonic", "eot", ("header_start", "header_end"), "[func_name1(param1=1)] "),
+    "Llama-4 pythonic": llama(
+        "pythonic", "eot", ("header_start", "header_end"), "[func_name1(param1=1)] "
+    ),
     "Llama-xLAM-2": llama("xlam", about="Make calls in a single JSON array. "),
     "Mistral-Small-3.2": shaped(
         "mistral", **_MISTRAL, reply="[TOOL_RESULTS]{id}[TOOL_CONTENT]{content}[/TOOL_RESULTS]"
@@ -147,16 +209,31 @@ MODELS: dict[str, str] = {
     ),
     "DeepSeek-V4": deepseek("deepseekv4", "<｜User｜>", "<tool_result>{content}</tool_result>"),
     "GLM-4.6": shaped(
-        "glm45", **_GLM, before="<|observation|>", reply="\n<tool_response>\n{content}\n</tool_response>"
+        "glm45",
+        **_GLM,
+        before="<|observation|>",
+        reply="\n<tool_response>\n{content}\n</tool_response>",
     ),
-    "GLM-4.7": shaped("glm47", **_GLM, before="<|observation|>", reply="<tool_response>{content}</tool_response>"),
+    "GLM-4.7": shaped(
+        "glm47", **_GLM, before="<|observation|>", reply="<tool_response>{content}</tool_response>"
+    ),
     "MiniMax-M2": shaped(
-        "minimax_m2", **_MINIMAX, before="]~b]tool", reply="\n<response>{content}</response>", after="[e~[\n"
+        "minimax_m2",
+        **_MINIMAX,
+        before="]~b]tool",
+        reply="\n<response>{content}</response>",
+        after="[e~[\n",
     ),
     "MiniMax-M3": shaped(
-        "minimax_m3", **_MINIMAX, before="]~b]tool", reply="\n<response>{content}</response>", after="[e~[\n"
+        "minimax_m3",
+        **_MINIMAX,
+        before="]~b]tool",
+        reply="\n<response>{content}</response>",
+        after="[e~[\n",
     ),
-    "Seed-OSS": roles("seed_oss", "<seed:bos>ROLE\n", "<seed:eos>", "<seed:bos>tool\n{content}<seed:eos>"),
+    "Seed-OSS": roles(
+        "seed_oss", "<seed:bos>ROLE\n", "<seed:eos>", "<seed:bos>tool\n{content}<seed:eos>"
+    ),
     "Command-A": roles(
         "command_r7b",
         "<|START_OF_TURN_TOKEN|><|ROLE|>",
@@ -166,9 +243,18 @@ MODELS: dict[str, str] = {
         after="]<|END_TOOL_RESULT|><|END_OF_TURN_TOKEN|>",
     ),
     "Hunyuan-A13B": roles(
-        "hunyuan_a13b", "<|ROLE|>", "<|eos|>", "<tool_response>{content}</tool_response>", after="<|extra_0|>"
+        "hunyuan_a13b",
+        "<|ROLE|>",
+        "<|eos|>",
+        "<tool_response>{content}</tool_response>",
+        after="<|extra_0|>",
     ),
-    "Hy3": roles("hunyuan_v3", "<｜hy_ROLE｜>", "<｜hy_eos｜>", "<tool_response>\n{content}\n</tool_response>\n"),
+    "Hy3": roles(
+        "hunyuan_v3",
+        "<｜hy_ROLE｜>",
+        "<｜hy_eos｜>",
+        "<tool_response>\n{content}\n</tool_response>\n",
+    ),
     "Granite-3.3": roles(
         "granite",
         "<|start_of_role|>ROLE<|end_of_role|>",
@@ -185,7 +271,9 @@ MODELS: dict[str, str] = {
     ),
     "Phi-4-mini": roles("phi4_mini", "<|ROLE|>", "<|end|>", "<|tool|>{content}<|end|>"),
     "Step3": roles("step3", "<|BOT|>ROLE\n", "<|EOT|>", "<|BOT|>tool_response\n{content}<|EOT|>"),
-    "LongCat-Flash": roles("longcat", "[Round 0] ROLE:", "</longcat_s>", "TOOL:{content}</longcat_s>"),
+    "LongCat-Flash": roles(
+        "longcat", "[Round 0] ROLE:", "</longcat_s>", "TOOL:{content}</longcat_s>"
+    ),
     "Apertus": roles("apertus", "<|ROLE_start|>", "<|assistant_end|>", "[{content}]"),
     "Jamba-1.6": roles("jamba", "<|bom|><|ROLE|> ", "<|eom|>", "<|bom|><|tool|> {content}<|eom|>"),
     "Nemotron-Nano-v2": roles(

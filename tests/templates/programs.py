@@ -1,4 +1,5 @@
-"""Tools receive the code that a model wrote: ``python -m tests.templates.programs 10000`` draws as many programs."""
+"""Tools receive the code that a model wrote: ``python -m tests.templates.programs 10000`` draws as
+many programs."""
 
 from __future__ import annotations
 
@@ -48,7 +49,18 @@ _PIECES = (
         "\u2028",
         "é",
     ),
-    *("<|im_end|>", "<|im_start|>", "<tool_call>", "</tool_call>", "</think>", "{", "}", "[1 , 2]", "x = 1 ;", "\x00"),
+    *(
+        "<|im_end|>",
+        "<|im_start|>",
+        "<tool_call>",
+        "</tool_call>",
+        "</think>",
+        "{",
+        "}",
+        "[1 , 2]",
+        "x = 1 ;",
+        "\x00",
+    ),
 )
 CALLS = 25
 """Calls in a turn."""
@@ -57,7 +69,9 @@ CALLS = 25
 def unlucky_tokenizer(directory: Path) -> Tokenizer:
     """A tokenizer whose config asks for changes of what it decodes, as that of Llama 3 does."""
     config = save_tokenizer(directory, TEMPLATE) / "tokenizer_config.json"
-    content = json.loads(config.read_text(encoding="utf-8")) | {"clean_up_tokenization_spaces": True}
+    content = json.loads(config.read_text(encoding="utf-8")) | {
+        "clean_up_tokenization_spaces": True
+    }
     config.write_text(json.dumps(content), encoding="utf-8")
     return load_tokenizer(directory)
 
@@ -68,7 +82,9 @@ def draw(drawn: random.Random) -> str:
 
 async def received(tokenizer: Tokenizer, programs: list[str], form: str) -> list[str]:
     """Let a model write calls with these programs, and return what the tool was given."""
-    text = get_format(form).render([{"name": "code_interpreter", "arguments": {"code": code}} for code in programs])
+    text = get_format(form).render(
+        [{"name": "code_interpreter", "arguments": {"code": code}} for code in programs]
+    )
     got: list[str] = []
 
     def run(code: str) -> tuple[str, float, dict[str, Any]]:
@@ -78,7 +94,10 @@ async def received(tokenizer: Tokenizer, programs: list[str], form: str) -> list
     class Written:
         async def async_generate(self, **_: Any) -> dict[str, Any]:
             ids = [*tokenizer.encode(text, allow_special=False), tokenizer.eos_token_id]
-            return {"output_ids": ids, "meta_info": {"finish_reason": {"type": "stop", "matched": ids[-1]}}}
+            return {
+                "output_ids": ids,
+                "meta_info": {"finish_reason": {"type": "stop", "matched": ids[-1]}},
+            }
 
     made = AsyncRolloutRequest(
         messages=[{"role": "user", "content": "?"}],
@@ -94,7 +113,8 @@ async def received(tokenizer: Tokenizer, programs: list[str], form: str) -> list
 
 
 def compare(count: int, seed: int = 0) -> int:
-    """Return how many programs were received as they were written; raises AssertionError for the first that was not."""
+    """Return how many programs were received as they were written; raises AssertionError for the
+    first that was not."""
     drawn = random.Random(seed)
     with TemporaryDirectory() as directory:
         tokenizer = unlucky_tokenizer(Path(directory))

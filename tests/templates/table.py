@@ -26,14 +26,18 @@ TOOLS = [
         "function": {
             "name": "search",
             "description": "Search.",
-            "parameters": {"type": "object", "properties": {"query": {"type": "string", "description": "What."}}},
+            "parameters": {
+                "type": "object",
+                "properties": {"query": {"type": "string", "description": "What."}},
+            },
         },
     }
 ]
 
 
 def tokenizers(templates: Mapping[str, str]) -> Iterator[tuple[str, HfTokenizer]]:
-    """Yield a tokenizer for each template; all have the special tokens that are written in any of them."""
+    """Yield a tokenizer for each template; all have the special tokens that are written in any of
+    them."""
     marks = sorted({mark for text in templates.values() for mark in _MARK.findall(text)} - {"<s>"})
     with TemporaryDirectory() as directory:
         shared = HfTokenizer(save_tokenizer(Path(directory), "", "<|eos|>", marks))
@@ -46,15 +50,23 @@ def tokenizers(templates: Mapping[str, str]) -> Iterator[tuple[str, HfTokenizer]
 
 
 def row(name: str, tokenizer: HfTokenizer) -> tuple[str, ...]:
-    """Examine a template: whether each kind of turn is written as in the same conversation rendered at once."""
+    """Examine a template: whether each kind of turn is written as in the same conversation rendered
+    at once."""
 
     def verdict(rounds: tuple[int, ...]) -> str:
         found = difference(tokenizer, TOOLS, rounds)
-        return "✓" if found is None else {"refused": "no", "replies": "differs", "earlier": "earlier"}[found.kind]
+        return (
+            "✓"
+            if found is None
+            else {"refused": "no", "replies": "differs", "earlier": "earlier"}[found.kind]
+        )
 
     form = format_for(template=tokenizer.chat_template, model=name)
     single = verdict((1,))
-    turns = {"parallel calls": verdict((2,)) if single != "no" else "no", "user turn after tools": verdict((1, 0))}
+    turns = {
+        "parallel calls": verdict((2,)) if single != "no" else "no",
+        "user turn after tools": verdict((1, 0)),
+    }
     exceptions = [f"{turn}: {found}" for turn, found in turns.items() if found != single]
     return name, "; ".join([single, *exceptions]), _thinking(tokenizer), form.name if form else "–"
 
@@ -63,7 +75,9 @@ def _thinking(tokenizer: HfTokenizer) -> str:
     def prompt(**options: Any) -> list[int]:
         tokenizer._options = options
         try:
-            return tokenizer.apply_chat_template([{"role": "user", "content": "?"}], TOOLS, add_generation_prompt=True)
+            return tokenizer.apply_chat_template(
+                [{"role": "user", "content": "?"}], TOOLS, add_generation_prompt=True
+            )
         except TemplateError:
             return []
         finally:

@@ -1,4 +1,5 @@
-"""The table of models in the docs is what the templates do, and programs reach the tools unchanged."""
+"""The table of models in the docs is what the templates do, and programs reach the tools
+unchanged."""
 
 from __future__ import annotations
 
@@ -26,11 +27,17 @@ def test_the_docs_have_the_table_of_models(caplog: pytest.LogCaptureFixture) -> 
 
 def test_the_table_tells_apart_what_a_template_may_do(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="extra hf is not installed")
-    none = "{{ raise_exception('No tools.') if messages[-1].role == 'tool' }}" + MODELS["Hermes-2-Pro"]
+    none = (
+        "{{ raise_exception('No tools.') if messages[-1].role == 'tool' }}" + MODELS["Hermes-2-Pro"]
+    )
     thinks = chatml("qwen25", "tool", prompt="<|im_start|>assistant\n<think>\n")
     first = MODELS["Hermes-2-Pro"].replace("for c in m.tool_calls", "for c in m.tool_calls[:1]")
     found = list(rows({"none": none, "thinks": thinks, "first": first}))[2:]
-    assert [line.split(" | ")[1] for line in found] == ["no", "earlier", "✓; parallel calls: differs"]
+    assert [line.split(" | ")[1] for line in found] == [
+        "no",
+        "earlier",
+        "✓; parallel calls: differs",
+    ]
 
 
 def test_tools_receive_the_code_that_the_model_wrote() -> None:

@@ -22,14 +22,26 @@ if HAS_VERL:
 
 def pytest_report_header() -> str | None:
     """Shown if these tests are selected by path; a run of all tests loads this file too late."""
-    return None if HAS_VERL else "verl is not installed here; `tox -e verl` installs it and runs these tests"
+    return (
+        None
+        if HAS_VERL
+        else "verl is not installed here; `tox -e verl` installs it and runs these tests"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Ignore the warnings of verl and its dependencies."""
     for item in items:
         if "/tests/verl/" in item.path.as_posix():
-            for module in ("verl", "torch", "tensordict", "transformers", "hydra", "numpy", "importlib"):
+            for module in (
+                "verl",
+                "torch",
+                "tensordict",
+                "transformers",
+                "hydra",
+                "numpy",
+                "importlib",
+            ):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:::{module}.*"))
 
 

@@ -1,4 +1,5 @@
-"""The only stand-in of these tests: the fake sglang with a policy, instead of an engine on a GPU."""
+"""The only stand-in of these tests: the fake sglang with a policy, instead of an engine on a
+GPU."""
 
 from __future__ import annotations
 
@@ -23,5 +24,7 @@ class Engine:
         self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
     ) -> TokenOutput:
         self.prompts.append(self._fake.tokenizer.decode(prompt_ids))
-        answer = await self._fake.async_generate(input_ids=list(prompt_ids), sampling_params={"max_new_tokens": 2048})
+        answer = await self._fake.async_generate(
+            input_ids=list(prompt_ids), sampling_params={"max_new_tokens": 2048}
+        )
         return TokenOutput(token_ids=answer["output_ids"], stop_reason="completed")

@@ -1,4 +1,5 @@
-"""A model that is only a tokenizer: one id per byte, ChatML, and the name of Qwen, which verl supports."""
+"""A model that is only a tokenizer: one id per byte, ChatML, and the name of Qwen, which verl
+supports."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def save_model(directory: Path) -> Path:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {
+        letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -38,7 +41,17 @@ def save_model(directory: Path) -> Path:
     )
     fast.chat_template = TEMPLATE
     fast.save_pretrained(str(directory))
-    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1}
-    config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": 300, **shape}
+    shape = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+    }
+    config = {
+        "model_type": "qwen2",
+        "architectures": ["Qwen2ForCausalLM"],
+        "vocab_size": 300,
+        **shape,
+    }
     (directory / "config.json").write_text(json.dumps(config))
     return directory

@@ -1,4 +1,5 @@
-"""Subclasses of the tool as verl's recipes write them, derived from our class and from verl's where it has one."""
+"""Subclasses of the tool as verl's recipes write them, derived from our class and from verl's where
+it has one."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class Recipe:
         timeout = parameters.get("timeout", self.default_timeout)
         language = parameters.get("language", self.default_language)
         self._instance_dict[instance_id]["response"] = code
-        result = await self.execution_pool.execute.remote(self.execute_code, instance_id, code, timeout, language)
+        result = await self.execution_pool.execute.remote(
+            self.execute_code, instance_id, code, timeout, language
+        )
         return result, None, None
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:
@@ -46,7 +49,9 @@ class Recipe:
 class Bracketing:
     """Overrides ``execute_code`` and calls the one of its base."""
 
-    def execute_code(self, instance_id: str, code: str, timeout: float = 30, language: str = "python") -> str:
+    def execute_code(
+        self, instance_id: str, code: str, timeout: float = 30, language: str = "python"
+    ) -> str:
         answer: Any = super().execute_code(instance_id, code, timeout, language)  # type: ignore[misc]
         return f"<{answer.text}>"
 

@@ -1,4 +1,5 @@
-"""The differences between verl releases, in one place; everything but the model's text comes from verl."""
+"""The differences between verl releases, in one place; everything but the model's text comes from
+verl."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ if NEW:
 else:
     from verl.tools.utils.tool_registry import initialize_tools_from_config
 
-__all__ = ["NEW", "agent_data", "initialize_tools_from_config", "make_loop", "make_manager", "trainer_config"]
+__all__ = [
+    "NEW",
+    "agent_data",
+    "initialize_tools_from_config",
+    "make_loop",
+    "make_manager",
+    "trainer_config",
+]
 
 LENGTH = 4096
 
@@ -28,7 +36,9 @@ LENGTH = 4096
 def trainer_config(model: Path, tools: Path, **multi_turn: Any) -> Any:
     """Return the trainer's config of this release; keywords are settings of ``multi_turn``."""
     config = deepcopy(_composed(model))
-    config.actor_rollout_ref.rollout.multi_turn.update({"tool_config_path": str(tools), **multi_turn})
+    config.actor_rollout_ref.rollout.multi_turn.update(
+        {"tool_config_path": str(tools), **multi_turn}
+    )
     return config
 
 
@@ -51,14 +61,17 @@ def _composed(model: Path) -> Any:
 
 
 def make_loop(config: Any, server: Any = None) -> ToolAgentLoop:
-    """Make an agent loop as a worker does; ``server`` generates the turns. Needs a running event loop."""
+    """Make an agent loop as a worker does; ``server`` generates the turns. Needs a running event
+    loop."""
     from transformers import AutoTokenizer
 
     rest: dict[str, Any] = {}
     if NEW:
         from verl.experimental.agent_loop.agent_loop import ToolListWrap
 
-        tools = initialize_tools_from_config(config.actor_rollout_ref.rollout.multi_turn.tool_config_path)
+        tools = initialize_tools_from_config(
+            config.actor_rollout_ref.rollout.multi_turn.tool_config_path
+        )
         rest = {"tools": ToolListWrap(tools), "hf_model_type": "qwen2"}
     return ToolAgentLoop(
         trainer_config=DictConfigWrap(config),
@@ -86,14 +99,17 @@ def agent_data(**tools_kwargs: Any) -> AgentData:
 
 
 def make_manager(config: Any, server: Any, rewards: list[Any] | None = None) -> AgentLoopManager:
-    """Make verl's manager with its workers and load balancer; the actor ``server`` is their only engine."""
+    """Make verl's manager with its workers and load balancer; the actor ``server`` is their only
+    engine."""
     import ray
 
     if NEW:
         from verl.workers.rollout.llm_server import GlobalRequestLoadBalancer, LLMServerClient
 
         balancer = ray.remote(GlobalRequestLoadBalancer).remote({"engine": server})
-        return AgentLoopManager.create(config, LLMServerClient(config, balancer), reward_loop_worker_handles=rewards)
+        return AgentLoopManager.create(
+            config, LLMServerClient(config, balancer), reward_loop_worker_handles=rewards
+        )
 
     class Replica:
         """Replaces what would start an engine on a GPU."""

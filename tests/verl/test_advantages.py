@@ -18,7 +18,8 @@ STEPS, GROUPS = 100, 10
 
 
 def drawn(seed: int) -> tuple[list[float], list[str], list[int]]:
-    """Return scores, groups and numbers of tokens of a step: sizes from 1 to 8, scores binary or not."""
+    """Return scores, groups and numbers of tokens of a step: sizes from 1 to 8, scores binary or
+    not."""
     draw = random.Random(seed)
     binary = draw.random() < 0.5
     scores, groups, tokens = [], [], []
@@ -30,14 +31,19 @@ def drawn(seed: int) -> tuple[list[float], list[str], list[int]]:
     return scores, groups, tokens
 
 
-def of_verl(name: str, scores: list[float], groups: list[str], tokens: list[int], **options: Any) -> list[float]:
-    """Return the advantage of each sample: that of its tokens, which all have the same; 0 if it has none."""
+def of_verl(
+    name: str, scores: list[float], groups: list[str], tokens: list[int], **options: Any
+) -> list[float]:
+    """Return the advantage of each sample: that of its tokens, which all have the same; 0 if it has
+    none."""
     width = max(tokens)
     mask = torch.tensor([[1.0] * count + [0.0] * (width - count) for count in tokens])
     rewards = torch.zeros(len(scores), width)
     rewards[:, 0] = torch.tensor(scores)
     function = algorithms.get_adv_estimator_fn(name)
-    found, _ = function(token_level_rewards=rewards, response_mask=mask, index=np.array(groups), **options)
+    found, _ = function(
+        token_level_rewards=rewards, response_mask=mask, index=np.array(groups), **options
+    )
     assert torch.equal(found * (1 - mask), torch.zeros_like(found))
     return [float(row[0]) for row in found]
 
@@ -51,11 +57,14 @@ def of_verl(name: str, scores: list[float], groups: list[str], tokens: list[int]
         (Estimator.REINFORCE_PLUS_PLUS_BASELINE, "reinforce_plus_plus_baseline", {}),
     ],
 )
-def test_a_thousand_drawn_groups_get_verls_advantages(estimator: Estimator, name: str, options: dict[str, Any]) -> None:
+def test_a_thousand_drawn_groups_get_verls_advantages(
+    estimator: Estimator, name: str, options: dict[str, Any]
+) -> None:
     for seed in range(STEPS):
         scores, groups, tokens = drawn(seed)
         assert advantages(scores, groups, estimator, tokens) == pytest.approx(
-            of_verl(name, scores, groups, tokens, **options), abs=2e-3 if estimator is Estimator.GRPO else 1e-4
+            of_verl(name, scores, groups, tokens, **options),
+            abs=2e-3 if estimator is Estimator.GRPO else 1e-4,
         )
 
 

@@ -21,16 +21,21 @@ from tests.sfusion_tools.sandbox.helpers import until
 from tests.verl.releases import NEW, agent_data, make_loop, trainer_config
 from tests.verl.tools import quick, write_tools
 
-NO_OUTPUT = "[code_interpreter] This is not output of a program: the sandbox failed, not your code ("
+NO_OUTPUT = (
+    "[code_interpreter] This is not output of a program: the sandbox failed, not your code ("
+)
 
 Make = Callable[..., ToolAgentLoop]
 
 
 @pytest.fixture
 def make(model: Path, tmp_path: Path) -> Make:
-    """Return a function that makes verl's agent loop with our tool; keywords are keys of the tool config."""
+    """Return a function that makes verl's agent loop with our tool; keywords are keys of the tool
+    config."""
 
-    def loop_for(url: str, multi_turn: dict[str, Any] | None = None, **config: Any) -> ToolAgentLoop:
+    def loop_for(
+        url: str, multi_turn: dict[str, Any] | None = None, **config: Any
+    ) -> ToolAgentLoop:
         file = write_tools(tmp_path / "tools.yaml", quick(url, **config))
         return make_loop(trainer_config(model, file, **(multi_turn or {})))
 
@@ -52,7 +57,10 @@ def watch_releases(loop: ToolAgentLoop) -> list[str]:
 
 
 async def call(
-    loop: ToolAgentLoop, arguments: Any, name: str = "code_interpreter", data: AgentData | None = None
+    loop: ToolAgentLoop,
+    arguments: Any,
+    name: str = "code_interpreter",
+    data: AgentData | None = None,
 ) -> tuple[str, float | None, dict[str, Any]]:
     """Return text, reward and metrics of one call; arguments given as text are passed unchanged."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -88,7 +96,11 @@ async def test_the_model_reads_what_its_program_printed(make: Make) -> None:
     [
         ({"exit": 3}, "program_error", "3\n[The program exited with code 3.]"),
         ({"exit": 1, "errors": "ValueError: no\n"}, "program_error", "3\nValueError: no\n"),
-        ({"seconds": 9, "early": "half"}, "program_timeout", "half\n[The program timed out after 0.05 s; "),
+        (
+            {"seconds": 9, "early": "half"},
+            "program_timeout",
+            "half\n[The program timed out after 0.05 s; ",
+        ),
     ],
     ids=["exit code", "stderr", "timeout"],
 )
@@ -111,7 +123,12 @@ FAILURES = {
     "503 for ever": ({"what": {"status": 503}}, "sandbox_error", 6, "it failed by itself"),
     "504 for ever": ({"what": {"status": 504}}, "sandbox_error", 6, "it failed by itself"),
     "reset": ({"what": "reset"}, "unreachable", 6, "it could not be reached"),
-    "reset after the code ran": ({"phase": "after", "what": "reset"}, "unreachable", 6, "may have run"),
+    "reset after the code ran": (
+        {"phase": "after", "what": "reset"},
+        "unreachable",
+        6,
+        "may have run",
+    ),
     "no JSON": ({"what": {"malformed": "json"}}, "bad_response", 6, "could not be understood"),
     "SandboxError": ({"what": {"sandbox_error": "no memory"}}, "sandbox_error", 6, "no memory"),
     "hangs": ({"what": "hang"}, "transport_timeout", 1, "it did not answer in time"),
@@ -120,7 +137,8 @@ FAILURES = {
 
 @pytest.mark.parametrize("name", FAILURES)
 async def test_no_failure_of_the_sandbox_looks_like_output(make: Make, name: str) -> None:
-    """From verl's own tool the model read ``no stdout here`` for all of these, and the trainer got nothing."""
+    """From verl's own tool the model read ``no stdout here`` for all of these, and the trainer got
+    nothing."""
     fault, outcome, attempts, says = FAILURES[name]
     config = {"call_deadline": 0.3} if name == "hangs" else {}
     async with FakeSandbox(faults=[fault]) as sandbox:
@@ -132,7 +150,11 @@ async def test_no_failure_of_the_sandbox_looks_like_output(make: Make, name: str
     assert "no stdout here" not in text
     assert "truncated" not in text, "the message fits into verl's default of 256 characters"
     assert reward is None, "a reward of 0 would be trained on"
-    assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == (outcome, True, attempts)
+    assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == (
+        outcome,
+        True,
+        attempts,
+    )
     counts = data.extra_fields["extras"]["sfusion"]
     assert (counts["calls"], counts["infrastructure"], counts["outcomes"]) == (1, 1, [outcome])
     assert len(released) == 1
@@ -180,7 +202,9 @@ async def test_temporary_overload_is_invisible_to_the_model(make: Make, status: 
     ],
     ids=str,
 )
-async def test_bad_arguments_are_answered_and_nothing_is_sent(make: Make, arguments: Any, says: str) -> None:
+async def test_bad_arguments_are_answered_and_nothing_is_sent(
+    make: Make, arguments: Any, says: str
+) -> None:
     async with FakeSandbox() as sandbox:
         loop = make(sandbox.url, multi_turn={"max_tool_response_length": 1000})
         released = watch_releases(loop)
@@ -192,7 +216,9 @@ async def test_bad_arguments_are_answered_and_nothing_is_sent(make: Make, argume
     assert len(released) == 1
 
 
-async def test_verl_itself_answers_invalid_json_and_unknown_tools_with_reward_zero(make: Make) -> None:
+async def test_verl_itself_answers_invalid_json_and_unknown_tools_with_reward_zero(
+    make: Make,
+) -> None:
     """Such calls never reach a tool, so our tool cannot answer or count them."""
     async with FakeSandbox() as sandbox:
         loop, data = make(sandbox.url), agent_data()
@@ -201,7 +227,11 @@ async def test_verl_itself_answers_invalid_json_and_unknown_tools_with_reward_ze
         assert sandbox.ledger.arrived == 0
     assert broken[1:] == unknown[1:] == (0.0, {})
     assert data.extra_fields == {}
-    start = "Invalid JSON in arguments for 'code_interpreter': " if NEW else "Error when executing tool: "
+    start = (
+        "Invalid JSON in arguments for 'code_interpreter': "
+        if NEW
+        else "Error when executing tool: "
+    )
     assert broken[0].startswith(start)
     assert unknown[0] == (
         "Unknown function 'python'. Available tools: ['code_interpreter']"
@@ -214,8 +244,11 @@ HEAD, TAIL = "abcdefghij", "zyxwvutsrq"
 
 
 @pytest.mark.parametrize("side", ["left", "middle", "right"])
-async def test_verl_cuts_long_output_on_the_side_that_the_release_defines(make: Make, side: str) -> None:
-    """``left`` keeps the beginning up to 0.7.1 and the end since 0.8; the default ``middle`` did not change."""
+async def test_verl_cuts_long_output_on_the_side_that_the_release_defines(
+    make: Make, side: str
+) -> None:
+    """``left`` keeps the beginning up to 0.7.1 and the end since 0.8; the default ``middle`` did
+    not change."""
     output = HEAD + "-" * 500 + TAIL
     async with FakeSandbox() as sandbox:
         limits = {"max_tool_response_length": 20, "tool_response_truncate_side": side}
@@ -239,7 +272,9 @@ async def test_by_default_verl_shows_256_characters(make: Make, length: int, who
 
 async def test_our_own_cut_comes_first_and_marks_what_is_missing(make: Make) -> None:
     async with FakeSandbox() as sandbox:
-        loop = make(sandbox.url, multi_turn={"max_tool_response_length": 1000}, max_output_chars=100)
+        loop = make(
+            sandbox.url, multi_turn={"max_tool_response_length": 1000}, max_output_chars=100
+        )
         text, _, _ = await call(loop, printing(HEAD + "-" * 5000 + TAIL))
     assert text.startswith(HEAD)
     assert text.endswith(TAIL)
@@ -287,8 +322,13 @@ async def test_many_trajectories_share_the_limit_and_connections(make: Make) -> 
     async with FakeSandbox() as sandbox:
         loops = [make(sandbox.url, rate_limit=4, limiter_name="many") for _ in range(16)]
         answers = await asyncio.gather(
-            *(call(loop, {"code": f'1  # sfusion:call={n} seconds=5ms prints="{n}"'}) for n, loop in enumerate(loops))
+            *(
+                call(loop, {"code": f'1  # sfusion:call={n} seconds=5ms prints="{n}"'})
+                for n, loop in enumerate(loops)
+            )
         )
         assert [text for text, _, _ in answers] == [str(n) for n in range(16)]
         assert sandbox.ledger.peak_in_flight == 4
-        assert sandbox.ledger.snapshot()["connections"] <= 4, "0.7 makes new tools for every trajectory"
+        assert sandbox.ledger.snapshot()["connections"] <= 4, (
+            "0.7 makes new tools for every trajectory"
+        )

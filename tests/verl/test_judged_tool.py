@@ -1,4 +1,5 @@
-"""verl's own tool, last shipped in 0.7.1, judged in world ray: which promises name its defects (docs/proof.md)."""
+"""verl's own tool, last shipped in 0.7.1, judged in world ray: which promises name its defects
+(docs/proof.md)."""
 
 from __future__ import annotations
 
@@ -34,17 +35,23 @@ def place() -> Iterator[RayCluster]:
 
 def judged(name: str, place: RayCluster, folder: Path) -> RunResult:
     """Run a bundled scenario with verl's tool."""
-    file = write_tools(folder / "tools.yaml", verl_config("http://127.0.0.1:8080/run_code", num_workers=64), THEIRS)
+    file = write_tools(
+        folder / "tools.yaml", verl_config("http://127.0.0.1:8080/run_code", num_workers=64), THEIRS
+    )
     (task,) = adapt_tasks(read_tasks(scenario_files([name]), "ray"), tools=read_entries(file))
     # Each worker costs seconds to start, and none of these defects needs a second one.
     task = replace(task, scenario=task.scenario.changed(cluster={}))
-    return run_one(task, player=lambda cell: ray_world.run(cell, cluster=place, start_timeout=START_SECONDS))
+    return run_one(
+        task, player=lambda cell: ray_world.run(cell, cluster=place, start_timeout=START_SECONDS)
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "promises"),
     [
-        pytest.param("single-node", {"connections_reused": "; 0 of "}, id="not accused where it is right"),
+        pytest.param(
+            "single-node", {"connections_reused": "; 0 of "}, id="not accused where it is right"
+        ),
         pytest.param("limiter-switched-off", {"tool_never_raises": "AttributeError"}, id="a"),
         pytest.param("null-stdout", {"stderr_shown": "the tool message is ''"}, id="b"),
         pytest.param("crash-and-restart", {"outcomes": "infrastructure"}, id="g"),
@@ -56,6 +63,12 @@ def test_a_defect_of_the_old_tool_breaks_the_promise_that_names_it(
 ) -> None:
     result = judged(name, place, tmp_path)
     assert result.error == ""
-    told = {verdict.promise: verdict.sentence for verdict in result.verdicts if verdict.state == "broken"}
-    assert told.keys() == promises.keys() if name == "single-node" else told.keys() >= promises.keys(), told
+    told = {
+        verdict.promise: verdict.sentence
+        for verdict in result.verdicts
+        if verdict.state == "broken"
+    }
+    assert (
+        told.keys() == promises.keys() if name == "single-node" else told.keys() >= promises.keys()
+    ), told
     assert all(words in told[promise] for promise, words in promises.items()), told

@@ -1,4 +1,5 @@
-"""verl's own tool, last shipped in 0.7.1, compared with ours in verl's agent loop: the defects are real."""
+"""verl's own tool, last shipped in 0.7.1, compared with ours in verl's agent loop: the defects are
+real."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 NO_OUTPUT = "[code_interpreter] This is not output of a program"
 
 
-async def ask(model: Path, file: Path, class_name: str, url: str, code: str, **config: Any) -> tuple[str, Any]:
+async def ask(
+    model: Path, file: Path, class_name: str, url: str, code: str, **config: Any
+) -> tuple[str, Any]:
     """Return text and metrics of one call by one of the two tools."""
     given = quick(url, **config) if class_name == OURS else verl_config(url, **config)
     loop = make_loop(trainer_config(model, write_tools(file, given, class_name)))
@@ -60,7 +63,9 @@ async def test_old_tool_returns_empty_output_for_failures_that_ours_reports(
     assert metrics["infrastructure"]
 
 
-async def test_old_tool_loses_the_output_of_a_transient_failure_and_ours_retries(model: Path, tmp_path: Path) -> None:
+async def test_old_tool_loses_the_output_of_a_transient_failure_and_ours_retries(
+    model: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "tools.yaml"
     async with FakeSandbox(faults=[{"first_attempts": 1, "what": {"status": 429}}]) as sandbox:
         theirs, _ = await ask(model, file, THEIRS, f"{sandbox.url}/run_code", CODE)
@@ -86,14 +91,20 @@ async def test_old_tool_drops_the_output_of_a_program_that_timed_out_and_ours_ke
 ) -> None:
     file, code = tmp_path / "tools.yaml", '1  # sfusion:call=a seconds=60 early="half\\n"'
     async with FakeSandbox() as sandbox:
-        theirs, _ = await ask(model, file, THEIRS, f"{sandbox.url}/run_code", code, default_timeout=1)
-        ours, metrics = await ask(model, file, OURS, f"{sandbox.url}/run_code", code, default_timeout=1)
+        theirs, _ = await ask(
+            model, file, THEIRS, f"{sandbox.url}/run_code", code, default_timeout=1
+        )
+        ours, metrics = await ask(
+            model, file, OURS, f"{sandbox.url}/run_code", code, default_timeout=1
+        )
     assert theirs == "no stdout here"
     assert ours.startswith("half\n[The program timed out after 1 s;")
     assert (metrics["outcome"], metrics["infrastructure"]) == ("program_timeout", False)
 
 
-async def test_old_tool_fails_every_call_without_a_limiter_and_ours_runs_them(model: Path, tmp_path: Path) -> None:
+async def test_old_tool_fails_every_call_without_a_limiter_and_ours_runs_them(
+    model: Path, tmp_path: Path
+) -> None:
     """verl defect (a)."""
     file = tmp_path / "tools.yaml"
     async with FakeSandbox() as sandbox:
@@ -105,8 +116,12 @@ async def test_old_tool_fails_every_call_without_a_limiter_and_ours_runs_them(mo
     assert ours == "3\n"
 
 
-async def test_old_tool_and_ours_return_the_same_output_of_a_good_program(model: Path, tmp_path: Path) -> None:
+async def test_old_tool_and_ours_return_the_same_output_of_a_good_program(
+    model: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "tools.yaml"
     async with FakeSandbox() as sandbox:
-        answers = [await ask(model, file, tool, f"{sandbox.url}/run_code", CODE) for tool in (THEIRS, OURS)]
+        answers = [
+            await ask(model, file, tool, f"{sandbox.url}/run_code", CODE) for tool in (THEIRS, OURS)
+        ]
     assert [text for text, _ in answers] == ["3\n", "3\n"]

@@ -15,7 +15,13 @@ from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 import sfusion_tools.schemas as our_schemas
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
-from tests.verl.releases import NEW, agent_data, initialize_tools_from_config, make_loop, trainer_config
+from tests.verl.releases import (
+    NEW,
+    agent_data,
+    initialize_tools_from_config,
+    make_loop,
+    trainer_config,
+)
 from tests.verl.tools import OURS, SCHEMA, THEIRS, quick, verl_config, write_tools
 
 URL = "http://127.0.0.1:8080/run_code"
@@ -52,21 +58,33 @@ def test_a_config_of_verls_own_tool_only_needs_another_class_name(tmp_path: Path
     file.write_text(OLD_FILE.replace(THEIRS, OURS))
     (tool,) = initialize_tools_from_config(str(file))
     assert type(tool) is SandboxFusionTool
-    assert (tool.name, tool.settings.rate_limit, tool.settings.default_timeout) == ("code_interpreter", 10, 30)
+    assert (tool.name, tool.settings.rate_limit, tool.settings.default_timeout) == (
+        "code_interpreter",
+        10,
+        30,
+    )
     assert tool.settings.memory_limit_mb == 1024
 
 
 def test_the_schema_is_an_object_of_verls_class_and_stays_unchanged(tmp_path: Path) -> None:
-    (tool,) = initialize_tools_from_config(str(write_tools(tmp_path / "tools.yaml", verl_config(URL))))
+    (tool,) = initialize_tools_from_config(
+        str(write_tools(tmp_path / "tools.yaml", verl_config(URL)))
+    )
     assert type(tool.tool_schema) is OpenAIFunctionToolSchema
     assert tool.get_openai_tool_schema() is tool.tool_schema
     assert tool.tool_schema.model_dump(exclude_unset=True, exclude_none=True) == SCHEMA
 
 
 def test_without_a_schema_the_tool_uses_its_default(tmp_path: Path) -> None:
-    (tool,) = initialize_tools_from_config(str(write_tools(tmp_path / "tools.yaml", verl_config(URL), schema=None)))
+    (tool,) = initialize_tools_from_config(
+        str(write_tools(tmp_path / "tools.yaml", verl_config(URL), schema=None))
+    )
     shown = tool.tool_schema.model_dump(exclude_unset=True, exclude_none=True)
-    assert OpenAIFunctionToolSchema.model_validate(shown).function.name == tool.name == "code_interpreter"
+    assert (
+        OpenAIFunctionToolSchema.model_validate(shown).function.name
+        == tool.name
+        == "code_interpreter"
+    )
     assert list(shown["function"]["parameters"]["properties"]) == ["code"]
 
 
@@ -85,12 +103,16 @@ def test_a_misspelt_key_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 
 def test_a_tool_of_verls_registry_can_be_pickled(tmp_path: Path) -> None:
-    (tool,) = initialize_tools_from_config(str(write_tools(tmp_path / "tools.yaml", verl_config(URL))))
+    (tool,) = initialize_tools_from_config(
+        str(write_tools(tmp_path / "tools.yaml", verl_config(URL)))
+    )
     copy = pickle.loads(pickle.dumps(tool))
     assert (copy.name, copy.config, copy.tool_schema) == (tool.name, tool.config, tool.tool_schema)
 
 
-async def test_the_agent_loop_shows_the_model_the_schema_of_the_file(model: Path, tmp_path: Path) -> None:
+async def test_the_agent_loop_shows_the_model_the_schema_of_the_file(
+    model: Path, tmp_path: Path
+) -> None:
     file = write_tools(tmp_path / "tools.yaml", verl_config(URL))
     loop = make_loop(trainer_config(model, file))
     assert list(loop.tools) == ["code_interpreter"]
@@ -102,13 +124,18 @@ async def test_the_agent_loop_shows_the_model_the_schema_of_the_file(model: Path
 
 
 async def test_the_tools_response_has_the_interface_of_verls() -> None:
-    tool = SandboxFusionTool({"sandbox_fusion_url": URL}, OpenAIFunctionToolSchema.model_validate(SCHEMA))
+    tool = SandboxFusionTool(
+        {"sandbox_fusion_url": URL}, OpenAIFunctionToolSchema.model_validate(SCHEMA)
+    )
     instance, created = await tool.create(create_kwargs={"ground_truth": "3"})
     answer, reward, _ = await tool.execute(instance, {})
     for ours in (created, answer):
         theirs = ToolResponse(**ours.model_dump(exclude_none=True))
         assert (ours.text, ours.image, ours.video) == (theirs.text, theirs.image, theirs.video)
-        assert (ours.is_empty(), bool(ours.is_text_only())) == (theirs.is_empty(), bool(theirs.is_text_only()))
+        assert (ours.is_empty(), bool(ours.is_text_only())) == (
+            theirs.is_empty(),
+            bool(theirs.is_text_only()),
+        )
     assert reward is None
 
 
@@ -116,13 +143,18 @@ async def test_the_tools_response_has_the_interface_of_verls() -> None:
     ("name", "content"),
     [
         ("OpenAIFunctionToolSchema", SCHEMA),
-        ("OpenAIFunctionToolCall", {"id": "1", "function": {"name": "f", "arguments": {"code": None}}}),
+        (
+            "OpenAIFunctionToolCall",
+            {"id": "1", "function": {"name": "f", "arguments": {"code": None}}},
+        ),
         ("OpenAIFunctionParsedSchema", {"name": "f", "arguments": "{}"}),
         ("ToolResponse", {"text": "3", "image": ["a picture"]}),
     ],
 )
 def test_our_models_equal_verls_of_the_same_content(name: str, content: dict[str, Any]) -> None:
-    ours, theirs = (getattr(package, name).model_validate(content) for package in (our_schemas, verl_schemas))
+    ours, theirs = (
+        getattr(package, name).model_validate(content) for package in (our_schemas, verl_schemas)
+    )
     assert ours == theirs
     assert ours != getattr(verl_schemas, name).model_validate({**content, **OTHERS[name]})
 
@@ -141,11 +173,16 @@ def test_function_tools_can_be_used_next_to_it(tmp_path: Path) -> None:
 
     functions = tmp_path / "functions.py"
     functions.write_text(
-        "from verl.tools.function_tool import function_tool\n\n\n@function_tool\ndef add(a: int, b: int) -> str:\n"
-        '    """Add two numbers.\n\n    Args:\n        a: One.\n        b: Another.\n    """\n    return str(a + b)\n'
+        "from verl.tools.function_tool import function_tool\n\n\n@function_tool\ndef "
+        "add(a: int, b: int) -> str:\n"
+        '    """Add two numbers.\n\n    Args:\n        a: One.\n        b: Another.\n '
+        '   """\n    return str(a + b)\n'
     )
     file = write_tools(tmp_path / "tools.yaml", verl_config(URL))
-    assert [tool.name for tool in load_all_tools(str(file), str(functions))] == ["code_interpreter", "add"]
+    assert [tool.name for tool in load_all_tools(str(file), str(functions))] == [
+        "code_interpreter",
+        "add",
+    ]
 
 
 @pytest.mark.skipif(not NEW, reason="function tools were added after 0.7")
@@ -158,7 +195,9 @@ async def test_the_function_tool_runs_code_in_the_agent_loop(
 
     import sfusion_tools.function_tool
 
-    async with FakeSandbox(faults=[{"call": "a", "first_attempts": 1, "what": {"status": 503}}]) as sandbox:
+    async with FakeSandbox(
+        faults=[{"call": "a", "first_attempts": 1, "what": {"status": 503}}]
+    ) as sandbox:
         config = quick(sandbox.url, limiter="local", max_attempts=2)
         monkeypatch.setenv("SFUSION_TOOL_CONFIG", str(write_tools(tmp_path / "tools.yaml", config)))
         (tool,) = load_all_tools(None, sfusion_tools.function_tool.__file__)
@@ -175,5 +214,9 @@ async def test_the_function_tool_runs_code_in_the_agent_loop(
     assert texts[0] == "3"
     assert "`code` is missing, found only 'cod'" in texts[1]
     assert "could not be reached" in texts[2]
-    assert [metrics["outcome"] for _, _, metrics in answers] == ["ok", "bad_arguments", "unreachable"]
+    assert [metrics["outcome"] for _, _, metrics in answers] == [
+        "ok",
+        "bad_arguments",
+        "unreachable",
+    ]
     FUNCTION_TOOL_REGISTRY.clear()

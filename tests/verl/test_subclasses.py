@@ -1,4 +1,5 @@
-"""Subclasses of verl's tool, as its recipes write them, derived from ours; verl 0.7.1's own class is the control."""
+"""Subclasses of verl's tool, as its recipes write them, derived from ours; verl 0.7.1's own class
+is the control."""
 
 from __future__ import annotations
 
@@ -55,11 +56,15 @@ async def test_only_ours_retries_and_reports_failures_through_the_pool(name: str
     async with FakeSandbox(faults=[{"first": 1, "what": {"status": 503}}]) as sandbox:
         tool = make(BASES[name][0], sandbox.url)
         instance, _ = await tool.create()
-        response, _, _ = await tool.execute(instance, {"code": 'print(3)  # sfusion:call=a prints="3"'})
+        response, _, _ = await tool.execute(
+            instance, {"code": 'print(3)  # sfusion:call=a prints="3"'}
+        )
     assert response.text == ("3" if ours else "no stdout here")
     async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
         tool.sandbox_fusion_url = f"{sandbox.url}/run_code"
-        response, _, metrics = await tool.execute(instance, {"code": 'print(3)  # sfusion:call=b prints="3"'})
+        response, _, metrics = await tool.execute(
+            instance, {"code": 'print(3)  # sfusion:call=b prints="3"'}
+        )
     assert ("This is not output of a program" in response.text) == ours
     assert (metrics or {}).get("infrastructure") == (True if ours else None)
 

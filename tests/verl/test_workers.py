@@ -1,4 +1,5 @@
-"""verl's manager with its workers as Ray actors: the limit holds, and outcomes reach the trainer."""
+"""verl's manager with its workers as Ray actors: the limit holds, and outcomes reach the
+trainer."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 
 
 def policy() -> ScriptedPolicy:
-    """Return a model that runs the program named in the question, or answers at once if there is none."""
+    """Return a model that runs the program named in the question, or answers at once if there is
+    none."""
     call = ToolCall("code_interpreter", {"code": '1  # sfusion:call=a seconds=30ms prints="149"'})
     lost = ToolCall("code_interpreter", {"code": "1  # sfusion:call=lost"})
     return ScriptedPolicy(
@@ -59,7 +61,12 @@ def batch(*questions: str) -> DataProto:
     infos = np.array([{"index": number} for number in range(count)], dtype=object)
     sources = np.array(["students"] * count, dtype=object)
     return DataProto(
-        non_tensor_batch={"raw_prompt": prompts, "reward_model": models, "extra_info": infos, "data_source": sources}
+        non_tensor_batch={
+            "raw_prompt": prompts,
+            "reward_model": models,
+            "extra_info": infos,
+            "data_source": sources,
+        }
     )
 
 
@@ -74,11 +81,14 @@ def limiter_name() -> Iterator[str]:
 def test_workers_share_the_limit_and_report_outcomes_in_the_batch(
     model: Path, tmp_path: Path, limiter_name: str
 ) -> None:
-    """Two workers, one limit. No question of the first needs a tool, and still the batches can be concatenated."""
+    """Two workers, one limit. No question of the first needs a tool, and still the batches can
+    be concatenated."""
     rewards = tmp_path / "reward.py"
     rewards.write_text(REWARD)
     with FakeSandbox(faults=[{"call": "lost", "what": {"status": 500}}]) as sandbox:
-        file = write_tools(tmp_path / "tools.yaml", quick(sandbox.url, rate_limit=2, limiter_name=limiter_name))
+        file = write_tools(
+            tmp_path / "tools.yaml", quick(sandbox.url, rate_limit=2, limiter_name=limiter_name)
+        )
         config = trainer_config(model, file)
         config.reward.custom_reward_function.path = str(rewards)
         engine = ray.remote(Engine).options(num_cpus=0).remote(model, policy())
@@ -90,13 +100,19 @@ def test_workers_share_the_limit_and_report_outcomes_in_the_batch(
         snapshot = ray.get(limiter.snapshot.remote())
         ledger = sandbox.ledger
         assert (snapshot.rate_limit, snapshot.in_use, snapshot.waiting) == (2, 0, 0)
-        assert (ledger.arrived, ledger.peak_in_flight) == (13, 2), "the lost call is tried six times"
+        assert (ledger.arrived, ledger.peak_in_flight) == (13, 2), (
+            "the lost call is tried six times"
+        )
     assert output.non_tensor_batch["__num_turns__"].tolist() == [2] * 8 + [4] * 8
     extras = output.non_tensor_batch["extras"]
     outcomes = [one and one["sfusion"]["outcomes"] for one in extras.tolist()]
     assert outcomes == [None] * 8 + [["ok"]] * 7 + [["sandbox_error"]]
     metrics = outcome_metrics(extras)
-    assert (metrics["tools/calls"], metrics["tools/infra_rate"], metrics["tools/attempts_per_call"]) == (
+    assert (
+        metrics["tools/calls"],
+        metrics["tools/infra_rate"],
+        metrics["tools/attempts_per_call"],
+    ) == (
         8.0,
         0.125,
         1.625,
@@ -106,10 +122,14 @@ def test_workers_share_the_limit_and_report_outcomes_in_the_batch(
     assert output.batch["rm_scores"].sum(dim=1).tolist() == [0.0] * 8 + [1.0] * 7 + [0.0]
 
 
-def test_the_limiter_outlives_the_worker_that_made_it(model: Path, tmp_path: Path, limiter_name: str) -> None:
+def test_the_limiter_outlives_the_worker_that_made_it(
+    model: Path, tmp_path: Path, limiter_name: str
+) -> None:
     """verl defect (d): its limiter died with the worker that created it."""
     with FakeSandbox() as sandbox:
-        file = write_tools(tmp_path / "tools.yaml", quick(sandbox.url, rate_limit=1, limiter_name=limiter_name))
+        file = write_tools(
+            tmp_path / "tools.yaml", quick(sandbox.url, rate_limit=1, limiter_name=limiter_name)
+        )
         config: Any = trainer_config(model, file)
         config.actor_rollout_ref.rollout.agent.num_workers = 1
         engine = ray.remote(Engine).options(num_cpus=0).remote(model, policy())
@@ -117,7 +137,9 @@ def test_the_limiter_outlives_the_worker_that_made_it(model: Path, tmp_path: Pat
         for _ in range(2):
             manager = make_manager(config, engine)
             output = manager.generate_sequences(batch(*["count"] * 4))
-            assert [extras["sfusion"]["outcomes"] for extras in output.non_tensor_batch["extras"]] == [["ok"]] * 4
+            assert [
+                extras["sfusion"]["outcomes"] for extras in output.non_tensor_batch["extras"]
+            ] == [["ok"]] * 4
             incarnations.append(ray.get(find(limiter_name).snapshot.remote()).incarnation)
             for worker in manager.agent_loop_workers:
                 ray.kill(worker)

@@ -44,12 +44,22 @@ def quick(url: str, **config: Any) -> dict[str, Any]:
     """Return a config with its own limiter and almost no pause between attempts."""
     return verl_config(
         url,
-        **{"limiter_name": uuid4().hex, "backoff_base": 0.001, "backoff_cap": 0.002, "transport_margin": 5, **config},
+        **{
+            "limiter_name": uuid4().hex,
+            "backoff_base": 0.001,
+            "backoff_cap": 0.002,
+            "transport_margin": 5,
+            **config,
+        },
     )
 
 
-def write_tools(path: Path, config: dict[str, Any], class_name: str = OURS, schema: Any = SCHEMA) -> Path:
+def write_tools(
+    path: Path, config: dict[str, Any], class_name: str = OURS, schema: Any = SCHEMA
+) -> Path:
     """Write a tool config file with one tool."""
-    entry = {"class_name": class_name, "config": config} | ({"tool_schema": schema} if schema else {})
+    entry = {"class_name": class_name, "config": config} | (
+        {"tool_schema": schema} if schema else {}
+    )
     path.write_text(yaml.safe_dump({"tools": [entry]}))
     return path

@@ -1,10 +1,12 @@
 """Commands that start warm.
 
-``warm("sfusion")``, ``warm("pytest")`` and ``warm("python")`` do what the real commands do, in a real process, but that
-is forked from an interpreter which has imported the product already: importing takes longer than most commands. Tests
-of installing, starting, importing, hash seeds and sudden death use the real commands.
+``warm("sfusion")``, ``warm("pytest")`` and ``warm("python")`` do what the real commands do, in a
+real process, but that is forked from an interpreter which has imported the product already:
+importing takes longer than most commands. Tests of installing, starting, importing, hash seeds and
+sudden death use the real commands.
 
-``warm_ray_worker()`` does the same for the workers of a Ray cluster, from an interpreter that has imported Ray too.
+``warm_ray_worker()`` does the same for the workers of a Ray cluster, from an interpreter that has
+imported Ray too.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from tests import ROOT
 
 _LAUNCHER = (ROOT / "tests/warm/launcher.py").read_text(encoding="utf-8")
 _ENVIRON = dict(os.environ)
-"""As the session began: the first test to ask for a warm command may have set variables of its own."""
+"""As the session began: the first test to ask for a warm command may have set variables of its
+own."""
 
 
 @cache
@@ -31,10 +34,14 @@ def _folder(checkout: Path) -> Path:
     return _start({"sfusion": ["sfusion"], "pytest": ["pytest"], "python": []}, checkout, _ENVIRON)
 
 
-def _start(launchers: dict[str, list[str]], checkout: Path, environ: dict[str, str], *more: str) -> Path:
-    """Start an interpreter that has imported the product and ``more``, and is forked; it ends with this process.
+def _start(
+    launchers: dict[str, list[str]], checkout: Path, environ: dict[str, str], *more: str
+) -> Path:
+    """Start an interpreter that has imported the product and ``more``, and is forked; it ends with
+    this process.
 
-    Return the folder with its launchers, each of which puts its own first words before those of the command.
+    Return the folder with its launchers, each of which puts its own first words before those of the
+    command.
     """
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -54,15 +61,20 @@ def _start(launchers: dict[str, list[str]], checkout: Path, environ: dict[str, s
 
 
 def warm(name: str = "", checkout: Path = ROOT) -> Path:
-    """Return the launcher of a command, ``sfusion``, ``pytest`` or ``python``, or the folder with all."""
+    """Return the launcher of a command, ``sfusion``, ``pytest`` or ``python``, or the folder
+    with all."""
     return _folder(checkout) / name
 
 
 def warm_ray_worker() -> Path:
-    """Return what Ray can run in place of its ``default_worker.py``, with the variables that are set now."""
+    """Return what Ray can run in place of its ``default_worker.py``, with the variables that are
+    set now."""
     import ray
 
     script = Path(ray.__file__).parent / "_private" / "workers" / "default_worker.py"
-    # Not the modules with our actors: to define one, Ray draws random numbers, which all forks would draw again.
-    folder = _start({"ray-worker": [str(script)]}, ROOT, dict(os.environ), "ray", "ray._private.async_compat")
+    # Not the modules with our actors: to define one, Ray draws random numbers, which all forks
+    # would draw again.
+    folder = _start(
+        {"ray-worker": [str(script)]}, ROOT, dict(os.environ), "ray", "ray._private.async_compat"
+    )
     return folder / "ray-worker"

@@ -1,5 +1,5 @@
-# Asks the warm interpreter to run this command, and is its face: standard streams, signals, exit code.
-# Without it, or when it could not do the same, the real interpreter runs the command.
+# Asks the warm interpreter to run this command, and is its face: standard streams, signals, exit
+# code. Without it, or when it could not do the same, the real interpreter runs the command.
 import _signal as signal
 import _socket
 import array
@@ -8,7 +8,14 @@ import os
 import select
 import sys
 
-FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+FORWARDED = {
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+}
 
 own = [os.path.basename(__file__)] == FIRST  # noqa: F821 # written above this text, as PYTHON is
 words = [*FIRST, *sys.argv[1:]]  # noqa: F821

@@ -1,4 +1,5 @@
-"""An interpreter that has imported the product, and forks a process for every command that a launcher sends."""
+"""An interpreter that has imported the product, and forks a process for every command that a
+launcher sends."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ READ_AT_START = ("LANG", "LC_", "PYTHON", "SSL_", "TZ")
 READ_LATER = "PYTHONBREAKPOINT"
 """Not one of them; Ray sets it in whatever process starts it."""
 RAY_WORKER = {"RAY_JOB_ID": "ffffffff", "RAY_RAYLET_PID": str(os.getpid())}
-"""Read by Ray's library when it is imported: every worker is one that Ray starts before it knows the job.
+"""Read by Ray's library when it is imported: every worker is one that Ray starts before it knows
+the job.
 
 It would also end with this process. ``_mind`` ends it with its raylet.
 """
@@ -70,7 +72,8 @@ def _reap() -> None:
 
 
 def _mind(asked: socket.socket) -> Callable[[], None]:
-    """Fork the command and tell its launcher how it ended; one whose launcher or raylet was killed is killed too."""
+    """Fork the command and tell its launcher how it ended; one whose launcher or raylet was killed
+    is killed too."""
     data, files, _, _ = socket.recv_fds(asked, 1_000_000, 3)
     request = marshal.loads(data)
     if not _can_be_warm(request):
@@ -82,11 +85,17 @@ def _mind(asked: socket.socket) -> Callable[[], None]:
         return _become(request, files)
     for file in files:
         os.close(file)
-    with contextlib.suppress(OSError):  # a launcher that was killed already, because the command was quicker than this
+    with contextlib.suppress(
+        OSError
+    ):  # a launcher that was killed already, because the command was quicker than this
         asked.send(marshal.dumps(pid))
     ended = os.pidfd_open(pid)
     try:
-        raylet = [os.pidfd_open(int(request["environ"]["RAY_RAYLET_PID"]))] if "ray" in sys.modules else []
+        raylet = (
+            [os.pidfd_open(int(request["environ"]["RAY_RAYLET_PID"]))]
+            if "ray" in sys.modules
+            else []
+        )
         has_ended = ended in select.select([asked, ended, *raylet], [], [])[0]
     except ProcessLookupError:  # the raylet
         has_ended = False
@@ -104,12 +113,19 @@ def _can_be_warm(request: dict[str, Any]) -> bool:
     """Whether a new interpreter would load the same product and the same settings."""
 
     def at_start(environ: Any) -> dict[str, str]:
-        return {name: value for name, value in environ.items() if name.startswith(READ_AT_START) and name != READ_LATER}
+        return {
+            name: value
+            for name, value in environ.items()
+            if name.startswith(READ_AT_START) and name != READ_LATER
+        }
 
     words = request["words"]
     known = words[:1] in (["-m"], ["-c"]) or (words and not words[0].startswith("-"))
     beside = Path(request["folder"], "sfusion_tools")
-    same = not beside.exists() or beside.resolve() == Path(sys.modules["sfusion_tools"].__path__[0]).resolve()
+    same = (
+        not beside.exists()
+        or beside.resolve() == Path(sys.modules["sfusion_tools"].__path__[0]).resolve()
+    )
     return bool(known) and same and at_start(request["environ"]) == at_start(os.environ)
 
 
@@ -132,7 +148,9 @@ def _become(request: dict[str, Any], files: list[int]) -> Callable[[], None]:
         old = getattr(sys, name)
         raw = open(number, how, closefd=False)  # noqa: SIM115 # the standard streams stay open
         lines = name == "stderr" or os.isatty(number)
-        stream = io.TextIOWrapper(raw, old.encoding, old.errors, None, lines, through and number > 0)
+        stream = io.TextIOWrapper(
+            raw, old.encoding, old.errors, None, lines, through and number > 0
+        )
         stream.mode = how[0]  # type: ignore[attr-defined]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
@@ -165,7 +183,8 @@ def _run(words: list[str]) -> None:
 
 
 def _end(todo: Callable[[], None]) -> None:
-    """Do it and exit as an interpreter does, but do not take a hundred modules apart, of which each page is copied."""
+    """Do it and exit as an interpreter does, but do not take a hundred modules apart, of which each
+    page is copied."""
     code: Any = 0
     try:
         todo()

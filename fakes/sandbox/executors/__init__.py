@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sfusion.fakes.errors import SandboxSetupError
-from sfusion.fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
-from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
-from sfusion.fakes.sandbox.gate import pass_time
-from sfusion.fakes.sandbox.program import NOTHING, ProgramScript
-from sfusion.fakes.sandbox.protocol import Executor, Profile
 from sfusion_tools.errors import near, refusal
+
+from ...errors import SandboxSetupError
+from ..gate import pass_time
+from ..program import NOTHING, ProgramScript
+from ..protocol import Executor, Profile
+from .recorded import Cassette, RecordedExecutor
+from .scripted import ScriptedExecutor, Work
 
 __all__ = ["EXECUTORS", "Cassette", "RecordedExecutor", "ScriptedExecutor", "make_executor"]
 
@@ -38,13 +39,17 @@ def make_executor(
             try:
                 return ScriptedExecutor(scripts, default=default, profile=profile, work=work)
             except ValidationError as error:
-                raise SandboxSetupError(f"a script cannot be used: {refusal(error.errors()[0])}") from error
+                raise SandboxSetupError(
+                    f"a script cannot be used: {refusal(error.errors()[0])}"
+                ) from error
         case "python":
-            from sfusion.fakes.sandbox.executors.python import PythonExecutor
+            from .python import PythonExecutor
 
             return PythonExecutor(profile=profile)
         case "recorded":
             if cassette is None:
-                raise SandboxSetupError("the recorded executor needs a cassette: a file of recorded answers")
+                raise SandboxSetupError(
+                    "the recorded executor needs a cassette: a file of recorded answers"
+                )
             return RecordedExecutor(cassette)
     raise SandboxSetupError(f"unknown executor {name!r}; {near(name, EXECUTORS)}")

@@ -1,4 +1,5 @@
-"""The executor that answers from a cassette: JSON lines of requests and the answers of a real server."""
+"""The executor that answers from a cassette: JSON lines of requests and the answers of a real
+server."""
 
 from __future__ import annotations
 
@@ -13,9 +14,14 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel
 
-from sfusion.fakes.errors import CassetteError
-from sfusion.fakes.sandbox.body import check_body
-from sfusion.fakes.sandbox.protocol import (
+from sfusion_tools.bounded_input import parse_json, read_lines
+from sfusion_tools.errors import InputError
+from sfusion_tools.wording import counted
+
+from ...errors import CassetteError
+from ...wire.app import Refused
+from ..body import check_body
+from ..protocol import (
     CellResult,
     CommandResult,
     Executor,
@@ -26,12 +32,11 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
     RunJupyterRequest,
 )
-from sfusion.fakes.wire.app import Refused
-from sfusion_tools.bounded_input import parse_json, read_lines
-from sfusion_tools.errors import InputError
-from sfusion_tools.wording import counted
 
-_MODELS: dict[str, type[BaseModel]] = {"/run_code": RunCodeRequest, "/run_jupyter": RunJupyterRequest}
+_MODELS: dict[str, type[BaseModel]] = {
+    "/run_code": RunCodeRequest,
+    "/run_jupyter": RunJupyterRequest,
+}
 
 
 class Crashed(Exception):
@@ -40,13 +45,15 @@ class Crashed(Exception):
 
 @dataclass(slots=True)
 class Cassette:
-    """Recorded answers by request. A request that was recorded several times gets its answers in that order."""
+    """Recorded answers by request. A request that was recorded several times gets its answers in
+    that order."""
 
     takes: dict[str, list[dict[str, Any] | str]] = field(default_factory=dict)
     """The bodies of the answers; of a server that crashed, the detail of its 500."""
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
-    """How many records are not used, by reason; the fake answers those requests without the cassette."""
+    """How many records are not used, by reason; the fake answers those requests without the
+    cassette."""
     meta: dict[str, Any] = field(default_factory=dict)
     """The origin of the recording, if its first line states it."""
 
@@ -62,7 +69,10 @@ class Cassette:
             return served
         why = ", ".join(f"{count} {reason}" for reason, count in self.skips.most_common())
         verb = "is" if self.skipped == 1 else "are"
-        return f"{served}; {counted(self.skipped, 'request')} {verb} answered without the cassette: {why}"
+        return (
+            f"{served}; {counted(self.skipped, 'request')} {verb} answered without the "
+            f"cassette: {why}"
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:
@@ -98,8 +108,12 @@ class Cassette:
             self.skips["not for an endpoint that runs code"] += 1
             return
         body = response.get("json")
-        crashed = body.get("detail") if response.get("status") == 500 and isinstance(body, dict) else None
-        if not isinstance(body, dict) or (response.get("status") != 200 and not isinstance(crashed, str)):
+        crashed = (
+            body.get("detail") if response.get("status") == 500 and isinstance(body, dict) else None
+        )
+        if not isinstance(body, dict) or (
+            response.get("status") != 200 and not isinstance(crashed, str)
+        ):
             self.skips["refused"] += 1
             return
         if "$elided" in json.dumps(body):
@@ -141,7 +155,8 @@ def _content_type(request: Mapping[str, Any]) -> str | None:
 
 
 def key_of(path: str, fields: dict[str, Any]) -> str:
-    """Return the identity of a request: its path and validated fields, independent of their spelling."""
+    """Return the identity of a request: its path and validated fields, independent of their
+    spelling."""
     return path + json.dumps(fields, sort_keys=True)
 
 
@@ -174,7 +189,10 @@ class RecordedExecutor(Executor):
         key = key_of(path, fields)
         takes = self.cassette.takes.get(key)
         if takes is None:
-            return f"no recording of this request in the cassette: {self.cassette.closest(path, fields)}"
+            return (
+                "no recording of this request in the cassette: "
+                f"{self.cassette.closest(path, fields)}"
+            )
         number = self._played.get(key, 0)
         self._played[key] = number + 1
         take = takes[min(number, len(takes) - 1)]

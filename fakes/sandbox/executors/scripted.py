@@ -8,8 +8,10 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from sfusion.fakes.sandbox.gate import pass_time
-from sfusion.fakes.sandbox.program import (
+from sfusion_tools.output_sizes import PIPE_BYTES
+
+from ..gate import pass_time
+from ..program import (
     NOTHING,
     ProgramScript,
     ScriptedProgram,
@@ -18,7 +20,7 @@ from sfusion.fakes.sandbox.program import (
     passed_on,
     without_mark,
 )
-from sfusion.fakes.sandbox.protocol import (
+from ..protocol import (
     CellResult,
     CommandResult,
     Executor,
@@ -28,9 +30,22 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyter,
     RunJupyterAnswer,
 )
-from sfusion_tools.output_sizes import PIPE_BYTES
 
-COMPILED = frozenset(["cpp", "rust", "D_ut", "swift", "go", "java", "junit", "scala", "verilog", "cuda", "python_gpu"])
+COMPILED = frozenset(
+    [
+        "cpp",
+        "rust",
+        "D_ut",
+        "swift",
+        "go",
+        "java",
+        "junit",
+        "scala",
+        "verilog",
+        "cuda",
+        "python_gpu",
+    ]
+)
 
 Work = Callable[[float, float], Awaitable[float | None]]
 """Waits for the duration of a program, which a server model may stretch, at most for a limit.
@@ -39,8 +54,10 @@ Returns how long it took; None if the program was stopped at the limit."""
 
 
 UNSCRIPTED = ScriptedProgram(
-    sandbox_error="sfusion: this fake runs no code, and it has no script for this program. To run programs: --executor "
-    'python, FakeSandbox(executor="python") or the pytest fixture `sandbox`. To script them: docs/fake-sandbox.md. To '
+    sandbox_error="sfusion: this fake runs no code, and it has no script for this program. "
+    "To run programs: --executor "
+    'python, FakeSandbox(executor="python") or the pytest fixture `sandbox`. To script '
+    "them: docs/fake-sandbox.md. To "
     "let them succeed silently: executor scripted."
 )
 """What becomes of a program that nothing is known about, unless somebody chose what."""
@@ -49,7 +66,8 @@ UNSCRIPTED = ScriptedProgram(
 class ScriptedExecutor(Executor):
     """Answers from hints in the code, else from the first matching script, else from the default.
 
-    Without a default, a program that has neither hints nor a script fails with an error that says how to choose.
+    Without a default, a program that has neither hints nor a script fails with an error that says
+    how to choose.
     """
 
     runs_code = False
@@ -62,8 +80,13 @@ class ScriptedExecutor(Executor):
         profile: Profile = "2026-07",
         work: Work = pass_time,
     ) -> None:
-        self.scripts = [one if isinstance(one, ProgramScript) else ProgramScript.model_validate(one) for one in scripts]
-        self.default = ScriptedProgram.model_validate(default) if isinstance(default, Mapping) else default
+        self.scripts = [
+            one if isinstance(one, ProgramScript) else ProgramScript.model_validate(one)
+            for one in scripts
+        ]
+        self.default = (
+            ScriptedProgram.model_validate(default) if isinstance(default, Mapping) else default
+        )
         self._exact: dict[str, int] = {}
         self._others: list[int] = []
         for place, script in enumerate(self.scripts):
@@ -107,7 +130,9 @@ class ScriptedExecutor(Executor):
         cells = [_cell(program) for program in programs]
         for program in programs:
             stored |= {name: text.encode() for name, text in program.files.items()}
-        return RunJupyterAnswer("Success", "", driver, cells, None, fetched(request.fetch_files, stored))
+        return RunJupyterAnswer(
+            "Success", "", driver, cells, None, fetched(request.fetch_files, stored)
+        )
 
     def program(self, code: str, language: str) -> ScriptedProgram:
         """Return what this code does."""
@@ -150,7 +175,9 @@ class ScriptedExecutor(Executor):
         files = fetched(request.fetch_files, stored) if request.fetch_files else {}
         if result.status == "Error":
             return RunCodeAnswer("SandboxError", result.stderr or "", compiled, result, None, files)
-        return RunCodeAnswer("Success" if result.return_code == 0 else "Failed", "", compiled, result, None, files)
+        return RunCodeAnswer(
+            "Success" if result.return_code == 0 else "Failed", "", compiled, result, None, files
+        )
 
     async def _compile(self, request: RunCode, program: ScriptedProgram) -> CommandResult:
         limit = max(request.compile_timeout, 0.0)
@@ -161,7 +188,8 @@ class ScriptedExecutor(Executor):
 
     async def _execute(self, request: RunCode, program: ScriptedProgram) -> CommandResult:
         if self.profile == "2025-06" and request.stdin is not None and not program.reads_stdin:
-            # Without concurrent requests, stdin is written before the program ends; with them it is not.
+            # Without concurrent requests, stdin is written before the program ends; with them it is
+            # not.
             await asyncio.sleep(0)
             if self._running > 1 and program.seconds < 0.05:
                 return CommandResult.without_stdin(request.language, 0x55D0C0FFEE00)
@@ -174,7 +202,11 @@ class ScriptedExecutor(Executor):
             return CommandResult("TimeLimitExceeded", limit, None, passed_on(printed), "")
         errors, code = program.errors, program.exit
         limited = request.memory_limit_MB > 0 and self.profile != "2025-06"
-        raises = "MemoryError" if limited and program.memory > request.memory_limit_MB else program.raises
+        raises = (
+            "MemoryError"
+            if limited and program.memory > request.memory_limit_MB
+            else program.raises
+        )
         if raises:
             errors, code = f"{errors}Traceback (most recent call last):\n{raises}\n", 1
         printed = program.early + program.prints

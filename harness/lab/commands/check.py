@@ -14,14 +14,15 @@ import typer
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from sfusion.fakes.faults import KINDS
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import is_stdout, problem_as_dict, write_json
-from sfusion.harness.commandline.options import Json, Paths
-from sfusion.harness.lab import scenarios
-from sfusion.harness.lab.promises import PROMISES
-from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion_tools.wording import counted
+
+from ....fakes.faults import KINDS
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import is_stdout, problem_as_dict, write_json
+from ...commandline.options import Json, Paths
+from .. import scenarios
+from ..promises import PROMISES
+from ..scenarios.model import Scenario
 
 
 @command
@@ -34,8 +35,15 @@ def check(
         typer.echo(json.dumps(json_schema(), indent=2))
         return
     found, problems = scenarios.read_files(scenarios.scenario_files(paths or []))
-    files = [{"file": str(file), "cells": [cell.title for cell in cells]} for file, cells in found.items()]
-    document = {"valid": not problems, "files": files, "problems": [problem_as_dict(one) for one in problems]}
+    files = [
+        {"file": str(file), "cells": [cell.title for cell in cells]}
+        for file, cells in found.items()
+    ]
+    document = {
+        "valid": not problems,
+        "files": files,
+        "problems": [problem_as_dict(one) for one in problems],
+    }
     write_json(json_file, document)
     if problems:
         raise scenarios.ScenarioError(problems)
@@ -45,31 +53,44 @@ def check(
 
 
 def json_schema() -> dict[str, Any]:
-    """Return a schema that accepts whatever `sfusion check` accepts; only `sfusion check` knows the finer rules."""
+    """Return a schema that accepts whatever `sfusion check` accepts; only `sfusion check` knows the
+    finer rules."""
     schema = Scenario.model_json_schema(by_alias=True, schema_generator=_AsWritten)
     properties, definitions = schema["properties"], schema["$defs"]
     properties.pop("cell")
     properties["promises"] |= {"items": _named(PROMISES)}
-    properties["extends"] = {"type": "string", "description": "a file to take all missing keys from"}
+    properties["extends"] = {
+        "type": "string",
+        "description": "a file to take all missing keys from",
+    }
     properties["matrix"] = {
         "type": "object",
         "minProperties": 1,
         "additionalProperties": {"type": ["array", "object"]},
         "description": "dotted keys and their values: one cell for each combination",
     }
-    definitions["Rule"]["properties"]["what"] |= {"anyOf": [*_named(KINDS)["anyOf"], {"type": ["array", "object"]}]}
+    definitions["Rule"]["properties"]["what"] |= {
+        "anyOf": [*_named(KINDS)["anyOf"], {"type": ["array", "object"]}]
+    }
     for definition in definitions.values():
         if "type" not in definition:
             definition.pop("additionalProperties", None)  # loosened below
     # A file that extends another need not repeat its keys.
     schema["required"] = ["scenario"]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "sfusion scenario"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "sfusion scenario",
+    }
 
 
 class _AsWritten(GenerateJsonSchema):
-    """Loosens what a validator converts first: `250ms` for a number, one mapping for a list, and so on."""
+    """Loosens what a validator converts first: `250ms` for a number, one mapping for a list, and so
+    on."""
 
-    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
+    def function_before_schema(
+        self, schema: core_schema.BeforeValidatorFunctionSchema
+    ) -> JsonSchemaValue:
         inner = super().function_before_schema(schema)
         match inner.get("type"):
             case "number" | "integer":
@@ -82,6 +103,9 @@ class _AsWritten(GenerateJsonSchema):
 
 def _named(classes: Any) -> dict[str, Any]:
     """A name, or a mapping of one name to parameters."""
-    described = {name: {"description": " ".join((cls.__doc__ or "").split())} for name, cls in classes.items()}
+    described = {
+        name: {"description": " ".join((cls.__doc__ or "").split())}
+        for name, cls in classes.items()
+    }
     one = {"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": False}
     return {"anyOf": [{"enum": list(classes)}, {**one, "properties": described}]}

@@ -1,6 +1,7 @@
 """``sfusion explain``: say what a scenario, promise, fault, field or outcome means.
 
-The text comes from the code that implements it. Without a name, everything that can be explained is listed.
+The text comes from the code that implements it. Without a name, everything that can be explained is
+listed.
 
 Example: sfusion explain no_permit_leaked
 """
@@ -19,20 +20,21 @@ import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from sfusion.fakes.faults import KINDS, Rule
-from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded
-from sfusion.harness.commandline.declaring import command
-from sfusion.harness.commandline.json_answer import is_stdout, write_json
-from sfusion.harness.commandline.options import Json
-from sfusion.harness.errors import BadOption, ScenarioError
-from sfusion.harness.lab.promises import PROMISES
-from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
-from sfusion.harness.lab.scenarios.base import ScenarioPart, parts_below
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.reading import read_scenarios, scenario_files
 from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.config import SandboxToolConfig
+
+from ....fakes.faults import KINDS, Rule
+from ....fakes.sandbox.models import Queue, Quota, Unbounded
+from ...commandline.declaring import command
+from ...commandline.json_answer import is_stdout, write_json
+from ...commandline.options import Json
+from ...errors import BadOption, ScenarioError
+from ..promises import PROMISES
+from ..promises.verdict import EVERYTHING_TOOK_EFFECT
+from ..scenarios.base import ScenarioPart, parts_below
+from ..scenarios.model import Scenario
+from ..scenarios.reading import read_scenarios, scenario_files
 
 
 @command
@@ -40,7 +42,11 @@ def explain(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="A scenario, promise, fault, field or outcome; or promises, kinds, models, outcomes."
+            metavar="NAME",
+            help=(
+                "A scenario, promise, fault, field or outcome; or promises, kinds, "
+                "models, outcomes."
+            ),
         ),
     ] = None,
     json_file: Json = None,
@@ -52,7 +58,10 @@ def explain(
             raise BadOption(f"nothing is called {name!r}; {near(name, names())}")
         text = ("\n" if name == "outcomes" else "\n\n").join(one.text for one in found)
         shown = ("kind", "name", "about", "fields")
-        answer = {"name": name, "explanations": [{key: getattr(one, key) for key in shown} for one in found]}
+        answer = {
+            "name": name,
+            "explanations": [{key: getattr(one, key) for key in shown} for one in found],
+        }
     if not is_stdout(json_file):
         typer.echo(text)
     write_json(json_file, answer)
@@ -74,8 +83,10 @@ _GROUPS: dict[str, tuple[str, Mapping[str, type[BaseModel]]]] = {
 }
 _WIDTH = 110
 _EFFECT = (
-    "not a promise to write, but reported as unknown where a run does not show what its scenario declares: a fault "
-    "rule that never struck, an event that never happened, a cell of the matrix that is the same as another. Where "
+    "not a promise to write, but reported as unknown where a run does not show what its "
+    "scenario declares: a fault "
+    "rule that never struck, an event that never happened, a cell of the matrix that is "
+    "the same as another. Where "
     "that is intended, give the rule or the event `may_not_strike: true`."
 )
 
@@ -94,7 +105,9 @@ class Explanation:
 
 def groups() -> dict[str, list[str]]:
     """Return every name that can be explained by group, except scenarios and fields."""
-    return {group: [*table] for group, (_, table) in _GROUPS.items()} | {"outcomes": [one.value for one in Outcome]}
+    return {group: [*table] for group, (_, table) in _GROUPS.items()} | {
+        "outcomes": [one.value for one in Outcome]
+    }
 
 
 def topics() -> str:
@@ -115,7 +128,11 @@ def topics() -> str:
 def names() -> list[str]:
     """Return every name that can be explained, except scenarios and fields."""
     found = groups()
-    return [*itertools.chain(*found.values()), *(group for group in found if group != "parts"), EVERYTHING_TOOK_EFFECT]
+    return [
+        *itertools.chain(*found.values()),
+        *(group for group in found if group != "parts"),
+        EVERYTHING_TOOK_EFFECT,
+    ]
 
 
 def explanations(name: str) -> list[Explanation]:
@@ -140,7 +157,9 @@ def _part(kind: str, name: str, cls: type[BaseModel]) -> Explanation:
     lines = [f"{name}: {about}"]
     phases = getattr(cls, "phases", None)
     if phases:
-        lines.append(f"  strikes in phase {phases[0]} by default; possible phases: {', '.join(phases)}")
+        lines.append(
+            f"  strikes in phase {phases[0]} by default; possible phases: {', '.join(phases)}"
+        )
     shown = {key: info for key, info in cls.model_fields.items() if key not in ("cell", "kind")}
     lines += [_field_line(key, info) for key, info in shown.items()]
     fields = {info.alias or key: _field_about(info) for key, info in shown.items()}
@@ -161,7 +180,9 @@ def _field(owner: str, name: str) -> list[Explanation]:
     if cls is None or name not in cls.model_fields:
         return []
     info = cls.model_fields[name]
-    return [Explanation("field", f"{owner}.{name}", _field_about(info), _field_line(name, info).strip())]
+    return [
+        Explanation("field", f"{owner}.{name}", _field_about(info), _field_line(name, info).strip())
+    ]
 
 
 def default_text(field: Any) -> str:
@@ -169,10 +190,19 @@ def default_text(field: Any) -> str:
     if field.is_required():
         return " (required)"
     value = field.default
-    if value is PydanticUndefined or value is None or isinstance(value, BaseModel) or value in ([], {}, ()):
+    if (
+        value is PydanticUndefined
+        or value is None
+        or isinstance(value, BaseModel)
+        or value in ([], {}, ())
+    ):
         return ""
     if isinstance(value, list):
-        return "" if any(isinstance(one, BaseModel) for one in value) else f" (default: {', '.join(map(str, value))})"
+        return (
+            ""
+            if any(isinstance(one, BaseModel) for one in value)
+            else f" (default: {', '.join(map(str, value))})"
+        )
     return f" (default: {value!r})" if isinstance(value, str) else f" (default: {value})"
 
 
@@ -214,4 +244,6 @@ def _doc(cls: type) -> str:
 
 
 def _wrapped(head: str, text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent=head, subsequent_indent=" " * min(len(head), 24))
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=head, subsequent_indent=" " * min(len(head), 24)
+    )

@@ -1,4 +1,5 @@
-"""``sfusion list``: list scenarios with their worlds, their number of cells and what they are about.
+"""``sfusion list``: list scenarios with their worlds, their number of cells and what they are
+about.
 
 Example: sfusion list --incidents
 """
@@ -10,23 +11,27 @@ from typing import Annotated, Any
 
 import typer
 
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import is_stdout, problem_as_dict, write_json
-from sfusion.harness.commandline.options import Json, Paths
-from sfusion.harness.lab.scenarios import Scenario, ScenarioError, read_files, scenario_files
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import is_stdout, problem_as_dict, write_json
+from ...commandline.options import Json, Paths
+from ..scenarios import Scenario, ScenarioError, read_files, scenario_files
 
 
 @command
 def list_scenarios(
     paths: Paths = None,
-    incidents: Annotated[bool, option("List only scenarios that reproduce a report, with the report.")] = False,
+    incidents: Annotated[
+        bool, option("List only scenarios that reproduce a report, with the report.")
+    ] = False,
     names_only: Annotated[bool, option("Print only names, one per line.", names="--names")] = False,
     json_file: Json = None,
 ) -> None:
     found, problems = read_files(scenario_files(paths or []))
     listed = {file: cells for file, cells in found.items() if cells[0].incident or not incidents}
     scenarios = [_as_dict(file, cells) for file, cells in listed.items()]
-    write_json(json_file, {"scenarios": scenarios, "problems": [problem_as_dict(one) for one in problems]})
+    write_json(
+        json_file, {"scenarios": scenarios, "problems": [problem_as_dict(one) for one in problems]}
+    )
     if not is_stdout(json_file):
         _print(list(listed.values()), incidents=incidents, names_only=names_only)
     if problems:
@@ -66,7 +71,9 @@ def _print_incidents(scenarios: list[Scenario]) -> None:
     rows = [("id", "incident", "about")]
     for one in scenarios:
         first, *more = one.incident
-        rows.append((one.scenario, f"{first} +{len(more)}" if more else first, " ".join(one.about.split())))
+        rows.append(
+            (one.scenario, f"{first} +{len(more)}" if more else first, " ".join(one.about.split()))
+        )
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, report, about in rows:
         typer.echo(f"{name:<{widths[0]}}  {report:<{widths[1]}}  {about}")

@@ -15,26 +15,34 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.errors import BadOption, CannotWrite
-from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios
+from ...commandline.declaring import command, option
+from ...errors import BadOption, CannotWrite
+from ..scenarios import ScenarioError, parse_scenarios
 
 
 @command
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the scenario, and of its file without .yaml.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of the scenario, and of its file without .yaml."),
+    ],
     to: Annotated[Path, option("Folder of the file; it is created if needed.", "DIR")] = Path(),
 ) -> None:
     file = to / f"{name}.yaml"
     text = starter(name, shlex.quote(str(file)))
     if not _is_name(name, text):
-        raise BadOption(f"{name!r} is not a name: use lowercase letters, digits, '-', '.' and '_', as in 'slow-start'")
+        raise BadOption(
+            f"{name!r} is not a name: use lowercase letters, digits, '-', '.' and '_', as "
+            "in 'slow-start'"
+        )
     try:
         to.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8", newline="\n") as opened:
             opened.write(text)
     except FileExistsError:
-        raise BadOption(f"{file} exists already; choose another name, or --to another folder") from None
+        raise BadOption(
+            f"{file} exists already; choose another name, or --to another folder"
+        ) from None
     except OSError as error:
         raise CannotWrite(f"{file} cannot be written: {error.strerror or error}") from error
     typer.echo(f"{file}\nrun it with: sfusion run {shlex.quote(str(file))} --out runs")

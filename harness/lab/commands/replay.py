@@ -1,7 +1,7 @@
 """``sfusion replay``: run recorded runs again and compare the journals.
 
-Exit code 0 if every journal is the same, every promise held and every file is as its run wrote it, 1 if not, 2 if a
-file is damaged or not trusted, 3 if something external is missing.
+Exit code 0 if every journal is the same, every promise held and every file is as its run wrote it,
+1 if not, 2 if a file is damaged or not trusted, 3 if something external is missing.
 
 Example: sfusion replay runs/throttled-gateway
 """
@@ -14,20 +14,22 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.commandline.declaring import command
-from sfusion.harness.commandline.options import Schedule, Trust
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.journal import first_difference, is_reordered
-from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
-from sfusion.harness.lab.runs.directory import SCENARIO, edited_line
-from sfusion.harness.lab.scenarios.parts import read_schedule
-from sfusion.harness.lab.scenarios.reading import JOURNAL
-from sfusion.harness.terminal import printable
+from ...commandline.declaring import command
+from ...commandline.options import Schedule, Trust
+from ...errors import BadOption
+from ...terminal import printable
+from ..journal import first_difference, is_reordered
+from ..runs import adapt_tasks, read_run, run_one
+from ..runs.directory import SCENARIO, edited_line
+from ..scenarios.parts import read_schedule
+from ..scenarios.reading import JOURNAL
 
 
 @command
 def replay(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, as written by --out.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Folders of runs, as written by --out.")
+    ],
     trust: Trust = False,
     schedule: Schedule = None,
 ) -> int:
@@ -41,11 +43,15 @@ def replay(
         task = replace(task, trusted=trust)
         if real := recorded.header.get("sandboxes"):
             raise BadOption(
-                f"{folder} was run against {', '.join(real)}, which cannot be replayed; run it again with "
+                f"{folder} was run against {', '.join(real)}, which cannot be replayed; "
+                "run it again with "
                 f"sfusion run {folder / SCENARIO} --sandbox TARGET"
             )
         if other is not None and task.world != "sim":
-            raise BadOption(f"--schedule: {folder} was run in world {task.world}, where the machines decide the order")
+            raise BadOption(
+                f"--schedule: {folder} was run in world {task.world}, where the machines "
+                "decide the order"
+            )
         (task,) = adapt_tasks([task], schedule=other)
         result = run_one(task)
         codes.add(result.exit_code)
@@ -58,11 +64,17 @@ def replay(
         elif found is None:
             _say(f"{task.name}: the same journal ({result.digest}), {result.state}")
         elif task.world != "sim":
-            text = f"world {task.world} is not deterministic, so journals are not compared; this run: {result.state}"
+            text = (
+                f"world {task.world} is not deterministic, so journals are not "
+                f"compared; this run: {result.state}"
+            )
             _say(f"{task.name}: {text}")
         else:
             codes.add(1)
-            _say(f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n  now  {found[2]}")
+            _say(
+                f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n "
+                f" now  {found[2]}"
+            )
             if is_reordered(recorded, result.journal):
                 _say("  all events are the same; some of one instant come in another order")
             if recorded.header.get("sfusion") != result.journal.header["sfusion"]:

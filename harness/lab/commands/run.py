@@ -1,7 +1,7 @@
 """``sfusion run``: run scenarios and report which promises held.
 
-Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something external
-is missing or fails (Ray, Docker, the sandbox, the disk), 4 for a bug in sfusion.
+Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if
+something external is missing or fails (Ray, Docker, the sandbox, the disk), 4 for a bug in sfusion.
 
 Example: sfusion run throttled-gateway my-scenario.yaml --out runs --html report.html
 """
@@ -17,24 +17,25 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from sfusion.harness.commandline import options as shared
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.exits import say
-from sfusion.harness.commandline.json_answer import text_stream
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
-from sfusion.harness.lab.runs.tasks import admit_tasks, read_tools
-from sfusion.harness.lab.scenarios import scenario_files
-from sfusion.harness.lab.scenarios.model import Scenario, World
-from sfusion.harness.lab.scenarios.parts import read_schedule
-from sfusion.harness.lab.spreading import open_workers
-from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
-from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
-from sfusion.harness.reports.files import github_annotations
-from sfusion.harness.studies.history.store import DEFAULT_LIMIT, current_commit, written_with_history
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
+
+from ...commandline import options as shared
+from ...commandline.declaring import command, option
+from ...commandline.exits import say
+from ...commandline.json_answer import text_stream
+from ...errors import BadOption
+from ...real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
+from ...reports import Reports, RunReport, RunReporter, write_page
+from ...reports.files import github_annotations
+from ...studies.history.store import DEFAULT_LIMIT, current_commit, written_with_history
+from ..journal import Journal
+from ..runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
+from ..runs.tasks import admit_tasks, read_tools
+from ..scenarios import scenario_files
+from ..scenarios.model import Scenario, World
+from ..scenarios.parts import read_schedule
+from ..spreading import open_workers
 
 _RAY = "World ray"
 _WORLDS: tuple[World, ...] = get_args(World)
@@ -46,19 +47,26 @@ class RunOptions:
 
     paths: shared.Paths = None
     keyword: shared.Keyword = ""
-    seed: Annotated[int | None, option("Seed to use instead of the one in each file.", min=0)] = None
+    seed: Annotated[int | None, option("Seed to use instead of the one in each file.", min=0)] = (
+        None
+    )
     schedule: shared.Schedule = None
     twice: Annotated[bool, option("Run everything twice and compare the journals.")] = False
     tools: shared.Tools = None
     trust: shared.Trust = False
     verbose: Annotated[
         bool,
-        option("Print every run, not only those that did not hold, with the implied promises that held.", names="-v"),
+        option(
+            "Print every run, not only those that did not hold, with the implied "
+            "promises that held.",
+            names="-v",
+        ),
     ] = False
     world: Annotated[
         str | None,
         option(
-            "sim: virtual time, the default. wall: one process in real time, for tools with threads or blocking calls. "
+            "sim: virtual time, the default. wall: one process in real time, for tools "
+            "with threads or blocking calls. "
             "ray: a real cluster; the default with a real sandbox.",
             "sim|wall|ray",
             shared.WHERE,
@@ -83,11 +91,20 @@ class RunOptions:
     summary: shared.Summary = None
     json: shared.Json = None
     listen: Annotated[
-        str, option("Address of this machine that the other machines of the cluster can reach.", "ADDRESS", _RAY)
+        str,
+        option(
+            "Address of this machine that the other machines of the cluster can reach.",
+            "ADDRESS",
+            _RAY,
+        ),
     ] = "127.0.0.1"
     start_timeout: Annotated[
         float | None,
-        option("Time that the processes and tools of a run may take to start (default 90).", "SECONDS", _RAY),
+        option(
+            "Time that the processes and tools of a run may take to start (default 90).",
+            "SECONDS",
+            _RAY,
+        ),
     ] = None
 
     def world_for(self, *, real: bool, not_sim: str = "") -> World:
@@ -97,13 +114,19 @@ class RunOptions:
         """
         world = self.world or ("ray" if real else "wall" if not_sim else "sim")
         if world == "sim" and not_sim:
-            raise BadOption(f"--world sim cannot play {self.tools}: {not_sim}; leave it out for --world wall")
+            raise BadOption(
+                f"--world sim cannot play {self.tools}: {not_sim}; leave it out for --world wall"
+            )
         if world not in _WORLDS:
             raise BadOption(f"--world {world}: no such world; {near(world, _WORLDS)}")
         if real and world != "ray":
-            raise BadOption(f"--world {world}: a real sandbox needs --world ray (the default with --sandbox)")
+            raise BadOption(
+                f"--world {world}: a real sandbox needs --world ray (the default with --sandbox)"
+            )
         if self.start_timeout is not None and not 0 < self.start_timeout < inf:
-            raise BadOption(f"--start-timeout {self.start_timeout:g}: give a number of seconds above 0")
+            raise BadOption(
+                f"--start-timeout {self.start_timeout:g}: give a number of seconds above 0"
+            )
         if world != "ray":
             if (self.listen, self.start_timeout) != ("127.0.0.1", None):
                 raise BadOption("--listen and --start-timeout need --world ray")
@@ -114,15 +137,21 @@ class RunOptions:
         if self.twice:
             raise BadOption("--twice compares journals byte by byte, which works only in world sim")
         if self.schedule is not None:
-            raise BadOption(f"--schedule needs --world sim: in world {world} the machines decide the order")
+            raise BadOption(
+                f"--schedule needs --world sim: in world {world} the machines decide the order"
+            )
         if self.on != "here":
-            raise BadOption(f"--on spreads the runs of world sim; with --world {world} leave it out")
+            raise BadOption(
+                f"--on spreads the runs of world sim; with --world {world} leave it out"
+            )
         return "ray" if world == "ray" else "wall"
 
 
 @command
 def run(options: RunOptions) -> int:
-    targets = [one for one in map(read_target, options.sandbox or ()) if not isinstance(one, FakeTarget)]
+    targets = [
+        one for one in map(read_target, options.sandbox or ()) if not isinstance(one, FakeTarget)
+    ]
     if targets and len(targets) < len(options.sandbox or ()):
         raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
     tools, not_sim = read_tools(options.tools)
@@ -136,7 +165,9 @@ def run(options: RunOptions) -> int:
     commit = current_commit() if reports.out is not None and options.history else ""
     runs: list[RunReport] = []
     codes: set[int] = set()
-    jobs = 1 if world == "ray" else min(options.jobs or os.cpu_count() or 1, len(tasks))  # one cluster plays them
+    jobs = (
+        1 if world == "ray" else min(options.jobs or os.cpu_count() or 1, len(tasks))
+    )  # one cluster plays them
     with (
         _player(options, world, tasks, targets) as player,
         open_workers(jobs, options.on, None if world == "ray" else options.ray_address) as workers,
@@ -148,7 +179,9 @@ def run(options: RunOptions) -> int:
                     one = RunReport.of_result(result, folder)
                     write_page(one)
                 shown.run_ended(one)
-                if options.verbose and (held := [one.promise for one in result.implied if one.held]):
+                if options.verbose and (
+                    held := [one.promise for one in result.implied if one.held]
+                ):
                     shown.print(f"  also held: {', '.join(held)}", "dim")
                 runs.append(one)
                 codes.add(result.exit_code)
@@ -172,7 +205,9 @@ def _tasks(
     admit_tasks(tasks, options.tools)
     notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]
     if not tasks:
-        raise BadOption(f"no scenario to run: {'; '.join(notes) or f'-k {options.keyword!r} matches none'}")
+        raise BadOption(
+            f"no scenario to run: {'; '.join(notes) or f'-k {options.keyword!r} matches none'}"
+        )
     return tasks, notes
 
 
@@ -180,14 +215,15 @@ def _tasks(
 def _player(
     options: RunOptions, world: World, tasks: Sequence[Task], targets: Sequence[Target]
 ) -> Iterator[Callable[[Scenario], Journal] | None]:
-    """Open a cluster and the real sandboxes; yield the function that plays scenarios there, None for world sim.
+    """Open a cluster and the real sandboxes; yield the function that plays scenarios there, None
+    for world sim.
 
     Afterwards our own cluster is shut down and a given one is left as it was.
     """
     if world != "ray":
         yield None
         return
-    from sfusion.harness.lab.worlds.ray_cluster import open_cluster
+    from ..worlds.ray_cluster import open_cluster
 
     instances = max(task.scenario.sandbox.instances for task in tasks)
     opening: AbstractContextManager[Sequence[RealSandbox]] = nullcontext(())
@@ -195,14 +231,15 @@ def _player(
         opening = open_targets(targets, at_least=instances, say=say)
     with opening as real, closing(open_cluster(options.ray_address)) as cluster:
         cluster.check(task.scenario for task in tasks)
-        from sfusion.harness.lab.worlds import ray  # imports the package, which may be missing
+        from ..worlds import ray  # imports the package, which may be missing
 
         def play(scenario: Scenario) -> Journal:
             journal = ray.run(
                 scenario,
                 cluster=cluster,
                 listen=options.listen,
-                # Some scenarios need more instances than there are targets, so more may be open than this one uses.
+                # Some scenarios need more instances than there are targets, so more may be open
+                # than this one uses.
                 real=real[: max(scenario.sandbox.instances, len(targets))],
                 start_timeout=options.start_timeout or ray.START_SECONDS,
             )
@@ -218,7 +255,9 @@ def _written(
 ) -> AbstractContextManager[Path] | AbstractContextManager[None]:
     if out is None:
         return nullcontext()
-    return written_with_history(result, out, limit=history, now=datetime.now(UTC), commit=commit, on_damage=say)
+    return written_with_history(
+        result, out, limit=history, now=datetime.now(UTC), commit=commit, on_damage=say
+    )
 
 
 def _kept(done: int, wanted: int, reports: Reports) -> str:

@@ -1,1 +1,2 @@
-"""Facts about programs and clients: what was asked against what was sent, what happened against what is read."""
+"""Facts about programs and clients: what was asked against what was sent, what happened against
+what is read."""

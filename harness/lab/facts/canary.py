@@ -1,4 +1,5 @@
-"""Canaries: words that occur once in the world, so that wherever one is read, it is known who printed it."""
+"""Canaries: words that occur once in the world, so that wherever one is read, it is known who
+printed it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ _TOKEN = re.compile(r"Zq[bcdfghjklmnpqrst]{10}qZ")
 
 
 def token(*keys: object) -> str:
-    """Return the word for these keys, always the same: letters only, found again by ``tokens_in``."""
+    """Return the word for these keys, always the same: letters only, found again by
+    ``tokens_in``."""
     digest = hashlib.blake2b("\x1f".join(map(str, keys)).encode(), digest_size=5).hexdigest()
     return f"Zq{''.join(_LETTERS[int(one, 16)] for one in digest)}qZ"
 
@@ -27,10 +29,11 @@ def without_tokens(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def long_text(size: int, *keys: object) -> str:
-    """Return numbered lines with a canary at each end, exactly ``size`` characters and no blanks at the ends.
+    """Return numbered lines with a canary at each end, exactly ``size`` characters and no blanks at
+    the ends.
 
-    Every piece of it is found nowhere else in it, and characters are not bytes. It has no digits, so that none is taken
-    for one of a wording.
+    Every piece of it is found nowhere else in it, and characters are not bytes. It has no digits,
+    so that none is taken for one of a wording.
     """
     first, last = token(*keys, "first"), token(*keys, "last")
     lines, length, number = [first], len(first) + 1, 0

@@ -1,7 +1,9 @@
-"""What is read against what happened: no word lists, so a text may be in any language and any layout.
+"""What is read against what happened: no word lists, so a text may be in any language and any
+layout.
 
-The streams of a program are looked for in the text. What remains without them is the tool's own wording. Whole streams,
-and streams whose beginning, middle or end is cut, are fine; a cut must tell a number that is true.
+The streams of a program are looked for in the text. What remains without them is the tool's own
+wording. Whole streams, and streams whose beginning, middle or end is cut, are fine; a cut must tell
+a number that is true.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from sfusion.harness.lab.facts.canary import tokens_in, without_tokens
-from sfusion.harness.lab.facts.truth import ProgramTruth
+from .canary import tokens_in, without_tokens
+from .truth import ProgramTruth
 
 Stream = Literal["stdout", "stderr"]
 SHORTEST_CUT = 500
@@ -26,7 +28,9 @@ _A_LINE = 40
 _ESCAPED = re.compile(r'\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt"\'/\\]))')
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 _INTEGER = re.compile(r"(?<![\w.,#])-?\d{1,9}(?:,\d{3})*(?![\w#]|[.,]\d)", re.ASCII)
-_DURATION = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?=\s?(?:ms|s|sec|seconds?|µs)\b)|(?<![\w.])\d+\.\d+")
+_DURATION = re.compile(
+    r"(?<![\w.])\d+(?:\.\d+)?(?=\s?(?:ms|s|sec|seconds?|µs)\b)|(?<![\w.])\d+\.\d+"
+)
 _BLANKS = re.compile(r"\s+")
 _NUMBERED = re.compile(r"(?:\\\s)*\d+")
 """A number with the blanks before it, in an escaped pattern."""
@@ -58,7 +62,8 @@ class TextReading:
 
 
 def read_text(text: str, truth: ProgramTruth) -> TextReading:
-    """Compare a text with what the program did. A tool may leave out the warnings of one that succeeded as a whole."""
+    """Compare a text with what the program did. A tool may leave out the warnings of one that
+    succeeded as a whole."""
     best: TextReading | None = None
     for variant in _variants(text, truth):
         reading = _read(variant, truth)
@@ -82,14 +87,16 @@ def durations(wording: str) -> frozenset[float]:
 
 
 def exits(code: int) -> frozenset[int]:
-    """Return the numbers by which an exit code may be told: itself, and for a signal those that shells use."""
+    """Return the numbers by which an exit code may be told: itself, and for a signal those that
+    shells use."""
     if code < 0:
         return frozenset({code, -code, 128 - code})
     return frozenset({code, code - 128, 128 - code} if code > 128 else {code})
 
 
 def normal_wording(wording: str, secret: Collection[str] = ()) -> str:
-    """Return a wording to compare with others: without canaries, ids, addresses and durations; blanks collapsed."""
+    """Return a wording to compare with others: without canaries, ids, addresses and durations;
+    blanks collapsed."""
     for one in sorted(secret, key=len, reverse=True):
         wording = wording.replace(one, "·")
     return _BLANKS.sub(" ", _DURATION.sub("#", without_tokens(wording))).strip()
@@ -144,8 +151,11 @@ def _unescaped(text: str) -> str:
 
 
 def _without_prefix(text: str, stream: str) -> str | None:
-    """Take away what stands before each line of a stream: the ``> `` of a quotation, or the number of the line."""
-    lines = [line for line in stream.strip().split("\n")[1:] if tokens_in(line) or len(line) > _A_LINE]
+    """Take away what stands before each line of a stream: the ``> `` of a quotation, or the
+    number of the line."""
+    lines = [
+        line for line in stream.strip().split("\n")[1:] if tokens_in(line) or len(line) > _A_LINE
+    ]
     lines = [line for line in (*lines[:3], *lines[-3:]) if lines.count(line) == 1]
     shown = text.split("\n")
     prefixes = {one[: one.index(line)] for line in lines for one in shown if line in one}
@@ -153,7 +163,9 @@ def _without_prefix(text: str, stream: str) -> str | None:
     if len(patterns) != 1 or not (pattern := patterns.pop()):
         return None
     prefixed = re.compile(rf"{pattern}|{pattern.removesuffix(re.escape(' '))}\Z")
-    return "\n".join(prefixed.sub("", one, count=1) if prefixed.match(one) else one for one in shown)
+    return "\n".join(
+        prefixed.sub("", one, count=1) if prefixed.match(one) else one for one in shown
+    )
 
 
 # -- one layout --
@@ -201,7 +213,9 @@ def _longest(most: int, fits: Any) -> int:
 def _read(text: str, truth: ProgramTruth) -> TextReading:
     wrong: list[Misread] = []
     spans: list[tuple[int, int]] = []
-    found = {name: _find(stream, text) for name in _STREAMS if (stream := getattr(truth, name)).strip()}
+    found = {
+        name: _find(stream, text) for name in _STREAMS if (stream := getattr(truth, name)).strip()
+    }
     for one in found.values():
         spans += one.spans
     wording = _outside(text, spans)
@@ -222,14 +236,18 @@ def _read(text: str, truth: ProgramTruth) -> TextReading:
     wrong += _judge_tokens(text, truth, wording)
     if len(found) == 2 and all(one.spans for one in found.values()):
         out, err = found["stdout"].spans, found["stderr"].spans
-        if err[-1][1] <= out[0][0] and not (text[: err[0][0]] + text[err[-1][1] : out[0][0]]).strip():
+        if (
+            err[-1][1] <= out[0][0]
+            and not (text[: err[0][0]] + text[err[-1][1] : out[0][0]]).strip()
+        ):
             wrong.append(Misread("stderr_first"))
     shown = frozenset(name for name, one in found.items() if one.spans)
     return TextReading(tuple(wrong), wording, frozenset(cut), shown, kept)
 
 
 def _indent_lost(stream: str, found: _Found, text: str) -> str:
-    """Return the blanks before the first word of a stream if they are not in the text though that word is."""
+    """Return the blanks before the first word of a stream if they are not in the text though
+    that word is."""
     core = stream.lstrip()
     indent = stream[: len(stream) - len(core)].rpartition("\n")[2]
     begin = found.spans[0][0] if found.spans else -1
@@ -240,7 +258,9 @@ def _indent_lost(stream: str, found: _Found, text: str) -> str:
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 
 
-def _judge_cut(name: str, stream: str, found: _Found, wording: str, truth: ProgramTruth) -> Iterator[Misread]:
+def _judge_cut(
+    name: str, stream: str, found: _Found, wording: str, truth: ProgramTruth
+) -> Iterator[Misread]:
     details = {"missing": len(found.lost), "lost": found.lost[:40]}
     numbers = integers(wording) - exits(truth.exit)
     if "\ufffd" in wording and "\ufffd" not in stream:
@@ -257,10 +277,17 @@ def _judge_cut(name: str, stream: str, found: _Found, wording: str, truth: Progr
 
 
 def _true_numbers(numbers: frozenset[int], stream: str, found: _Found, slack: int) -> bool:
-    """Does a number tell how much is missing, there was or there is, in characters, bytes or lines?"""
+    """Does a number tell how much is missing, there was or there is, in characters, bytes or
+    lines?"""
     lost, core = found.lost, stream.strip()
     # A blank at the edge of the gap may be the output's or the wording's.
-    edge = len(stream) - len(core) + len(lost) - len(lost.lstrip()) + 2 * (lost[:1].isspace() or _at_break(found, core))
+    edge = (
+        len(stream)
+        - len(core)
+        + len(lost)
+        - len(lost.lstrip())
+        + 2 * (lost[:1].isspace() or _at_break(found, core))
+    )
     kept = len(core) - len(lost)
     size, gone = len(core.encode()), len(lost.encode())
     lines, whole, touched = core.count("\n") + 1, *_lines_lost(found, core)
@@ -289,12 +316,16 @@ def _at_break(found: _Found, core: str) -> bool:
 
 def _judge_tokens(text: str, truth: ProgramTruth, wording: str) -> Iterator[Misread]:
     there = tokens_in(text)
-    known = set(tokens_in(truth.stdout)) | set(tokens_in(truth.stderr)) | set(tokens_in(truth.warnings))
+    known = (
+        set(tokens_in(truth.stdout)) | set(tokens_in(truth.stderr)) | set(tokens_in(truth.warnings))
+    )
     if foreign := [one for one in there if one not in known]:
         yield Misread("foreign", "", {"tokens": foreign})
     if repeated := sorted({one for one in there if one in known and there.count(one) > 1}):
         yield Misread("repeated", "", {"tokens": repeated})
-    elif astray := [one for one in tokens_in(wording) if one in known and one not in tokens_in(truth.warnings)]:
+    elif astray := [
+        one for one in tokens_in(wording) if one in known and one not in tokens_in(truth.warnings)
+    ]:
         yield Misread("scrambled", "", {"tokens": astray})
 
 

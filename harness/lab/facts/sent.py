@@ -29,16 +29,22 @@ class SentDifference:
     found: Any
 
 
-def field_differences(asked: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[SentDifference]:
-    """Compare the fields of a request with those that were asked for; fields that nobody asked for are not judged."""
+def field_differences(
+    asked: Mapping[str, Any], body: Mapping[str, Any]
+) -> Iterator[SentDifference]:
+    """Compare the fields of a request with those that were asked for; fields that nobody asked for
+    are not judged."""
     for name, expected in asked.items():
         found = body.get(name, WIRE_DEFAULTS.get(name))
         if not _same(name, expected, found):
             yield SentDifference(name, expected, found)
 
 
-def header_differences(asked: Mapping[str, str], headers: Mapping[str, str]) -> Iterator[SentDifference]:
-    """Compare configured headers, and the content type, with what was sent; names are compared without case."""
+def header_differences(
+    asked: Mapping[str, str], headers: Mapping[str, str]
+) -> Iterator[SentDifference]:
+    """Compare configured headers, and the content type, with what was sent; names are compared
+    without case."""
     sent = {name.lower(): value for name, value in headers.items()}
     for name, expected in asked.items():
         if sent.get(name.lower()) != expected:

@@ -1,4 +1,5 @@
-"""What one execution of a program really did: the truth that a text, an exit code and a reward are compared with."""
+"""What one execution of a program really did: the truth that a text, an exit code and a reward are
+compared with."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ class ProgramTruth:
     exit: int = 0
     """The exit code; negative for a signal."""
     ending: Ending = "exited"
-    """How it ended: by itself, at its time limit, or in the compiler, whose messages are then in ``stderr``."""
+    """How it ended: by itself, at its time limit, or in the compiler, whose messages are then in
+    ``stderr``."""
     seconds: float = 0.0
     """How long it runs if nothing stops it."""
     compile_seconds: float = 0.0
@@ -27,7 +29,9 @@ class ProgramTruth:
     def due(self, run_timeout: float, compile_timeout: float, *, compiled: bool) -> float:
         """Return after how many seconds a sandbox with these time limits has its result."""
         endless = float("inf")
-        compiling = min(endless if self.ending == "compiler_stopped" else self.compile_seconds, compile_timeout)
+        compiling = min(
+            endless if self.ending == "compiler_stopped" else self.compile_seconds, compile_timeout
+        )
         running = min(endless if self.ending == "stopped" else self.seconds, run_timeout)
         started = self.ending not in ("not_compiled", "compiler_stopped")
         return (compiling if compiled else 0.0) + (running if started else 0.0)

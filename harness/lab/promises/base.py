@@ -9,32 +9,36 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.story import CallStory, Story
-from sfusion.harness.lab.promises.verdict import How, State, Verdict, sentence_of
+from ..journal import Event
+from .story import CallStory, Story
+from .verdict import How, State, Verdict, sentence_of
 
 if TYPE_CHECKING:
-    from sfusion.harness.lab.scenarios.training import TrainingPart
+    from ..scenarios.training import TrainingPart
 
 SHOWN = 6
 """How many events are given as evidence."""
 
 
 Need = Literal["result", "ending"]
-"""A result: some call got a result of its program. An ending: some call ended, well or badly, by what the tool did."""
+"""A result: some call got a result of its program. An ending: some call ended, well or badly, by
+what the tool did."""
 
 PROMISES: dict[str, type[Promise]] = {}
 """Every promise by the name it is written with."""
 
 COMMON = {
     "stuck": "the run could not go on: {why}",
-    "broken_off": "the run was broken off after {after:g} s (`horizon`), with {made} of {planned:call} made",
+    "broken_off": (
+        "the run was broken off after {after:g} s (`horizon`), with {made} of {planned:call} made"
+    ),
     "not_our_limiter": "this tool does not use the limiter of sfusion",
     "limiter_unseen": "the limiter of this tool cannot be observed",
     "engine_silent": "the engine never answered",
     "no_call": "no call was made",
     "all_raised": "the tool raised in {raised} of {calls:call} and finished none",
-    "unobserved": "no request of this tool reached the sandbox: it sends none, or does its I/O outside the event loop "
+    "unobserved": "no request of this tool reached the sandbox: it sends none, or does its "
+    "I/O outside the event loop "
     "(threads, processes), which virtual time does not cover; try --world wall",
     "none_ended": "none of {calls:call} was sent to a sandbox and ended",
     "no_result": "none of {calls:call} got a result of its program",
@@ -43,7 +47,8 @@ COMMON = {
 
 
 class Promise(BaseModel):
-    """A named property of a run. `sfusion explain` and the docs show the docstring of each subclass."""
+    """A named property of a run. `sfusion explain` and the docs show the docstring of each
+    subclass."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -62,11 +67,14 @@ class Promise(BaseModel):
     of_permits: ClassVar[bool] = False
     """Is about our limiter, so it does not apply to a tool without it."""
     implied: ClassVar[bool] = True
-    """Is judged in every run, and reported where it is broken also if the scenario does not name it."""
+    """Is judged in every run, and reported where it is broken also if the scenario does not name
+    it."""
     exact: ClassVar[bool] = False
-    """Is about moments that only virtual time keeps apart, so that it is implied in world sim only."""
+    """Is about moments that only virtual time keeps apart, so that it is implied in world sim
+    only."""
     needs: ClassVar[Need] = "result"
-    """What must have happened in a run before this can be held; otherwise the run shows nothing and it is unknown."""
+    """What must have happened in a run before this can be held; otherwise the run shows nothing
+    and it is unknown."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -85,7 +93,8 @@ class Promise(BaseModel):
         return ""
 
     def judge(self, story: Story) -> Verdict:
-        """Decide from the events of a run whether the promise held; by default each of ``checks`` must be None."""
+        """Decide from the events of a run whether the promise held; by default each of
+        ``checks`` must be None."""
         found = list(self.checks(story))
         return self.concluded([one for one in found if one is not None], len(found))
 
@@ -103,11 +112,15 @@ class Promise(BaseModel):
         return self._verdict("not_applicable", kind, parameters)
 
     def not_shown(self, story: Story, kind: str, /, **parameters: Any) -> Verdict:
-        """Return unknown for our tool, not applicable for one of another class, which need not show it."""
+        """Return unknown for our tool, not applicable for one of another class, which need not
+        show it."""
         return self._verdict("not_applicable" if story.foreign else "unknown", kind, parameters)
 
-    def broken(self, kind: str, evidence: list[Event], count: int = 1, /, **parameters: Any) -> Verdict:
-        """Return a verdict; the parameters and the evidence are about the first of ``count`` times."""
+    def broken(
+        self, kind: str, evidence: list[Event], count: int = 1, /, **parameters: Any
+    ) -> Verdict:
+        """Return a verdict; the parameters and the evidence are about the first of ``count``
+        times."""
         return _counted(self._verdict("broken", kind, parameters, evidence[:SHOWN]), count)
 
     def broken_by(self, call: CallStory, kind: str, /, **parameters: Any) -> Verdict:
@@ -119,12 +132,15 @@ class Promise(BaseModel):
         return _counted(wrong[0], len(wrong))
 
     def concluded(self, wrong: list[Verdict], judged: int, /, **parameters: Any) -> Verdict:
-        """Return the first that is broken; if there is none `held`, or unknown (`nothing`) if nothing was judged."""
+        """Return the first that is broken; if there is none `held`, or unknown (`nothing`) if
+        nothing was judged."""
         if wrong:
             return self.first(wrong)
         return self.held(judged=judged, **parameters) if judged else self.unknown("nothing")
 
-    def _verdict(self, state: State, kind: str, parameters: dict[str, Any], evidence: Sequence[Event] = ()) -> Verdict:
+    def _verdict(
+        self, state: State, kind: str, parameters: dict[str, Any], evidence: Sequence[Event] = ()
+    ) -> Verdict:
         sentence = sentence_of(self.sentences.get(kind) or COMMON[kind], parameters)
         how = How.of(self.name, kind, parameters, self.identity)
         return Verdict(self.name, state, sentence, list(evidence), how=how)

@@ -1,4 +1,5 @@
-"""Promises about calls: how often and how they end, how long they take, how many attempts they make."""
+"""Promises about calls: how often and how they end, how long they take, how many attempts they
+make."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sfusion.fakes.faults import Seconds
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise, evidence
-from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
-from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
+
+from ....fakes.faults import Seconds
+from ..journal import Event
+from .base import Promise, evidence
+from .story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
+from .verdict import Verdict
 
 _SLACK = 1e-5
 """Journal times are rounded to microseconds."""
@@ -23,7 +25,8 @@ _SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
 
 
 class ToolNeverRaises(Promise):
-    """The tool never raises: the model would read a traceback, and verl scores the call 0. Judged in every run."""
+    """The tool never raises: the model would read a traceback, and verl scores the call 0. Judged
+    in every run."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -39,28 +42,40 @@ class ToolNeverRaises(Promise):
             return self.unknown("no_call")
         if raised:
             returned = raised[0].returned or {}
-            facts = {"raised": returned["raised"], "what": returned.get("text") or returned["raised"]}
-            facts |= {"call": raised[0].call, "place": returned.get("raised_at"), "function": returned.get("raised_in")}
+            facts = {
+                "raised": returned["raised"],
+                "what": returned.get("text") or returned["raised"],
+            }
+            facts |= {
+                "call": raised[0].call,
+                "place": returned.get("raised_at"),
+                "function": returned.get("raised_in"),
+            }
             kind = "raised" if facts["place"] else "raised_somewhere"
             return self.broken(kind, evidence(raised[0]), len(raised), **facts)
         return self.held(made=len(story.made))
 
 
 class EveryCallEndsOnce(Promise):
-    """Every call ends exactly once, and sends nothing after its end. Calls of a killed worker are lost with it and
-    excused, and so are calls that no worker was left to make."""
+    """Every call ends exactly once, and sends nothing after its end. Calls of a killed worker are
+    lost with it and excused, and so are calls that no worker was left to make."""
 
     needs = "ending"
     sentences: ClassVar = {
         "never_ended": "call {call} never ended",
         "ended_often": "call {call} ended {times} times",
         "sent_late": "call {call} sent a request {late:.3g} s after it had ended",
-        "client_differs": "call {call} was started {started:time} and ended {ended:time} by the client",
+        "client_differs": (
+            "call {call} was started {started:time} and ended {ended:time} by the client"
+        ),
         "not_made": "only {made} of {planned} calls were ever made",
         "held": "{made:call}, each ended once",
         "held_lost": "{made:call}, each ended once; {lost} lost with their worker",
-        "held_not_made": "{made:call}, each ended once; {not_made} not made, because no worker was left",
-        "held_lost_not_made": "{made:call}, each ended once; {lost} lost with their worker; {not_made} not made, "
+        "held_not_made": (
+            "{made:call}, each ended once; {not_made} not made, because no worker was left"
+        ),
+        "held_lost_not_made": "{made:call}, each ended once; {lost} lost with their "
+        "worker; {not_made} not made, "
         "because no worker was left",
     }
 
@@ -81,7 +96,9 @@ class EveryCallEndsOnce(Promise):
                 continue
             if (late := _sent_late(call, on_the_way)) is not None:
                 after = late["at"] - call.endings[0]["at"]
-                wrong.append(self.broken("sent_late", [call.endings[0], late], call=call.call, late=after))
+                wrong.append(
+                    self.broken("sent_late", [call.endings[0], late], call=call.call, late=after)
+                )
                 continue
             started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
             if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
@@ -92,7 +109,9 @@ class EveryCallEndsOnce(Promise):
         not_made = (story.began.get("calls") or made) - made
         callers = {call.called["worker"] for call in story.made if call.called is not None}
         if off := story.of_world("broken_off") if cut_off or not_made > 0 else []:
-            return self.unknown("broken_off", after=off[0]["after"], made=made, planned=made + not_made)
+            return self.unknown(
+                "broken_off", after=off[0]["after"], made=made, planned=made + not_made
+            )
         if not_made > 0 and not callers <= story.deaths.keys():
             return self.broken("not_made", story.world[-3:], made=made, planned=made + not_made)
         lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
@@ -107,7 +126,9 @@ _PATIENCE = 600.0
 def _is_cut_off(call: CallStory, story: Story) -> bool:
     """Did the horizon come before a call had to have ended?"""
     off, called = story.of_world("broken_off"), call.called
-    return bool(off and called and off[0]["at"] - called["at"] <= (called.get("allowed") or _PATIENCE))
+    return bool(
+        off and called and off[0]["at"] - called["at"] <= (called.get("allowed") or _PATIENCE)
+    )
 
 
 _ON_THE_WAY = 0.5
@@ -115,7 +136,8 @@ _ON_THE_WAY = 0.5
 
 
 def _sent_late(call: CallStory, on_the_way: float) -> Event | None:
-    """Return the first request that was sent for a call after it had ended and whose client was there to read on."""
+    """Return the first request that was sent for a call after it had ended and whose client was
+    there to read on."""
     end = call.endings[0]
     if end["event"] == "lost":
         return None
@@ -128,15 +150,21 @@ def _sent_late(call: CallStory, on_the_way: float) -> Event | None:
 
 def _amount(value: Any) -> Any:
     if isinstance(value, str) and (found := _SHARE.fullmatch(value.strip())) is not None:
-        if (found[1], float(found[2])) in (("at least ", 0.0), ("at most ", 100.0 if found[3] else math.inf)):
-            raise ValueError(f"{value!r} cannot be broken; write `any` if the outcome may occur in any number")
+        if (found[1], float(found[2])) in (
+            ("at least ", 0.0),
+            ("at most ", 100.0 if found[3] else math.inf),
+        ):
+            raise ValueError(
+                f"{value!r} cannot be broken; write `any` if the outcome may occur in any number"
+            )
         return value.strip()
     if value in ("all", "none", "some", "any") or (
         isinstance(value, int) and not isinstance(value, bool) and value >= 0
     ):
         return value
     raise ValueError(
-        f"{value!r} is not an amount; use all, none, some, any, a number, 'at least 5', 'at most 2%' or 'at least 90%'"
+        f"{value!r} is not an amount; use all, none, some, any, a number, 'at least 5', "
+        "'at most 2%' or 'at least 90%'"
     )
 
 
@@ -144,10 +172,11 @@ Amount = Annotated[int | str, BeforeValidator(_amount)]
 
 
 class Outcomes(Promise):
-    """Calls end as stated: `{ok: all}`, `{ok: at least 90%, throttled: some}`. Outcomes that are not named must not
-    occur, and neither must calls that never end. Calls cancelled by their caller count only if `cancelled` is named;
-    calls lost with their worker never count. For a tool that states no outcome, the sandbox's ledger says which calls
-    got the result of their program; the others count as any infrastructure failure that is named.
+    """Calls end as stated: `{ok: all}`, `{ok: at least 90%, throttled: some}`. Outcomes that are
+    not named must not occur, and neither must calls that never end. Calls cancelled by their caller
+    count only if `cancelled` is named; calls lost with their worker never count. For a tool that
+    states no outcome, the sandbox's ledger says which calls got the result of their program; the
+    others count as any infrastructure failure that is named.
     """
 
     implied: ClassVar[bool] = False
@@ -155,18 +184,26 @@ class Outcomes(Promise):
     sentences: ClassVar = {
         "not_stated": "the tool states no outcome, and nobody else knows how real code ended",
         "nothing": "no call ended with an outcome",
-        "not_allowed": "{count} of {total} calls ended {outcome}, which the promise does not allow ({summary})",
-        "not_as_promised": "{count} of {total} calls ended {outcome}, promised {promised} ({summary})",
+        "not_allowed": (
+            "{count} of {total} calls ended {outcome}, which the promise does not allow ({summary})"
+        ),
+        "not_as_promised": (
+            "{count} of {total} calls ended {outcome}, promised {promised} ({summary})"
+        ),
         "held": "{summary}",
     }
     identity = ("outcome",)
 
-    expected: dict[str, Amount] = Field(min_length=1, description="how many calls end with which outcome")
+    expected: dict[str, Amount] = Field(
+        min_length=1, description="how many calls end with which outcome"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _direct(cls, value: Any) -> Any:
-        return value if isinstance(value, dict) and set(value) == {"expected"} else {"expected": value}
+        return (
+            value if isinstance(value, dict) and set(value) == {"expected"} else {"expected": value}
+        )
 
     @model_validator(mode="after")
     def _known(self) -> Outcomes:
@@ -194,13 +231,23 @@ class Outcomes(Promise):
             if outcome not in self.expected:
                 facts = {"count": count, "total": total, "outcome": outcome, "summary": summary}
                 return self.broken("not_allowed", example[outcome], count, **facts)
-        unclear = sum(name not in PROGRAM_OUTCOMES for name in self.expected) > 1 and not story.states_outcomes
+        unclear = (
+            sum(name not in PROGRAM_OUTCOMES for name in self.expected) > 1
+            and not story.states_outcomes
+        )
         for outcome, amount in self.expected.items():
             if unclear and outcome not in PROGRAM_OUTCOMES:
                 continue  # nobody can say which of several failures it was
             if not _fits(amount, found[outcome], total):
-                others = next((example[name] for name in found if name != outcome), example.get(outcome, []))
-                facts = {"count": found[outcome], "total": total, "outcome": outcome, "summary": summary}
+                others = next(
+                    (example[name] for name in found if name != outcome), example.get(outcome, [])
+                )
+                facts = {
+                    "count": found[outcome],
+                    "total": total,
+                    "outcome": outcome,
+                    "summary": summary,
+                }
                 return self.broken("not_as_promised", others, **facts, promised=amount)
         return self.held(summary=summary)
 
@@ -209,7 +256,9 @@ class Outcomes(Promise):
         returned = call.returned
         if returned is None:
             how = call.endings[0]["event"] if call.endings else _UNFINISHED
-            return how if how == _UNFINISHED or (how == "cancelled" and how in self.expected) else None
+            return (
+                how if how == _UNFINISHED or (how == "cancelled" and how in self.expected) else None
+            )
         if returned.get("raised"):
             return f"raised {returned['raised']}"
         stated: str | None = returned.get("outcome")
@@ -221,7 +270,9 @@ class Outcomes(Promise):
         if kind not in (*PROGRAM_OUTCOMES, "sandbox_error"):
             return "ok" if call.results and set(self.expected) == {"ok"} else _UNCLEAR
         infrastructure = (
-            name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments", "cancelled")
+            name
+            for name in self.expected
+            if name not in (*PROGRAM_OUTCOMES, "bad_arguments", "cancelled")
         )
         return next(infrastructure, "infrastructure failure")
 
@@ -252,8 +303,9 @@ def _fits(amount: int | str, count: int, total: int) -> bool:
 
 
 class AttemptsPerCall(Promise):
-    """No call makes more HTTP requests than `at_most` or fewer than `at_least`. Requests answered with 429 and
-    Retry-After do not count towards `at_most`: the sandbox was full and said when to come back."""
+    """No call makes more HTTP requests than `at_most` or fewer than `at_least`. Requests answered
+    with 429 and Retry-After do not count towards `at_most`: the sandbox was full and said when to
+    come back."""
 
     implied: ClassVar[bool] = False
     needs = "ending"
@@ -266,7 +318,9 @@ class AttemptsPerCall(Promise):
     }
 
     at_most: int | None = Field(None, ge=0, description="maximum number of requests for one call")
-    at_least: int | None = Field(None, ge=1, description="minimum number of requests for a call that returned")
+    at_least: int | None = Field(
+        None, ge=1, description="minimum number of requests for a call that returned"
+    )
 
     @model_validator(mode="after")
     def _something(self) -> AttemptsPerCall:
@@ -275,14 +329,17 @@ class AttemptsPerCall(Promise):
         return self
 
     def judge(self, story: Story) -> Verdict:
-        # Counted at the sandbox for clients that do not report their attempts; it does not see refused connections.
+        # Counted at the sandbox for clients that do not report their attempts; it does not see
+        # refused connections.
         wrong: list[Verdict] = []
         most = unseen = 0
         for call in story.made:
             if not story.has_client and not call.server and self.at_least:
                 unseen += 1
                 continue
-            made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
+            made = len(
+                call.of_client("attempt_started") if story.has_client else call.of_server("arrived")
+            )
             counting = made - _orders_to_wait(call)
             most = max(most, counting)
             if self.at_most is not None and counting > self.at_most:
@@ -308,7 +365,8 @@ def _orders_to_wait(call: CallStory) -> int:
 
 
 class RetryAfterHonoured(Promise):
-    """No call is retried before its Retry-After has passed. Judged at the sandbox; unknown if no call is retried."""
+    """No call is retried before its Retry-After has passed. Judged at the sandbox; unknown if no
+    call is retried."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -326,14 +384,18 @@ class RetryAfterHonoured(Promise):
             if not any("retry_after" in one for one in call.server):
                 continue
             until, why = -1.0, None
-            broken_off = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
+            broken_off = {
+                attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"
+            }
             read = {id(one) for one in call.answers if attempt_of(one) not in broken_off}
             for event in call.server:
                 if event["event"] == "arrived" and why is not None:
                     again += 1
                     if event["at"] < until - _SLACK:
                         early = until - event["at"]
-                        wrong.append(self.broken("early", [why, event], call=call.call, early=early))
+                        wrong.append(
+                            self.broken("early", [why, event], call=call.call, early=early)
+                        )
                 wait = _seconds(event.get("retry_after")) if id(event) in read else None
                 if wait is not None:
                     asked += 1
@@ -353,7 +415,8 @@ def _seconds(text: Any) -> float | None:
 
 
 class DeadlineHonoured(Promise):
-    """Every call ends within its deadline: the tool's own, or `within`. Waiting for a permit does not count."""
+    """Every call ends within its deadline: the tool's own, or `within`. Waiting for a permit does
+    not count."""
 
     needs = "ending"
     scalar = "within"
@@ -365,7 +428,8 @@ class DeadlineHonoured(Promise):
     }
 
     within: Seconds | None = Field(
-        None, description="seconds from start to end of a call, without the time it waits for a permit"
+        None,
+        description="seconds from start to end of a call, without the time it waits for a permit",
     )
 
     def judge(self, story: Story) -> Verdict:
@@ -398,24 +462,30 @@ class DeadlineHonoured(Promise):
 
 
 def _gave_up_waiting(call: CallStory) -> bool:
-    """Was the call cancelled while it waited for a permit? How long it had waited is not reported then."""
+    """Was the call cancelled while it waited for a permit? How long it had waited is not reported
+    then."""
     started, ended = len(call.of_client("attempt_started")), len(call.of_client("attempt_ended"))
     return call.endings[0]["event"] == "cancelled" and bool(call.client) and started == ended
 
 
 class NoDuplicateExecution(Promise):
-    """The program of a call is executed at most once (or `at_most` times), according to the sandbox's ledger.
+    """The program of a call is executed at most once (or `at_most` times), according to the
+    sandbox's ledger.
 
-    With a real sandbox only the forwarded requests can be counted. If there are more than promised, the result is
-    unknown, because only the sandbox knows whether the program ran each time.
+    With a real sandbox only the forwarded requests can be counted. If there are more than promised,
+    the result is unknown, because only the sandbox knows whether the program ran each time.
     """
 
     implied: ClassVar[bool] = False
     needs = "ending"
     scalar = "at_most"
     sentences: ClassVar = {
-        "executed_often": "the program of call {call} was executed {times} times, at most {bound} promised",
-        "forwarded_often": "call {call} was forwarded {times} times; only the sandbox knows how often it ran",
+        "executed_often": (
+            "the program of call {call} was executed {times} times, at most {bound} promised"
+        ),
+        "forwarded_often": (
+            "call {call} was forwarded {times} times; only the sandbox knows how often it ran"
+        ),
         "nothing": "nothing was executed",
         "forwarded_once": "{judged:program} forwarded, none more than once",
         "forwarded": "{judged:program} forwarded, none more than {bound} times",

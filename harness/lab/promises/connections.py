@@ -1,14 +1,15 @@
-"""Promises about HTTP connections: they are kept open for the next request, and dead ones are not used."""
+"""Promises about HTTP connections: they are kept open for the next request, and dead ones are
+not used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
-from sfusion.harness.lab.promises.verdict import Verdict
+from ..journal import Event
+from .base import Promise
+from .story import CallStory, Story, attempt_of
+from .verdict import Verdict
 
 _KEEP_ALIVE = 5.0
 """After so many idle seconds the server closes a connection."""
@@ -18,12 +19,14 @@ _FRESH = 1.0
 
 
 class ConnectionsReused(Promise):
-    """Connections are kept open and used again: new ones, opened while a connection of the same worker is idle that
-    just delivered a result, are fewer than requests on connections that are used again. Judged at the sandbox."""
+    """Connections are kept open and used again: new ones, opened while a connection of the same
+    worker is idle that just delivered a result, are fewer than requests on connections that are
+    used again. Judged at the sandbox."""
 
     exact: ClassVar[bool] = True
     sentences: ClassVar = {
-        "needless": "call {call} opened connection {connection} while another was idle; {again} of {requests:request} "
+        "needless": "call {call} opened connection {connection} while another was idle; "
+        "{again} of {requests:request} "
         "used an open one",
         "nothing": "no request could have used the connection of an earlier one",
         "held": "{again:request} on connections that were used again, {needless} on needless ones",
@@ -43,7 +46,9 @@ class ConnectionsReused(Promise):
             if event["event"] == "crash":
                 idle.clear()
             elif event["event"] == "strike" and event["phase"] == "connect":
-                opened.setdefault((event.get("sandbox"), int(event["call"].rpartition("-")[2])), event["at"])
+                opened.setdefault(
+                    (event.get("sandbox"), int(event["call"].rpartition("-")[2])), event["at"]
+                )
             elif event["event"] == "arrived" and "connection" in event:
                 requests[attempt_of(event)] = event
                 began = opened.get(_connection(event), event["at"])
@@ -76,15 +81,20 @@ class ConnectionsReused(Promise):
 
 
 def _could_use(story: Story, request: Event, result: Event, owner: CallStory) -> bool:
-    """Had a client read a result when one of the same worker chose the connection of its request?"""
+    """Had a client read a result when one of the same worker chose the connection of its
+    request?"""
     call, place = story.callers.get(id(request)), story.places
     if call is None or (call.called or {}).get("worker") != (owner.called or {}).get("worker"):
         return False
-    mine = [end for end in owner.of_client("attempt_ended") if end["attempt"] == result.get("attempt")]
+    mine = [
+        end for end in owner.of_client("attempt_ended") if end["attempt"] == result.get("attempt")
+    ]
     freed = place[id(mine[-1] if mine else owner.returned)]
     # As far as is known it chose long before it arrived.
     starts = [place[id(start)] for start in (call.called, *call.of_client("attempt_started"))]
-    chosen = max((start for start in starts if start < place[id(request)]), default=place[id(request)])
+    chosen = max(
+        (start for start in starts if start < place[id(request)]), default=place[id(request)]
+    )
     return freed < chosen
 
 
@@ -93,13 +103,15 @@ def _connection(event: Event) -> tuple[Any, Any]:
 
 
 class NoDeadConnectionUsed(Promise):
-    """No request is sent on a connection that the sandbox is about to close: it does so after 5 idle seconds, and what
-    is sent within half a second of that may be lost on the way. Judged at the sandbox."""
+    """No request is sent on a connection that the sandbox is about to close: it does so after 5
+    idle seconds, and what is sent within half a second of that may be lost on the way. Judged at
+    the sandbox."""
 
     exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
-        "dead": "call {call} was sent on a connection that had been idle for {idle:.3g} s; the sandbox closes it after "
+        "dead": "call {call} was sent on a connection that had been idle for {idle:.3g} s; "
+        "the sandbox closes it after "
         f"{_KEEP_ALIVE:g} s",
         "nothing": f"no connection was idle for {_USABLE:g} s before another request",
         "held": "{judged:request} after a connection had expired, none on it",
@@ -119,5 +131,8 @@ class NoDeadConnectionUsed(Promise):
                     yield self.broken("dead", [since, event], call=event["call"], idle=waited)
                 elif expired:
                     yield None
-            elif event["event"] == "answered" and (request := requests.get(attempt_of(event))) is not None:
+            elif (
+                event["event"] == "answered"
+                and (request := requests.get(attempt_of(event))) is not None
+            ):
                 idle[_connection(request)] = event

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from sfusion.harness.lab.facts.read import SHORTEST_CUT
-from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.readings import ReadCall, compared_calls, read_calls
-from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.promises.verdict import Verdict
+from ..facts.read import SHORTEST_CUT
+from .base import Promise
+from .readings import ReadCall, compared_calls, read_calls
+from .story import Story
+from .verdict import Verdict
 
 
 class OutputBounded(Promise):
@@ -20,9 +20,13 @@ class OutputBounded(Promise):
     implied: ClassVar[bool] = False
     scalar = "at_most"
     sentences: ClassVar = {
-        "too_long": "the tool message of call {call} has {chars:,} characters, promised at most {bound:,}",
+        "too_long": (
+            "the tool message of call {call} has {chars:,} characters, promised at most {bound:,}"
+        ),
         "nothing": "no program printed more than {bound:,} characters",
-        "held": "a program printed {printed:,} characters, the longest tool message has {longest:,}",
+        "held": (
+            "a program printed {printed:,} characters, the longest tool message has {longest:,}"
+        ),
     }
 
     at_most: int = Field(100_000, ge=1, description="longest tool message, in characters")
@@ -45,13 +49,22 @@ class OutputBounded(Promise):
 
 
 class CutsMarked(Promise):
-    """A tool message that shows only a part of the output says so with a true number: of the characters, bytes or lines
-    that are missing, that there were, or that are shown."""
+    """A tool message that shows only a part of the output says so with a true number: of the
+    characters, bytes or lines that are missing, that there were, or that are shown."""
 
     sentences: ClassVar = {
-        "cut_silently": "the tool message of call {call} lacks {missing:,} characters of {stream}, but says nothing",
-        "cut_unnumbered": "the tool message of call {call} lacks {missing:,} characters of {stream}, without a number",
-        "cut_untrue": "the tool message of call {call} lacks {missing:,} characters of {stream}, but tells {told}",
+        "cut_silently": (
+            "the tool message of call {call} lacks {missing:,} characters of "
+            "{stream}, but says nothing"
+        ),
+        "cut_unnumbered": (
+            "the tool message of call {call} lacks {missing:,} characters of "
+            "{stream}, without a number"
+        ),
+        "cut_untrue": (
+            "the tool message of call {call} lacks {missing:,} characters of "
+            "{stream}, but tells {told}"
+        ),
         "nothing": "no output was cut",
         "held": "{judged:tool message} cut, all marked with how much",
     }
@@ -65,7 +78,9 @@ class CutsMarked(Promise):
                 yield None
             else:
                 kind = "cut_silently" if found.kind == "changed" else found.kind
-                yield self.broken_by(one.call, kind, **{"stream": found.stream, "told": 0, **found.details})
+                yield self.broken_by(
+                    one.call, kind, **{"stream": found.stream, "told": 0, **found.details}
+                )
 
 
 _CUTS = ("cut_silently", "cut_unnumbered", "cut_untrue", "changed")
@@ -84,7 +99,10 @@ class StderrShown(Promise):
         for one, truth, reading in compared_calls(story):
             # A tool may keep the warnings of a program that succeeded to itself.
             if truth.stderr.strip() and (truth.failed or "stderr" in reading.shown):
-                facts = {"wrote": truth.stderr.strip().splitlines()[-1][:60], "text": (one.text or "")[:60]}
+                facts = {
+                    "wrote": truth.stderr.strip().splitlines()[-1][:60],
+                    "text": (one.text or "")[:60],
+                }
                 wrong = misses(one, "stderr", "missing", "changed")
                 yield self.broken_by(one.call, "not_shown", **facts) if wrong else None
 
@@ -93,7 +111,9 @@ class PartialOutputKept(Promise):
     """Output printed before a timeout reaches the model."""
 
     sentences: ClassVar = {
-        "dropped": "call {call} printed {prints!r} before its timeout, but the tool message is {text!r}",
+        "dropped": (
+            "call {call} printed {prints!r} before its timeout, but the tool message is {text!r}"
+        ),
         "nothing": "no program that had printed something timed out",
         "held": "{judged:timeout}, all with the output so far",
     }
@@ -102,10 +122,13 @@ class PartialOutputKept(Promise):
         for one, truth, _ in compared_calls(story):
             if one.end == "program_timeout" and (prints := truth.stdout.strip()):
                 facts = {"prints": prints[:60], "text": (one.text or "")[:60]}
-                yield self.broken_by(one.call, "dropped", **facts) if misses(one, "stdout") else None
+                yield (
+                    self.broken_by(one.call, "dropped", **facts) if misses(one, "stdout") else None
+                )
 
 
 def misses(one: ReadCall, stream: str, *kinds: str) -> bool:
-    """Is something of these kinds wrong with a stream in the text? By default it is missing as a whole."""
+    """Is something of these kinds wrong with a stream in the text? By default it is missing as a
+    whole."""
     wrong = one.reading.wrong if one.reading is not None else ()
     return any(found.stream == stream and found.kind in (kinds or ("missing",)) for found in wrong)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from sfusion.fakes.faults import Seconds
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
-from sfusion.harness.lab.promises.verdict import Verdict
+from ....fakes.faults import Seconds
+from ..journal import Event
+from .base import Promise
+from .story import CallStory, Story, attempt_of
+from .verdict import Verdict
 
 _OVER = {
     ("server", "restart"), ("server", "unwedge"), ("world", "limiter_started"), ("world", "worker_resumed"),
@@ -22,14 +22,17 @@ _OVER = {
 class RecoversWithin(Promise):
     """Within this time after a disturbance, a new request returns the result of its program.
 
-    Disturbances are a crash, wedge, pause, the death of a worker or limiter, and fault rules, which end with their last
-    strike.
+    Disturbances are a crash, wedge, pause, the death of a worker or limiter, and fault rules, which
+    end with their last strike.
     """
 
     implied: ClassVar[bool] = False
     scalar = "seconds"
     sentences: ClassVar = {
-        "too_slow": "after {event} at {at:g} s it took {took:.3g} s until a program completed, promised {bound:g} s",
+        "too_slow": (
+            "after {event} at {at:g} s it took {took:.3g} s until a program "
+            "completed, promised {bound:g} s"
+        ),
         "never": "after {event} at {at:g} s no program completed again",
         "undisturbed": "there was no disturbance to recover from",
         "unseen": "no call was sent after the disturbance, so recovery could not be observed",
@@ -52,17 +55,32 @@ class RecoversWithin(Promise):
         for end in ends:
             after = next((done for sent, done in good if sent["at"] >= end["at"]), None)
             down_again = after is None and end["at"] + self.seconds > down
-            if down_again or (after is None and not any(_was_refused(call, end["at"]) for call in story.made)):
+            if down_again or (
+                after is None and not any(_was_refused(call, end["at"]) for call in story.made)
+            ):
                 unseen += 1
                 continue
             took = (after or last)["at"] - end["at"]
             longest = max(longest, took)
             if after is None or took > self.seconds:
-                facts = {"event": end["event"], "at": end["at"], "took": took, "bound": self.seconds}
-                wrong.append(self.broken("never" if after is None else "too_slow", [end, after or last], **facts))
+                facts = {
+                    "event": end["event"],
+                    "at": end["at"],
+                    "took": took,
+                    "bound": self.seconds,
+                }
+                wrong.append(
+                    self.broken(
+                        "never" if after is None else "too_slow", [end, after or last], **facts
+                    )
+                )
         if wrong:
             return self.first(wrong)
-        return self.unknown("unseen") if unseen == len(ends) else self.held(ends=len(ends), longest=longest)
+        return (
+            self.unknown("unseen")
+            if unseen == len(ends)
+            else self.held(ends=len(ends), longest=longest)
+        )
 
 
 def _disturbances(story: Story) -> list[Event]:
@@ -80,7 +98,8 @@ def _disturbances(story: Story) -> list[Event]:
 
 
 def _down_for_good(story: Story) -> float:
-    """Return the time from which no sandbox answers any more; infinity if one does until the end."""
+    """Return the time from which no sandbox answers any more; infinity if one does until the
+    end."""
     down: dict[Any, float] = {}
     for event in story.server:
         if event["event"] in ("crash", "wedge"):
@@ -91,12 +110,17 @@ def _down_for_good(story: Story) -> float:
 
 
 def _completions(story: Story) -> list[tuple[Event, Event]]:
-    """Return the arrival and the answer of every attempt that gave a caller the result of its program, by answer."""
+    """Return the arrival and the answer of every attempt that gave a caller the result of its
+    program, by answer."""
     found: list[tuple[Event, Event]] = []
     for call in story.made:
         if call.succeeded:
             arrived = {attempt_of(one): one for one in call.of_server("arrived")}
-            found += [(arrived[attempt_of(one)], one) for one in call.results if attempt_of(one) in arrived]
+            found += [
+                (arrived[attempt_of(one)], one)
+                for one in call.results
+                if attempt_of(one) in arrived
+            ]
     return sorted(found, key=lambda pair: pair[1]["at"])
 
 
@@ -105,14 +129,18 @@ _NEVER_COMPLETE = ("program_timeout", "bad_arguments", "sandbox_error")
 
 
 def _was_refused(call: CallStory, since: float) -> bool:
-    """Was the call under way after that time, without getting its result from a request sent before?"""
-    if call.called is None or (call.endings and (call.endings[0]["at"] <= since or call.returned is None)):
+    """Was the call under way after that time, without getting its result from a request sent
+    before?"""
+    if call.called is None or (
+        call.endings and (call.endings[0]["at"] <= since or call.returned is None)
+    ):
         return False
     return not call.succeeded and call.called["intent"]["kind"] not in _NEVER_COMPLETE
 
 
 class ThroughputAtLeast(Promise):
-    """At least `per_second` calls per second get a result of their program, from the first call to the last result."""
+    """At least `per_second` calls per second get a result of their program, from the first call
+    to the last result."""
 
     implied: ClassVar[bool] = False
     scalar = "per_second"
@@ -126,7 +154,9 @@ class ThroughputAtLeast(Promise):
     per_second: float = Field(gt=0, description="calls per second, in the time of the world")
 
     def judge(self, story: Story) -> Verdict:
-        ends = [call.returned for call in story.made if call.returned is not None and call.succeeded]
+        ends = [
+            call.returned for call in story.made if call.returned is not None and call.succeeded
+        ]
         if not ends:
             return self.unknown("nothing")
         begin = min(call.called["at"] for call in story.made if call.called is not None)
@@ -147,14 +177,17 @@ _PROGRESS = {
 
 
 class NoStall(Promise):
-    """The run never stalls: while calls are under way, a request arrives at the sandbox, a program starts or ends, or
-    a call ends within `at_most`."""
+    """The run never stalls: while calls are under way, a request arrives at the sandbox, a
+    program starts or ends, or a call ends within `at_most`."""
 
     implied: ClassVar[bool] = False
     needs = "ending"
     scalar = "at_most"
     sentences: ClassVar = {
-        "stood_still": "from {at:g} s nothing happened for {gap:.4g} s, with {calls} under way; promised {bound:g} s",
+        "stood_still": (
+            "from {at:g} s nothing happened for {gap:.4g} s, with {calls} under "
+            "way; promised {bound:g} s"
+        ),
         "held": "with calls under way, something happened every {longest:.3g} s or sooner",
     }
 

@@ -9,41 +9,53 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from sfusion.fakes.faults import Seconds
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.story import Story, attempt_of
-from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.record import ENDINGS
+
+from ....fakes.faults import Seconds
+from ..journal import Event
+from .base import Promise
+from .story import Story, attempt_of
+from .verdict import Verdict
 
 
 class InFlightWithinLimit(Promise):
     """The whole cluster never has more attempts in flight than the limiter allows.
 
-    Counted at the client, from the start of an attempt to its end, the death of its worker or the expiry of its lease;
-    for tools that do not report attempts, counted at the sandbox.
+    Counted at the client, from the start of an attempt to its end, the death of its worker or the
+    expiry of its lease; for tools that do not report attempts, counted at the sandbox.
     """
 
     needs = "ending"
     sentences: ClassVar = {
-        "no_limit": "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`",
+        "no_limit": (
+            "the limit is not known: the tool does not state a rate_limit, and the "
+            "promise no `limit`"
+        ),
         "nothing": "no attempt was observed",
-        "never_reached": "at most {calls:call} were under way at once, the limit is {limit}: nothing could exceed it",
+        "never_reached": (
+            "at most {calls:call} were under way at once, the limit is "
+            "{limit}: nothing could exceed it"
+        ),
         "unseen": "{why}, so the sandbox sees attempts that no longer count",
         "exceeded": "at {at:g} s {crowd} attempts were in flight; the limit is {limit}",
-        "exceeded_unreported": "at {at:g} s {crowd} attempts were in flight at the sandbox (the client reports a peak "
+        "exceeded_unreported": "at {at:g} s {crowd} attempts were in flight at the sandbox "
+        "(the client reports a peak "
         "of {reported}); the limit is {limit}",
         "held": "at most {peak} in flight, the limit is {limit}",
         "held_resized": "at most {peak} in flight, the limit was {limits:, then }",
     }
 
-    limit: int | None = Field(None, ge=1, description="the limit; default: the rate_limit of the tools")
+    limit: int | None = Field(
+        None, ge=1, description="the limit; default: the rate_limit of the tools"
+    )
 
     def judge(self, story: Story) -> Verdict:
         limit = self.limit or story.began.get("limit")
         if limit is None:
             return self.not_shown(story, "no_limit")
-        found = count_in_flight(_client_steps(story) if story.has_client else server_steps(story), limit)
+        found = count_in_flight(
+            _client_steps(story) if story.has_client else server_steps(story), limit
+        )
         if not found.peak:
             return self.not_shown(story, "nothing")
         kind, reported = "exceeded", found.peak
@@ -55,12 +67,22 @@ class InFlightWithinLimit(Promise):
         if found.broken and (why := _unseen(story)) is not None:
             return self.not_shown(story, "unseen", why=why)
         if found.broken:
-            facts = {"at": found.first[-1]["at"], "crowd": found.crowd, "reported": reported, "limit": found.limit}
+            facts = {
+                "at": found.first[-1]["at"],
+                "crowd": found.crowd,
+                "reported": reported,
+                "limit": found.limit,
+            }
             return self.broken(kind, found.first, found.broken, **facts)
         limits = list(dict.fromkeys(found.limits))
         if (calls := _most_under_way(story)) < min(limits):
             return self.unknown("never_reached", calls=calls, limit=min(limits))
-        return self.held("held" if len(limits) == 1 else "held_resized", peak=found.peak, limit=limit, limits=limits)
+        return self.held(
+            "held" if len(limits) == 1 else "held_resized",
+            peak=found.peak,
+            limit=limit,
+            limits=limits,
+        )
 
 
 def _unseen(story: Story) -> str | None:
@@ -76,7 +98,8 @@ def _unseen(story: Story) -> str | None:
 
 
 def _most_under_way(story: Story) -> int:
-    """Return how many calls were under way at once: so many attempts there could have been, whatever the tool does."""
+    """Return how many calls were under way at once: so many attempts there could have been,
+    whatever the tool does."""
     now = most = 0
     for event in story.world:
         now += (event["event"] == "called") - (event["event"] in ENDINGS)
@@ -103,7 +126,8 @@ class FlightCount:
 def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> FlightCount:
     """Count attempts in flight against the limit in force.
 
-    Steps in order: `begin` and `end` of an attempt, `granted` and `returned` of a permit, `limit` for a new limit.
+    Steps in order: `begin` and `end` of an attempt, `granted` and `returned` of a permit, `limit`
+    for a new limit.
     """
     found = FlightCount(limits=[limit])
     flying: dict[Any, Event] = {}
@@ -112,8 +136,8 @@ def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> FlightCo
     for kind, key, event in steps:
         match kind:
             case "limit":
-                # Permits that are out may be used, also those still on their way; their number may only fall until it
-                # reaches the new limit.
+                # Permits that are out may be used, also those still on their way; their number may
+                # only fall until it reaches the new limit.
                 limit, allowed = event["rate_limit"], max(len(flying), len(out))
                 found.limits.append(limit)
             case "granted":
@@ -136,7 +160,8 @@ def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> FlightCo
 
 
 def _is_calm(story: Story) -> bool:
-    """Was there no death, pause or resize? After one, the sandbox may see attempts that no longer count."""
+    """Was there no death, pause or resize? After one, the sandbox may see attempts that no longer
+    count."""
     return not (
         story.of_world("worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_paused")
         or any(event["event"] in ("expired", "resized") for event in story.limiter)
@@ -163,9 +188,12 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
             case "worker_paused":
                 resumes_at[event["worker"]] = event["at"] + event["seconds"]
             case "attempt_started" if (
-                key in expired and granted_at[key] < resumes_at.get(event["worker"], 0.0) <= event["at"]
+                key in expired
+                and granted_at[key] < resumes_at.get(event["worker"], 0.0) <= event["at"]
             ):
-                pass  # its process was stopped between the grant and the request: an attempt in flight, as it were
+                # its process was stopped between the grant and the request: an attempt in flight,
+                # as it were
+                pass
             case "attempt_started":
                 steps.append(("begin", key, event))
                 by_worker.setdefault(event["worker"], {})[key] = None
@@ -178,8 +206,11 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
                     learned.add(event["permit"])
             case "released" | "expired" if event["source"] == "limiter":
                 steps.append(("returned", event["permit"], event))
-                # A client that was stalled for a lease gives a new limiter back what the old one may have given away.
-                if event["permit"] in holder and (event["event"] == "expired" or event["permit"] in learned):
+                # A client that was stalled for a lease gives a new limiter back what the old one
+                # may have given away.
+                if event["permit"] in holder and (
+                    event["event"] == "expired" or event["permit"] in learned
+                ):
                     expired.add(holder[event["permit"]])
                     steps.append(("end", holder[event["permit"]], event))
             case "worker_died":
@@ -191,14 +222,17 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
 
 def server_steps(story: Story, lease: float = inf) -> list[tuple[str, Any, Event]]:
     """Return the attempts that the sandbox saw, but for those that it cannot know to be over."""
-    # A program whose client has left keeps running at the sandbox, but is no longer counted as an attempt.
-    # For a program that outlived the scenario, only a client that reports its attempts shows whether it had left.
+    # A program whose client has left keeps running at the sandbox, but is no longer counted as an
+    # attempt. For a program that outlived the scenario, only a client that reports its attempts
+    # shows whether it had left.
     endings = {attempt_of(e): e for e in story.server if e["event"] in ("answered", "unanswered")}
     left = {key for key, event in endings.items() if event.get("client_gone")}
     arrivals = [e for e in story.server if e["event"] == "arrived"]
     last = {e["call"]: attempt_of(e) for e in arrivals}
     # Nor for one that never answers, once it has asked again: it may have left long before.
-    asked_again = {attempt_of(e) for e in arrivals if story.has_client or attempt_of(e) != last[e["call"]]}
+    asked_again = {
+        attempt_of(e) for e in arrivals if story.has_client or attempt_of(e) != last[e["call"]]
+    }
     left |= asked_again - endings.keys()
     steps: list[tuple[str, Any, Event]] = []
     under_way: dict[str, list[Any]] = {}
@@ -220,7 +254,9 @@ def server_steps(story: Story, lease: float = inf) -> list[tuple[str, Any, Event
                 end(event["call"], event)
             case "world", "worker_paused":
                 stopped.setdefault(event["worker"], event["at"])
-            case "world", "worker_resumed" if event["at"] - stopped.pop(event["worker"], event["at"]) >= lease:
+            case "world", "worker_resumed" if (
+                event["at"] - stopped.pop(event["worker"], event["at"]) >= lease
+            ):
                 # It has lost its permits and cannot take requests back.
                 for call in calls.pop(event["worker"], ()):
                     end(call, event)
@@ -244,8 +280,8 @@ def server_steps(story: Story, lease: float = inf) -> list[tuple[str, Any, Event
 
 
 class NoPermitLeaked(Promise):
-    """At the end of the run every permit has been returned: released, or expired where a worker died, was paused or cut
-    off. An expired permit of a healthy worker counts as leaked."""
+    """At the end of the run every permit has been returned: released, or expired where a worker
+    died, was paused or cut off. An expired permit of a healthy worker counts as leaked."""
 
     needs = "ending"
     of_permits = True
@@ -273,12 +309,16 @@ class NoPermitLeaked(Promise):
                 continue
             elif event["event"] in ("granted", "learned"):
                 out[event["permit"]] = event
-            elif event["event"] in ("released", "expired") and out.pop(event["permit"], None) is None:
+            elif (
+                event["event"] in ("released", "expired") and out.pop(event["permit"], None) is None
+            ):
                 lost.append(event)
         state = story.ended.get("limiter") or {}
         if out or state.get("in_use"):
             held = list(out.values())
-            kind, facts = ("never_returned", _named(held[0])) if held else ("some_never_returned", {})
+            kind, facts = (
+                ("never_returned", _named(held[0])) if held else ("some_never_returned", {})
+            )
             return self.broken(kind, [*held[:4], story.ended], max(len(out), 1), **facts)
         if state.get("waiting"):
             return self.broken("still_queued", [story.ended], state["waiting"])
@@ -298,7 +338,9 @@ def _unexcused_expiries(story: Story) -> list[Event]:
     if story.began.get("loss") or story.began.get("slow_link") or story.of_world("limiter_died"):
         return []
     excused = {one["worker"] for one in story.of_world("worker_died", "worker_paused", "cut_off")}
-    return [one for one in story.limiter if one["event"] == "expired" and one["worker"] not in excused]
+    return [
+        one for one in story.limiter if one["event"] == "expired" and one["worker"] not in excused
+    ]
 
 
 class GrantsInOrder(Promise):
@@ -307,7 +349,10 @@ class GrantsInOrder(Promise):
     needs = "ending"
     of_permits = True
     sentences: ClassVar = {
-        "overtaken": "at {at:g} s ticket {ticket} of {worker} was served while ticket {other} of {waiter} was queued",
+        "overtaken": (
+            "at {at:g} s ticket {ticket} of {worker} was served while ticket "
+            "{other} of {waiter} was queued"
+        ),
         "nothing": "no permit was granted",
         "held": "{judged:grant}, all in order",
     }
@@ -316,7 +361,9 @@ class GrantsInOrder(Promise):
         if not story.limiter:
             return self.unknown("limiter_unseen")
         queue: dict[int, Event] = {}
-        tickets: list[int] = []  # a heap; tickets that have left the queue are dropped when they reach its top
+        tickets: list[
+            int
+        ] = []  # a heap; tickets that have left the queue are dropped when they reach its top
         wrong: list[Verdict] = []
         served = 0
         for event in story.journal.events:
@@ -337,7 +384,8 @@ class GrantsInOrder(Promise):
                     heapq.heappop(tickets)
                 if tickets and tickets[0] < ticket:
                     overtaken = queue[tickets[0]]
-                    # A client reports late which of its own waiters it served, in any order within a batch.
+                    # A client reports late which of its own waiters it served, in any order within
+                    # a batch.
                     if event["event"] == "granted" or overtaken["worker"] != event["worker"]:
                         facts = {"at": event["at"], "ticket": ticket, "worker": event["worker"]}
                         facts |= {"other": overtaken["ticket"], "waiter": overtaken["worker"]}
@@ -346,16 +394,21 @@ class GrantsInOrder(Promise):
 
 
 class RequestsPaced(Promise):
-    """No more requests are sent per second than `requests_per_second` and `requests_burst` of the tool allow. Judged by
-    the permits of our limiter, for other tools by the requests at the sandbox, of which one may be early."""
+    """No more requests are sent per second than `requests_per_second` and `requests_burst` of the
+    tool allow. Judged by the permits of our limiter, for other tools by the requests at the
+    sandbox, of which one may be early."""
 
     needs = "ending"
     sentences: ClassVar = {
-        "too_fast": "at {at:g} s a permit was granted {early:.3g} s before {rate:g} per second allow it (burst: "
+        "too_fast": "at {at:g} s a permit was granted {early:.3g} s before {rate:g} per "
+        "second allow it (burst: "
         "{burst:g})",
-        "sent_too_fast": "at {at:g} s a request arrived {early:.3g} s before {rate:g} per second allow it (burst: "
+        "sent_too_fast": "at {at:g} s a request arrived {early:.3g} s before {rate:g} per "
+        "second allow it (burst: "
         "{burst:g}, and one)",
-        "no_pace": "the tool has no `requests_per_second`, or its limiter died, which forgets the pace",
+        "no_pace": (
+            "the tool has no `requests_per_second`, or its limiter died, which forgets the pace"
+        ),
         "not_clear": "requests were held up on their way, so their pace is not seen",
         "held": "{judged:request}, none too early",
     }
@@ -365,9 +418,16 @@ class RequestsPaced(Promise):
         if pace is None or story.of_world("limiter_died"):
             return self.not_shown(story, "no_pace")
         (rate, burst), wrong, early = pace, list[Verdict](), 0
-        kind, sent = "too_fast", [one for one in story.limiter if one["event"] in ("granted", "handed_on")]
+        kind, sent = (
+            "too_fast",
+            [one for one in story.limiter if one["event"] in ("granted", "handed_on")],
+        )
         if story.foreign:
-            kind, sent, early = "sent_too_fast", [one for one in story.server if one["event"] == "arrived"], 1
+            kind, sent, early = (
+                "sent_too_fast",
+                [one for one in story.server if one["event"] == "arrived"],
+                1,
+            )
             late = any(one.get("phase") == "connect" for one in story.server)
             if late or story.is_disturbed or story.journal.header.get("world") != "sim":
                 return self.not_applicable("not_clear")
@@ -376,7 +436,12 @@ class RequestsPaced(Promise):
         for event in sent:
             tokens, last = min(most, tokens + (event["at"] - last) * rate), event["at"]
             if tokens < 1 - _ROUNDED * rate:
-                facts = {"at": event["at"], "early": (1 - tokens) / rate, "rate": rate, "burst": burst}
+                facts = {
+                    "at": event["at"],
+                    "early": (1 - tokens) / rate,
+                    "rate": rate,
+                    "burst": burst,
+                }
                 wrong.append(self.broken(kind, [event], **facts))
             tokens -= 1
         return self.concluded(wrong, len(sent)) if sent else self.unknown("no_pace")
@@ -395,7 +460,8 @@ class NoStarvation(Promise):
     scalar = "at_most"
     sentences: ClassVar = {
         "waited": "{worker} waited {waited:g} s for a permit from {at:g} s, promised {bound:g} s",
-        "still_waiting": "{callers:caller} still waited for a permit when the run ended, the longest for "
+        "still_waiting": "{callers:caller} still waited for a permit when the run ended, "
+        "the longest for "
         "{longest:.3g} s",
         "nothing": "no permit was asked for",
         "held": "the longest wait for a permit was {longest:.3g} s",
@@ -414,7 +480,8 @@ class NoStarvation(Promise):
             if event["event"] == "worker_died":
                 asked = {key: one for key, one in asked.items() if key[0] != event["worker"]}
             if event["event"] == "limiter_died":
-                # Clients report to the next limiter who still waits; the others have been served by their own client.
+                # Clients report to the next limiter who still waits; the others have been served by
+                # their own client.
                 earlier |= asked
                 asked = {}
             if event["source"] != "limiter":
@@ -436,8 +503,15 @@ class NoStarvation(Promise):
         late += [one for one in waiting if one[2] > self.at_most]
         if late:
             since, until, waited = late[0]
-            facts = {"worker": since["worker"], "waited": waited, "at": since["at"], "bound": self.at_most}
+            facts = {
+                "worker": since["worker"],
+                "waited": waited,
+                "at": since["at"],
+                "bound": self.at_most,
+            }
             return self.broken("waited", [since, until], len(late), **facts)
         if waiting:
-            return self.unknown("still_waiting", callers=len(waiting), longest=max(one[2] for one in waiting))
+            return self.unknown(
+                "still_waiting", callers=len(waiting), longest=max(one[2] for one in waiting)
+            )
         return self.concluded([], served, longest=longest)

@@ -1,4 +1,5 @@
-"""What the model read of each call, compared with what its program did: the facts behind promises about texts."""
+"""What the model read of each call, compared with what its program did: the facts behind
+promises about texts."""
 
 from __future__ import annotations
 
@@ -6,14 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
-from sfusion.fakes.sandbox.body import OUTPUT_CHANGES
-from sfusion.harness.lab.facts.canary import tokens_in
-from sfusion.harness.lab.facts.read import SHORTEST_CUT, TextReading, normal_wording, read_text
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.lab.journal import SHOWN, Event
-from sfusion.harness.lab.programs import truth_of, unpacked
-from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
 from sfusion_tools.sandbox.text import plain
+
+from ....fakes.sandbox.body import OUTPUT_CHANGES
+from ..facts.canary import tokens_in
+from ..facts.read import SHORTEST_CUT, TextReading, normal_wording, read_text
+from ..facts.truth import ProgramTruth
+from ..journal import SHOWN, Event
+from ..programs import truth_of, unpacked
+from .story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
 
 FAILED, REFUSED = "failed", "refused"
 """How a call ended of which no result came, and one whose arguments could not be used."""
@@ -35,7 +37,8 @@ class ReadCall:
     text: str | None
     """What the model read, without escape codes; None if the journal does not have all of it."""
     truth: ProgramTruth | None
-    """What the sandbox said of the program; None if it said nothing, or more than the journal has."""
+    """What the sandbox said of the program; None if it said nothing, or more than the journal
+    has."""
     reading: TextReading | None
     meant: ProgramTruth | None
     """What the program does when nothing goes wrong."""
@@ -71,11 +74,20 @@ def _read_calls(story: Story) -> Iterator[ReadCall]:
         if returned is None or returned.get("raised") or kind in (None, "real") or call.is_misled:
             continue
         end = REFUSED if kind == "bad_arguments" else FAILED
-        if call.results and kind in PROGRAM_OUTCOMES and returned.get("outcome") in (None, *PROGRAM_OUTCOMES):
+        if (
+            call.results
+            and kind in PROGRAM_OUTCOMES
+            and returned.get("outcome") in (None, *PROGRAM_OUTCOMES)
+        ):
             end = str(kind)
         text, truth, reading = _text(call, returned), None, None
         meant = truth_of(call.intent, call.call)
-        if end == "ok" and meant is not None and text == meant.stdout + meant.stderr and not call.of_server("strike"):
+        if (
+            end == "ok"
+            and meant is not None
+            and text == meant.stdout + meant.stderr
+            and not call.of_server("strike")
+        ):
             yield ReadCall(call, returned, end, text, meant, WHOLE, meant)
             continue
         if end in PROGRAM_OUTCOMES and meant is not None and text is not None:
@@ -98,13 +110,23 @@ def _reading(text: str, truth: ProgramTruth, longest: float) -> TextReading | No
     if longest < size < SHORTEST_CUT:
         return None
     warned = truth.stderr.strip()
-    if not truth.failed and not any(word in text for word in tokens_in(warned) or (warned[:_FEW], warned[-_FEW:])):
-        truth = replace(truth, stderr="")  # a tool may keep the warnings of a program that succeeded to itself
+    if not truth.failed and not any(
+        word in text for word in tokens_in(warned) or (warned[:_FEW], warned[-_FEW:])
+    ):
+        truth = replace(
+            truth, stderr=""
+        )  # a tool may keep the warnings of a program that succeeded to itself
     reading = read_text(text, truth)
-    if reading.wrong and truth.stderr and all(wrong.kind.startswith("cut_") for wrong in reading.wrong):
+    if (
+        reading.wrong
+        and truth.stderr
+        and all(wrong.kind.startswith("cut_") for wrong in reading.wrong)
+    ):
         # A tool may cut both streams as one text.
         between = "" if truth.stdout.endswith("\n") or not truth.stdout else "\n"
-        joined = read_text(text, replace(truth, stdout=truth.stdout + between + truth.stderr, stderr=""))
+        joined = read_text(
+            text, replace(truth, stdout=truth.stdout + between + truth.stderr, stderr="")
+        )
         return reading if joined.wrong else replace(joined, shown=_STREAMS)
     return reading
 
@@ -117,7 +139,9 @@ def _text(call: CallStory, returned: Event) -> str | None:
     pieces = returned.get("pieces")
     if meant is None or pieces is None:
         return None
-    return plain(unpacked(pieces, replace(meant, stdout=plain(meant.stdout), stderr=plain(meant.stderr))))
+    return plain(
+        unpacked(pieces, replace(meant, stdout=plain(meant.stdout), stderr=plain(meant.stderr)))
+    )
 
 
 def _said(call: CallStory, truth: ProgramTruth) -> ProgramTruth | None:
@@ -125,9 +149,15 @@ def _said(call: CallStory, truth: ProgramTruth) -> ProgramTruth | None:
     streams = {"stdout": truth.stdout, "stderr": truth.stderr}
     given = attempt_of(call.results[-1])
     for fault in call.of_server("strike"):
-        if fault["kind"] == "output" and attempt_of(fault) == given and truth.ending in ("exited", "stopped"):
+        if (
+            fault["kind"] == "output"
+            and attempt_of(fault) == given
+            and truth.ending in ("exited", "stopped")
+        ):
             if fault["what"] == "cut" and "size" not in fault:
                 return None
             for stream in streams if fault["stream"] == "both" else (fault["stream"],):
-                streams[stream] = OUTPUT_CHANGES[fault["what"]](streams[stream], fault.get("size", 0)) or ""
+                streams[stream] = (
+                    OUTPUT_CHANGES[fault["what"]](streams[stream], fault.get("size", 0)) or ""
+                )
     return replace(truth, stdout=streams["stdout"], stderr=streams["stderr"])

@@ -10,12 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises.base import PROMISES, Promise
-from sfusion.harness.lab.promises.story import CallStory, Story
-from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.errors import near, refusal
 from sfusion_tools.rollout.states import EndCause
+
+from ..journal import Journal
+from .base import PROMISES, Promise
+from .story import CallStory, Story
+from .verdict import Verdict
 
 # Importing a module registers its promises.
 for _module in iter_modules([str(Path(__file__).parent)]):
@@ -40,7 +41,8 @@ def read_promise(value: Any) -> Promise:
         ((name, given),) = value.items()
     else:
         raise ValueError(
-            f"a promise is a name, or one name with its parameters, as in {{outcomes: {{ok: all}}}}; found {value!r}"
+            f"a promise is a name, or one name with its parameters, as in {{outcomes: "
+            f"{{ok: all}}}}; found {value!r}"
         )
     if name not in PROMISES:
         raise ValueError(f"unknown promise {name!r}; {near(str(name), PROMISES)}")
@@ -52,32 +54,51 @@ def read_promise(value: Any) -> Promise:
     try:
         return cls.model_validate(given)
     except ValidationError as error:
-        raise ValueError(f"{name}: " + "; ".join(refusal(one, cls.model_fields) for one in error.errors())) from None
+        raise ValueError(
+            f"{name}: " + "; ".join(refusal(one, cls.model_fields) for one in error.errors())
+        ) from None
 
 
 def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
-    """Return the verdicts on a run, in the order of the promises; then those on implied ones, if they are broken."""
+    """Return the verdicts on a run, in the order of the promises; then those on implied ones, if
+    they are broken."""
     return judge_story(Story(journal), promises)[0]
 
 
 def judge_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
-    """Return the verdicts on a journal that has been read, and those on implied promises that are not broken."""
-    named = [_judged(promise, story) for promise in list(promises) or [read_promise("every_call_ends_once")]]
+    """Return the verdicts on a journal that has been read, and those on implied promises that are
+    not broken."""
+    named = [
+        _judged(promise, story)
+        for promise in list(promises) or [read_promise("every_call_ends_once")]
+    ]
     names = {verdict.promise for verdict in named}
-    applying = (promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story))
+    applying = (
+        promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story)
+    )
     implied = [_judged(promise, story) for promise in applying]
     off = story.of_world("broken_off")
     if off and not any(verdict.state == "broken" for verdict in (*named, *implied)):
         made = len(story.made)
-        facts = {"after": off[0]["after"], "made": made, "planned": story.began.get("calls") or made}
-        named, implied = ([_broken_off(verdict, facts) for verdict in some] for some in (named, implied))
+        facts = {
+            "after": off[0]["after"],
+            "made": made,
+            "planned": story.began.get("calls") or made,
+        }
+        named, implied = (
+            [_broken_off(verdict, facts) for verdict in some] for some in (named, implied)
+        )
     broken = [verdict for verdict in implied if verdict.state == "broken"]
     return [*named, *broken], [verdict for verdict in implied if verdict.state != "broken"]
 
 
 def _broken_off(verdict: Verdict, facts: dict[str, Any]) -> Verdict:
     """Return unknown for what was held until the horizon."""
-    return PROMISES[verdict.promise].model_construct().unknown("broken_off", **facts) if verdict.held else verdict
+    return (
+        PROMISES[verdict.promise].model_construct().unknown("broken_off", **facts)
+        if verdict.held
+        else verdict
+    )
 
 
 def _applies(promise: Promise, story: Story) -> bool:
@@ -89,18 +110,26 @@ def _applies(promise: Promise, story: Story) -> bool:
 def _judged(promise: Promise, story: Story) -> Verdict:
     verdict = promise.judge(story)
     if stuck := story.of_world("stuck"):
-        return verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
+        return (
+            verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
+        )
     if promise.of_permits and story.foreign:
         return promise.not_applicable("not_our_limiter")
-    if verdict.state == "broken" and (promise.name == "tool_never_raises" or not story.of_world("unobserved")):
+    if verdict.state == "broken" and (
+        promise.name == "tool_never_raises" or not story.of_world("unobserved")
+    ):
         return verdict
-    return (_shows_nothing(story, promise) if verdict.state in ("held", "broken") else None) or verdict
+    return (
+        _shows_nothing(story, promise) if verdict.state in ("held", "broken") else None
+    ) or verdict
 
 
 def _shows_nothing(story: Story, promise: Promise) -> Verdict | None:
     """Return a verdict that says why a run says nothing about a promise; None if it does."""
     if promise.of_rollouts:
-        refused = any(one["ended_by"] == EndCause.PROMPT_TOO_LONG for one in story.of_world("rollout_ended"))
+        refused = any(
+            one["ended_by"] == EndCause.PROMPT_TOO_LONG for one in story.of_world("rollout_ended")
+        )
         spoke = any(one["event"] == "spoke" for one in story.engine)
         return None if spoke or refused else promise.unknown("engine_silent")
     if not story.made:
@@ -110,7 +139,9 @@ def _shows_nothing(story: Story, promise: Promise) -> Verdict | None:
         raised = sum(bool(call.returned and call.returned.get("raised")) for call in story.made)
         if raised:
             return promise.unknown("all_raised", raised=raised, calls=calls)
-        return promise.unknown("unobserved" if story.of_world("unobserved") else "none_ended", calls=calls)
+        return promise.unknown(
+            "unobserved" if story.of_world("unobserved") else "none_ended", calls=calls
+        )
     if promise.needs == "result" and not any(call.succeeded for call in story.made):
         return promise.unknown("no_result", calls=calls)
     return None
@@ -121,7 +152,11 @@ def _was_handled(call: CallStory, story: Story) -> bool:
     returned = call.returned
     if returned is None or returned.get("raised"):
         return False
-    if call.of_client("attempt_started") or call.server or call.intent.get("kind") == "bad_arguments":
+    if (
+        call.of_client("attempt_started")
+        or call.server
+        or call.intent.get("kind") == "bad_arguments"
+    ):
         return True
     # Nobody sees the connections that a tool of another class is refused.
     return story.foreign and not story.of_world("unobserved")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from sfusion.harness.lab.facts.sent import WIRE_DEFAULTS, field_differences
-from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.readings import read_calls
-from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
-from sfusion.harness.lab.promises.verdict import Verdict
+from ..facts.sent import WIRE_DEFAULTS, field_differences
+from .base import Promise
+from .readings import read_calls
+from .story import CallStory, Story, attempt_of
+from .verdict import Verdict
 
 _NOTHING_MORE: dict[str, Any] = {"stdin": None, "files": {}}
 _BROKE = range(500, 600)
@@ -19,9 +19,9 @@ _REAL_SLACK = 1.0
 
 
 class SentAsAsked(Promise):
-    """Every request carries what its call asked for: the code byte for byte, its language, the timeout of the call or
-    the config, the config's memory limit, compiler timeout and headers, as JSON. Judged at the sandbox, for keys in
-    the tool's config."""
+    """Every request carries what its call asked for: the code byte for byte, its language, the
+    timeout of the call or the config, the config's memory limit, compiler timeout and headers, as
+    JSON. Judged at the sandbox, for keys in the tool's config."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -39,8 +39,12 @@ class SentAsAsked(Promise):
             if not asked:
                 continue
             expected = {**story.began.get("asks", {}), **asked}
-            usual = {key: value for key, value in expected.items() if value != WIRE_DEFAULTS.get(key)}
-            expected = {key: value for key, value in expected.items() if value is not None} | _NOTHING_MORE
+            usual = {
+                key: value for key, value in expected.items() if value != WIRE_DEFAULTS.get(key)
+            }
+            expected = {
+                key: value for key, value in expected.items() if value is not None
+            } | _NOTHING_MORE
             for event in call.of_server("arrived"):
                 if "sent" not in event:
                     continue
@@ -50,7 +54,11 @@ class SentAsAsked(Promise):
                 differing = next(iter(field_differences(expected, event["sent"])), None)
                 if differing is not None:
                     kind = "code" if differing.field == "code" else "field"
-                    facts = {"field": differing.field, "found": differing.found, "expected": differing.expected}
+                    facts = {
+                        "field": differing.field,
+                        "found": differing.found,
+                        "expected": differing.expected,
+                    }
                     yield self.broken(kind, [event], call=call.call, **facts)
                 elif event.get("lacks"):
                     yield self.broken("header", [event], call=call.call, field=event["lacks"][0])
@@ -59,8 +67,9 @@ class SentAsAsked(Promise):
 
 
 class MetricsAreTrue(Promise):
-    """The metrics of a call match the wire: its exit code, the number of its attempts, how long it waited for permits,
-    and whether its program may have run. Attempts and waits are those of our own client."""
+    """The metrics of a call match the wire: its exit code, the number of its attempts, how long it
+    waited for permits, and whether its program may have run. Attempts and waits are those of our
+    own client."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -78,16 +87,27 @@ class MetricsAreTrue(Promise):
         for call in story.made:
             returned = call.returned or {}
             truth, told = truths.get(call.call), returned.get("exit")
-            if told is not None and truth is not None and truth.ending == "exited" and told != truth.exit:
+            if (
+                told is not None
+                and truth is not None
+                and truth.ending == "exited"
+                and told != truth.exit
+            ):
                 yield self.broken_by(call, "exit", true=truth.exit, told=told)
-            elif story.has_client and call.returned and (wrong := _contradiction(call, returned, slack)):
+            elif (
+                story.has_client
+                and call.returned
+                and (wrong := _contradiction(call, returned, slack))
+            ):
                 kind, facts = wrong
                 yield self.broken_by(call, kind, **facts)
             elif told is not None or (story.has_client and "attempts" in returned):
                 yield None
 
 
-def _contradiction(call: CallStory, returned: dict[str, Any], slack: float) -> tuple[str, dict[str, Any]] | None:
+def _contradiction(
+    call: CallStory, returned: dict[str, Any], slack: float
+) -> tuple[str, dict[str, Any]] | None:
     made = len(call.of_client("attempt_started"))
     if returned.get("attempts", made) != made:
         return "attempts", {"true": made, "told": returned["attempts"]}
@@ -96,13 +116,18 @@ def _contradiction(call: CallStory, returned: dict[str, Any], slack: float) -> t
         return "waited", {"true": waited, "told": returned["waited"]}
     ended = call.of_client("call_ended")
     # A gateway that refuses what has run misleads everybody.
-    refused = {attempt_of(one) for one in call.answers if one["status"] == 503 or one["status"] not in (200, *_BROKE)}
+    refused = {
+        attempt_of(one)
+        for one in call.answers
+        if one["status"] == 503 or one["status"] not in (200, *_BROKE)
+    }
     ran = any(attempt_of(one) not in refused for one in call.of_server("started"))
     return ("denied", {}) if ran and ended and not ended[-1].get("executions", 1) else None
 
 
 def _waited(call: CallStory) -> float | None:
-    """Return how long a call that ended with an attempt waited for its permits, by the client's own events."""
+    """Return how long a call that ended with an attempt waited for its permits, by the client's own
+    events."""
     total, since = 0.0, None
     for event in call.client:
         match event["event"]:
@@ -116,12 +141,15 @@ def _waited(call: CallStory) -> float | None:
 
 
 class InstancesReleased(Promise):
-    """A tool keeps nothing of a released instance. Judged by its own dicts, lists and sets at the end of a run in
-    virtual time."""
+    """A tool keeps nothing of a released instance. Judged by its own dicts, lists and sets at the
+    end of a run in virtual time."""
 
     needs = "ending"
     sentences: ClassVar = {
-        "kept": "at the end the tool of {worker} keeps {kept} of {released} released instances, first {first}",
+        "kept": (
+            "at the end the tool of {worker} keeps {kept} of {released} released "
+            "instances, first {first}"
+        ),
         "nothing": "nobody looked into the tools",
         "held": "{judged:instance} released, none kept",
     }

@@ -7,11 +7,11 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
-from sfusion.fakes.faults import Seconds
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
-from sfusion.harness.lab.promises.verdict import Verdict
+from ....fakes.faults import Seconds
+from ..journal import Event
+from .base import Promise
+from .story import CallStory, Story, attempt_of
+from .verdict import Verdict
 
 _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
 _UNUSABLE = ("null", "not_utf8")
@@ -23,35 +23,53 @@ _SAME = 0.001
 
 
 class OnlyTransientRetried(Promise):
-    """Only failures that may succeed next time are retried: not the result of a program, nor a request that was
-    refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if nothing failed."""
+    """Only failures that may succeed next time are retried: not the result of a program, nor a
+    request that was refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if
+    nothing failed."""
 
     needs = "ending"
     sentences: ClassVar = {
         "after_result": "call {call} was sent again after the result of its program",
         "after_refusal": "call {call} was sent again after status {status}",
-        "nothing": "no request was refused and no program failed, so nothing could be retried in vain",
+        "nothing": (
+            "no request was refused and no program failed, so nothing could be retried in vain"
+        ),
         "held": "{judged:final answer}, none retried",
     }
 
     def judge(self, story: Story) -> Verdict:
         final = 0
         wrong: list[Verdict] = []
-        crashes = {(one.get("sandbox"), one["at"]) for one in story.server if one["event"] == "crash"}
+        crashes = {
+            (one.get("sandbox"), one["at"]) for one in story.server if one["event"] == "crash"
+        }
         for call in story.made:
-            if call.intent.get("kind") == "ok" and len(call.of_server("arrived")) < 2 and call.succeeded:
+            if (
+                call.intent.get("kind") == "ok"
+                and len(call.of_server("arrived")) < 2
+                and call.succeeded
+            ):
                 continue
             results = {attempt_of(one) for one in call.results}
-            # What was under way when the body was cut or the sandbox crashed did not reach the client.
+            # What was under way when the body was cut or the sandbox crashed did not reach the
+            # client.
             strikes = call.of_server("strike")
-            lost = {attempt_of(one) for one in strikes if one.get("phase") == "body" or one.get("what") in _UNUSABLE}
-            lost |= {attempt_of(one) for one in call.server if (one.get("sandbox"), one["at"]) in crashes}
+            lost = {
+                attempt_of(one)
+                for one in strikes
+                if one.get("phase") == "body" or one.get("what") in _UNUSABLE
+            }
+            lost |= {
+                attempt_of(one) for one in call.server if (one.get("sandbox"), one["at"]) in crashes
+            }
             answers = {id(one) for one in call.answers if attempt_of(one) not in lost}
             answer: Event | None = None
             for event in call.server:
                 if event["event"] == "arrived" and answer is not None:
                     kind = "after_result" if answer["status"] == 200 else "after_refusal"
-                    wrong.append(self.broken(kind, [answer, event], call=call.call, status=answer["status"]))
+                    wrong.append(
+                        self.broken(kind, [answer, event], call=call.call, status=answer["status"])
+                    )
                     break
                 if id(event) in answers:
                     status = event["status"]
@@ -63,13 +81,17 @@ class OnlyTransientRetried(Promise):
 
 
 class RetriesSpread(Promise):
-    """Calls that were refused together are not retried together: most of a group of at least four return at
-    different moments. Judged by the pauses that our client reports, for other tools by the requests at the sandbox."""
+    """Calls that were refused together are not retried together: most of a group of at least four
+    return at different moments. Judged by the pauses that our client reports, for other tools by
+    the requests at the sandbox."""
 
     exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
-        "together": "{herd} of {group} calls that were refused at {at:g} s came back together at {again:.4g} s",
+        "together": (
+            "{herd} of {group} calls that were refused at {at:g} s came back "
+            "together at {again:.4g} s"
+        ),
         "nothing": "no four calls were refused together and sent again",
         "held": "{judged:group} of calls refused together, all spread",
     }
@@ -82,9 +104,18 @@ class RetriesSpread(Promise):
             groups[-1].append(one)
         for group in (group for group in groups if len(group) > 3):
             herd = _herd(group, story.has_client)
-            facts = {"herd": len(herd), "group": len(group), "at": group[0].refused["at"], "again": herd[0].again}
+            facts = {
+                "herd": len(herd),
+                "group": len(group),
+                "at": group[0].refused["at"],
+                "again": herd[0].again,
+            }
             together = len(herd) > 3 and len(herd) * 2 > len(group)
-            yield self.broken("together", [one.refused for one in herd], **facts) if together else None
+            yield (
+                self.broken("together", [one.refused for one in herd], **facts)
+                if together
+                else None
+            )
 
 
 class _Return(NamedTuple):
@@ -100,16 +131,23 @@ class _Return(NamedTuple):
 def _herd(group: list[_Return], has_client: bool) -> list[_Return]:
     """Return the most that came back together, or whose client chose the same pause.
 
-    Short pauses that a client drew are near to each other by chance, so what is together depends on their length.
+    Short pauses that a client drew are near to each other by chance, so what is together depends on
+    their length.
     """
     if not has_client:
         return _nearest(group, lambda one: one.again, _TOGETHER)
     drawn = min(one.pause - (one.refused["asked"] or 0.0) for one in group)
     width = min(max(drawn / 100, _SAME), _TOGETHER)
-    return max(_nearest(group, lambda one: one.again, width), _nearest(group, lambda one: one.pause, width), key=len)
+    return max(
+        _nearest(group, lambda one: one.again, width),
+        _nearest(group, lambda one: one.pause, width),
+        key=len,
+    )
 
 
-def _nearest(group: list[_Return], place: Callable[[_Return], float], width: float) -> list[_Return]:
+def _nearest(
+    group: list[_Return], place: Callable[[_Return], float], width: float
+) -> list[_Return]:
     """Return as many as possible whose places differ by no more than this width."""
     ordered = sorted(group, key=place)
     best, start = (0, 0), 0
@@ -126,7 +164,8 @@ def _returns(story: Story) -> Iterator[_Return]:
             for event in call.of_client("backing_off"):
                 yield _Return(event, event["at"] + event["seconds"])
         return
-    # A request that was waiting for another one to end did not choose its moment; one without any pause did.
+    # A request that was waiting for another one to end did not choose its moment; one without any
+    # pause did.
     freed: dict[int, set[str]] = {}
     limit, in_flight = story.began.get("limit"), 0
     for one in story.server:
@@ -146,7 +185,11 @@ def _returns(story: Story) -> Iterator[_Return]:
 def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
     """Yield the answers that refused a request for now, each with the next request of the call."""
     slow = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
-    refusals = {id(one) for one in call.answers if one["status"] in _TRANSIENT and attempt_of(one) not in slow}
+    refusals = {
+        id(one)
+        for one in call.answers
+        if one["status"] in _TRANSIENT and attempt_of(one) not in slow
+    }
     refused: Event | None = None
     for event in call.server:
         if event["event"] == "arrived" and refused is not None:
@@ -157,15 +200,16 @@ def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
 
 
 class NoPermitWhileBackingOff(Promise):
-    """A call that backs off holds no permit for longer than `at_most`: others could use it. For other tools: while
-    calls wait to be sent again and fewer than the tool's limit are in flight, those that were never sent do not wait
-    longer than `at_most`."""
+    """A call that backs off holds no permit for longer than `at_most`: others could use it. For
+    other tools: while calls wait to be sent again and fewer than the tool's limit are in flight,
+    those that were never sent do not wait longer than `at_most`."""
 
     exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
         "kept": "call {call} kept permit {permit} for {held:.3g} s after status {status}",
-        "held_up": "from {at:g} s call {call} was not sent for {late:.3g} s, with {flying} in flight and a limit of "
+        "held_up": "from {at:g} s call {call} was not sent for {late:.3g} s, with {flying} "
+        "in flight and a limit of "
         "{limit}: call {pausing} was waiting to be sent again",
         "no_permits": "the tool took no permits",
         "no_limit": "the limit is not known: the tool does not state a rate_limit",
@@ -188,13 +232,20 @@ class NoPermitWhileBackingOff(Promise):
         for call in story.made:
             releases = call.of_client("permit_released")
             for answer in call.of_server("answered"):
-                back = next((one for one in releases if one["at"] >= answer["at"] - _TOGETHER), None)
+                back = next(
+                    (one for one in releases if one["at"] >= answer["at"] - _TOGETHER), None
+                )
                 if answer["status"] not in _TRANSIENT or answer.get("client_gone") or back is None:
                     continue
                 refused += 1
                 held = back["at"] - answer["at"]
                 if held > self.at_most:
-                    facts = {"call": call.call, "permit": back["permit"], "held": held, "status": answer["status"]}
+                    facts = {
+                        "call": call.call,
+                        "permit": back["permit"],
+                        "held": held,
+                        "status": answer["status"],
+                    }
                     wrong.append(self.broken("kept", [answer, back], **facts))
         return self.concluded(wrong, refused)
 
@@ -204,7 +255,8 @@ class NoPermitWhileBackingOff(Promise):
             return self.not_applicable("no_limit")
         struck = {one["kind"] for one in story.server if one["event"] == "strike"}
         if struck - {"status"} or "pace" in story.began or story.is_disturbed:
-            # A call that waits for its turn or its connection looks like one that waits for a permit.
+            # A call that waits for its turn or its connection looks like one that waits for a
+            # permit.
             return self.not_applicable("not_clear")
         pausing: dict[str, Event] = {}
         unsent: dict[str, Event] = {}
@@ -215,7 +267,12 @@ class NoPermitWhileBackingOff(Promise):
             name = str(event.get("call"))
             if idle is not None and event["at"] - idle > self.at_most:
                 held, waiting = next(iter(pausing.values())), next(iter(unsent.values()))
-                facts = {"at": idle, "call": waiting["call"], "late": event["at"] - idle, "flying": len(flying)}
+                facts = {
+                    "at": idle,
+                    "call": waiting["call"],
+                    "late": event["at"] - idle,
+                    "flying": len(flying),
+                }
                 facts |= {"limit": limit, "pausing": held["call"]}
                 return self.broken("held_up", [held, waiting, event], **facts)
             match event["source"], event["event"]:

@@ -8,16 +8,25 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sfusion.fakes.faults import KINDS
-from sfusion.harness.lab.journal import Event, Journal
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import ENDINGS, Call, fold_call
 
+from ....fakes.faults import KINDS
+from ..journal import Event, Journal
+
 PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
 
 
-_DISTURBING = ("killed", "worker_paused", "cut_off", "limiter_died", "limiter_paused", "container_killed", "cancelled")
+_DISTURBING = (
+    "killed",
+    "worker_paused",
+    "cut_off",
+    "limiter_died",
+    "limiter_paused",
+    "container_killed",
+    "cancelled",
+)
 
 
 def attempt_of(event: Event) -> tuple[Any, ...]:
@@ -62,45 +71,65 @@ class CallStory:
 
     @cached_property
     def answers(self) -> list[Event]:
-        """Return the answers that reached the client: it had not left, and its time was not up in that very moment."""
+        """Return the answers that reached the client: it had not left, and its time was not up in
+        that very moment."""
         gave_up = {one["at"] for one in self.of_client("attempt_ended") if one["status"] is None}
-        return [one for one in self.of_server("answered") if not one.get("client_gone") and one["at"] not in gave_up]
+        return [
+            one
+            for one in self.of_server("answered")
+            if not one.get("client_gone") and one["at"] not in gave_up
+        ]
 
     @cached_property
     def results(self) -> list[Event]:
-        """Return the answers of the sandbox that carried a result of the program, as far as its ledger tells.
+        """Return the answers of the sandbox that carried a result of the program, as far as its
+        ledger tells.
 
-        A SandboxError and a cut body also have status 200, but the fault that made them is in the journal.
+        A SandboxError and a cut body also have status 200, but the fault that made them is in the
+        journal.
         """
         if self.intent.get("kind") in ("sandbox_error", "bad_arguments"):
             return []
-        compiles = self.intent.get("kind") != "compile_error"  # then there is no output to be spoilt
+        compiles = (
+            self.intent.get("kind") != "compile_error"
+        )  # then there is no output to be spoilt
         spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one, compiles)}
         given = [one for one in self.answers if one["status"] == 200]
-        return [one for one in given if attempt_of(one) not in spoiled] or self._given_in_the_end(given)
+        return [one for one in given if attempt_of(one) not in spoiled] or self._given_in_the_end(
+            given
+        )
 
     def _given_in_the_end(self, given: list[Event]) -> list[Event]:
-        """Return attempts after these answers that ended with their program, as where the sandbox crashed just then.
+        """Return attempts after these answers that ended with their program, as where the sandbox
+        crashed just then.
 
         Their answer may have been sent, and was if the tool says so.
         """
         if (self.returned or {}).get("outcome") not in PROGRAM_OUTCOMES:
             return []
         struck = {attempt_of(one) for one in self.of_server("strike")}
-        ran = {attempt_of(one): one["at"] for one in self.of_server("finished") if attempt_of(one) not in struck}
+        ran = {
+            attempt_of(one): one["at"]
+            for one in self.of_server("finished")
+            if attempt_of(one) not in struck
+        }
         later = self.server[self.server.index(given[-1]) :] if given else self.server
         left = [one for one in later if one["event"] == "unanswered" and not one.get("client_gone")]
         return [one for one in left if ran.get(attempt_of(one)) == one["at"]]
 
     @cached_property
     def is_misled(self) -> bool:
-        """Did a fault answer in place of the program, so that nobody but the fake knows what happened?"""
+        """Did a fault answer in place of the program, so that nobody but the fake knows what
+        happened?"""
         told = {attempt_of(one) for one in self.answers}
-        return any(one["kind"] == "timeout" and attempt_of(one) in told for one in self.of_server("strike"))
+        return any(
+            one["kind"] == "timeout" and attempt_of(one) in told for one in self.of_server("strike")
+        )
 
     @property
     def raised(self) -> str | None:
-        """Return the type of what the tool raised; None if nothing, or the guard that is meant to end the job."""
+        """Return the type of what the tool raised; None if nothing, or the guard that is meant to
+        end the job."""
         kind = (self.returned or {}).get("raised")
         return None if kind == GuardTripped.__name__ else kind
 
@@ -119,14 +148,17 @@ class CallStory:
 
     @cached_property
     def intent(self) -> dict[str, Any]:
-        """Return what its program does when nothing goes wrong, unless it is stopped because it must share cores."""
+        """Return what its program does when nothing goes wrong, unless it is stopped because it
+        must share cores."""
         intent = (self.called or {}).get("intent") or {}
         executed = self.of_server("finished")
         if any(one.get("stopped") for one in executed):
             read = {attempt_of(one) for one in self.answers}
             executed = [one for one in executed if attempt_of(one) in read] or executed
         if executed and executed[-1].get("stopped"):
-            return {"kind": "program_timeout"} | {key: intent[key] for key in ("early", "mark") if key in intent}
+            return {"kind": "program_timeout"} | {
+                key: intent[key] for key in ("early", "mark") if key in intent
+            }
         return intent
 
 
@@ -147,7 +179,11 @@ class Story:
             by_source[source].append(event)
             if call is None or source == "limiter":
                 continue
-            story = self._repeating(event) if source == "server" and call in self._repeated else self.calls.get(call)
+            story = (
+                self._repeating(event)
+                if source == "server" and call in self._repeated
+                else self.calls.get(call)
+            )
             if story is None:
                 story = self.calls[call] = CallStory(call)
             story.events.append(event)
@@ -163,8 +199,9 @@ class Story:
                 story.endings.append(event)
 
     def _repeating(self, event: Event) -> CallStory:
-        """Return the call that an event of repeated code belongs to: a new request is that of the call under way with
-        the fewest requests, and of several the one that ends first, so that each call finds a request if it can."""
+        """Return the call that an event of repeated code belongs to: a new request is that of the
+        call under way with the fewest requests, and of several the one that ends first, so that
+        each call finds a request if it can."""
         key = attempt_of(event)
         if key not in self._owners:
             calls = self._repeated[event["call"]]
@@ -187,7 +224,11 @@ class Story:
 
     def of_world(self, *events: str) -> list[Event]:
         found = [self._world_by_name[event] for event in events if event in self._world_by_name]
-        return found[0] if len(found) == 1 else [one for one in self.world if found and one["event"] in events]
+        return (
+            found[0]
+            if len(found) == 1
+            else [one for one in self.world if found and one["event"] in events]
+        )
 
     @cached_property
     def _world_by_name(self) -> dict[str, list[Event]]:
@@ -207,12 +248,17 @@ class Story:
 
     @cached_property
     def records(self) -> list[Call]:
-        """Return all calls in the order in which they began; what has no end stops with its worker or the journal.
+        """Return all calls in the order in which they began; what has no end stops with its worker
+        or the journal.
 
         A fault that strikes a connection names that in place of a call, which nobody knows yet.
         """
         last = self.journal.last_time
-        known = [one for one in self.calls.values() if any(event["event"] != "strike" for event in one.events)]
+        known = [
+            one
+            for one in self.calls.values()
+            if any(event["event"] != "strike" for event in one.events)
+        ]
         folded = [fold_call(one.call, one.events, last, self.deaths) for one in known]
         return sorted(folded, key=lambda call: call.began)
 
@@ -234,7 +280,9 @@ class Story:
     @cached_property
     def is_disturbed(self) -> bool:
         """Did something happen to the cluster or a sandbox as a whole?"""
-        return bool(self.of_world(*_DISTURBING)) or any(one["event"] in ("crash", "wedge") for one in self.server)
+        return bool(self.of_world(*_DISTURBING)) or any(
+            one["event"] in ("crash", "wedge") for one in self.server
+        )
 
     @cached_property
     def foreign(self) -> bool:
@@ -244,7 +292,10 @@ class Story:
     @cached_property
     def states_outcomes(self) -> bool:
         """Does the tool state how calls ended?"""
-        return any(call.returned is not None and call.returned.get("outcome") is not None for call in self.made)
+        return any(
+            call.returned is not None and call.returned.get("outcome") is not None
+            for call in self.made
+        )
 
     @cached_property
     def has_client(self) -> bool:

@@ -7,36 +7,53 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, ClassVar
 
-from sfusion.harness.lab.facts.canary import tokens_in
-from sfusion.harness.lab.facts.read import exits, integers
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.output import misses
-from sfusion.harness.lab.promises.readings import FAILED, REFUSED, WHOLE, ReadCall, read_calls
-from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Story
-from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.sandbox.text import plain
+
+from ..facts.canary import tokens_in
+from ..facts.read import exits, integers
+from ..journal import Event
+from .base import Promise
+from .output import misses
+from .readings import FAILED, REFUSED, WHOLE, ReadCall, read_calls
+from .story import PROGRAM_OUTCOMES, CallStory, Story
+from .verdict import Verdict
 
 
 class TextIsTruthful(Promise):
-    """The model reads what happened: if its program ran, what that wrote, each word once and in order; if not, nothing
-    that looks like it. Ends that differ read differently, in whatever language. Compared with what the program does and
-    what the sandbox really executed, whatever the tool states. In rollouts, what a turn `sees` is there."""
+    """The model reads what happened: if its program ran, what that wrote, each word once and in
+    order; if not, nothing that looks like it. Ends that differ read differently, in whatever
+    language. Compared with what the program does and what the sandbox really executed, whatever the
+    tool states. In rollouts, what a turn `sees` is there."""
 
     needs = "ending"
     sentences: ClassVar = {
         "other_outcome": "call {call}: the outcome is {outcome}, but the program ends with {kind}",
         "never_given": "call {call}: the outcome is {outcome}, but the sandbox never gave a result",
         "missing": "call {call}: expected {prints!r} in the tool message, found {text!r}",
-        "changed": "call {call}: the tool message does not show {stream} as it was, {lost!r} is missing: {text!r}",
-        "scrambled": "call {call}: the tool message shows the lines of the output in another order: {text!r}",
+        "changed": (
+            "call {call}: the tool message does not show {stream} as it was, "
+            "{lost!r} is missing: {text!r}"
+        ),
+        "scrambled": (
+            "call {call}: the tool message shows the lines of the output in another order: {text!r}"
+        ),
         "repeated": "call {call}: the tool message shows a part of the output twice: {text!r}",
         "stderr_first": "call {call}: the tool message shows stderr before stdout: {text!r}",
-        "end_hidden": "call {call}: the program ended with {kind}, but the tool message is {text!r}",
+        "end_hidden": (
+            "call {call}: the program ended with {kind}, but the tool message is {text!r}"
+        ),
         "empty": "call {call}: the call {end}, but the tool message is empty",
-        "invented": "call {call}: the call got no result, but the tool message looks like output: {text!r}",
-        "same_words": "the text is the same where a call {end} ({call}) and where one {kind} ({other}): {text!r}",
-        "exit_untrue": "call {call}: the program ended with exit code {exit}, but the tool message tells {told}",
+        "invented": (
+            "call {call}: the call got no result, but the tool message looks like output: {text!r}"
+        ),
+        "same_words": (
+            "the text is the same where a call {end} ({call}) and where one "
+            "{kind} ({other}): {text!r}"
+        ),
+        "exit_untrue": (
+            "call {call}: the program ended with exit code {exit}, but the tool "
+            "message tells {told}"
+        ),
         "not_read": "the model of rollout {rollout} was to read {missed!r} and did not",
         "nothing": "no call returned a text that could be judged",
         "held": "{judged:tool message}, all true",
@@ -56,7 +73,9 @@ class TextIsTruthful(Promise):
             yield self.broken_by(one.call, "exit_untrue", exit=exit, told=told)
         for event in story.engine:
             if event["event"] == "spoke" and "missed" in event:
-                yield self.broken("not_read", [event], rollout=event["rollout"], missed=event["missed"])
+                yield self.broken(
+                    "not_read", [event], rollout=event["rollout"], missed=event["missed"]
+                )
 
 
 _ENDS = {
@@ -68,9 +87,12 @@ _OWN_MISREADS = ("changed", "scrambled", "repeated", "stderr_first")
 
 
 def _lie(one: ReadCall) -> tuple[str, dict[str, Any]] | None:
-    """Return what is untrue about a tool message, or about the outcome that is stated: a kind and parameters."""
+    """Return what is untrue about a tool message, or about the outcome that is stated: a kind and
+    parameters."""
     kind, outcome, text = one.call.intent["kind"], one.returned.get("outcome"), one.text
-    if outcome != kind and (outcome in PROGRAM_OUTCOMES or (one.end == REFUSED and outcome is not None)):
+    if outcome != kind and (
+        outcome in PROGRAM_OUTCOMES or (one.end == REFUSED and outcome is not None)
+    ):
         return "other_outcome", {"outcome": outcome, "kind": kind}
     if outcome in PROGRAM_OUTCOMES and not one.call.results:
         return "never_given", {"outcome": outcome}
@@ -80,14 +102,22 @@ def _lie(one: ReadCall) -> tuple[str, dict[str, Any]] | None:
     if one.reading is None or one.truth is None:
         if one.end in PROGRAM_OUTCOMES:
             return None
-        if one.meant is not None and text.strip() and text.strip() == plain(one.meant.stdout).strip():
+        if (
+            one.meant is not None
+            and text.strip()
+            and text.strip() == plain(one.meant.stdout).strip()
+        ):
             return "invented", shown
         return None if text.strip() else ("empty", {"end": _ENDS[one.end]})
     if one.truth.ending != "stopped" and misses(one, "stdout"):
         return "missing", {"prints": one.truth.stdout.strip()[:60], **shown}
     for wrong in one.reading.wrong:
         if wrong.kind in _OWN_MISREADS and wrong.stream != "stderr":
-            return wrong.kind, {"stream": wrong.stream, "lost": wrong.details.get("lost", ""), **shown}
+            return wrong.kind, {
+                "stream": wrong.stream,
+                "lost": wrong.details.get("lost", ""),
+                **shown,
+            }
     silent = one.truth.failed and not one.truth.stderr.strip() and not one.reading.wording.strip()
     return ("end_hidden", {"kind": kind, **shown}) if silent else None
 
@@ -106,27 +136,40 @@ def _alike(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, ReadCall]]:
 
 
 def _wrong_exits(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, list[int]]]:
-    """Yield calls whose text tells another exit code, where a tool tells different numbers for different codes."""
+    """Yield calls whose text tells another exit code, where a tool tells different numbers for
+    different codes."""
     told: dict[int, tuple[ReadCall, frozenset[int]]] = {}
     for one in calls:
-        if one.end == "program_error" and one.truth is not None and one.reading is not None and not one.reading.cut:
+        if (
+            one.end == "program_error"
+            and one.truth is not None
+            and one.reading is not None
+            and not one.reading.cut
+        ):
             numbers = integers(one.reading.wording)
             seen = told.get(one.truth.exit)
             told[one.truth.exit] = (one, numbers if seen is None else numbers & seen[1])
-    always = frozenset.intersection(*(numbers for _, numbers in told.values())) if len(told) > 1 else frozenset()
+    always = (
+        frozenset.intersection(*(numbers for _, numbers in told.values()))
+        if len(told) > 1
+        else frozenset()
+    )
     for code, (one, numbers) in told.items():
         if len(told) > 1 and (own := numbers - always) and not own & exits(code):
             yield one, sorted(own)
 
 
 class NoSecretLeaked(Promise):
-    """No header value or password of the tool's config appears in a tool message, a log line or the journal."""
+    """No header value or password of the tool's config appears in a tool message, a log line or the
+    journal."""
 
     needs = "ending"
     sentences: ClassVar = {
         "leaked": "at {at:g} s the {source} event {event!r} contained the secret {secrets}",
         "nothing": "the tools of the scenario have no secrets; give them `headers`",
-        "too_short": "{secrets} is too short to be told from other text, so nobody can say whether it leaked",
+        "too_short": (
+            "{secrets} is too short to be told from other text, so nobody can say whether it leaked"
+        ),
         "held": "{events:event}, none with a secret",
     }
     identity = ("source", "secrets")
@@ -140,20 +183,32 @@ class NoSecretLeaked(Promise):
         if leaks:
             first = leaks[0]
             facts = {"at": first["at"], "source": first["source"], "event": first["event"]}
-            return self.broken("leaked", leaks, len(leaks), **facts, secrets=", ".join(first["leaked"]))
-        return self.unknown("too_short", secrets=short) if short else self.held(events=len(story.journal.events))
+            return self.broken(
+                "leaked", leaks, len(leaks), **facts, secrets=", ".join(first["leaked"])
+            )
+        return (
+            self.unknown("too_short", secrets=short)
+            if short
+            else self.held(events=len(story.journal.events))
+        )
 
 
 class InfraNeverScored(Promise):
-    """A call or trajectory that failed because of the infrastructure gets no reward, neither 0 nor 1: not from
-    calc_reward, not as the step reward that execute returns, and not by raising, which verl scores 0."""
+    """A call or trajectory that failed because of the infrastructure gets no reward, neither 0 nor
+    1: not from calc_reward, not as the step reward that execute returns, and not by raising, which
+    verl scores 0."""
 
     needs = "ending"
     sentences: ClassVar = {
         "scored": "call {call} failed because of the infrastructure and was scored {reward}",
         "denied": "call {call} ended {outcome}, but its metrics say `infrastructure: False`",
-        "raised": "call {call} failed because of the infrastructure and raised, which verl scores 0",
-        "refused": "call {call} had arguments that cannot be used, but its metrics say `infrastructure: True`",
+        "raised": (
+            "call {call} failed because of the infrastructure and raised, which verl scores 0"
+        ),
+        "refused": (
+            "call {call} had arguments that cannot be used, but its metrics say "
+            "`infrastructure: True`"
+        ),
         "rollout_scored": "rollout {rollout} met an infrastructure failure and was scored",
         "nothing": "there was no infrastructure failure to score",
         "held": "{judged:infrastructure failure}, none scored",
@@ -166,11 +221,17 @@ class InfraNeverScored(Promise):
         rollouts: set[str] = set()
         for call in story.made:
             returned = call.returned
-            if returned is not None and call.intent.get("kind") == "bad_arguments" and returned.get("infrastructure"):
+            if (
+                returned is not None
+                and call.intent.get("kind") == "bad_arguments"
+                and returned.get("infrastructure")
+            ):
                 wrong.append(self.broken_by(call, "refused"))
             if returned is None or not _failed(call, returned):
                 continue
-            rewards = [returned[key] for key in ("step_reward", "reward") if returned.get(key) is not None]
+            rewards = [
+                returned[key] for key in ("step_reward", "reward") if returned.get(key) is not None
+            ]
             if "reward" not in returned and not rewards and not call.raised:
                 rollouts.add(call.call.partition(".")[0])  # it is scored as a whole
                 continue
@@ -178,7 +239,10 @@ class InfraNeverScored(Promise):
             outcome = returned.get("outcome")
             if rewards:
                 wrong.append(self.broken_by(call, "scored", reward=rewards[0]))
-            elif returned.get("infrastructure") is False and outcome not in (None, *PROGRAM_OUTCOMES):
+            elif returned.get("infrastructure") is False and outcome not in (
+                None,
+                *PROGRAM_OUTCOMES,
+            ):
                 wrong.append(self.broken_by(call, "denied", outcome=outcome))
             elif call.raised:
                 wrong.append(self.broken_by(call, "raised"))
@@ -187,7 +251,9 @@ class InfraNeverScored(Promise):
                 judged += 1
                 if event["scored"] is not None:
                     wrong.append(self.broken("rollout_scored", [event], rollout=event["rollout"]))
-        return self.concluded(wrong, judged) if judged or wrong else self.not_shown(story, "nothing")
+        return (
+            self.concluded(wrong, judged) if judged or wrong else self.not_shown(story, "nothing")
+        )
 
 
 def _failed(call: CallStory, returned: Event) -> bool:
@@ -195,17 +261,23 @@ def _failed(call: CallStory, returned: Event) -> bool:
     if call.intent.get("kind") == "bad_arguments" or call.is_misled:
         return False
     stated = returned.get("infrastructure")
-    return bool(stated) or (call.intent.get("kind") in (*PROGRAM_OUTCOMES, "sandbox_error") and not call.results)
+    return bool(stated) or (
+        call.intent.get("kind") in (*PROGRAM_OUTCOMES, "sandbox_error") and not call.results
+    )
 
 
 class AnswersAreOwn(Promise):
-    """The answer of a call comes from a request made for it: it is not the answer of another call, and not from a
-    cache, also where a model repeats its code. Judged for programs that print what no other does or are `repeated`."""
+    """The answer of a call comes from a request made for it: it is not the answer of another call,
+    and not from a cache, also where a model repeats its code. Judged for programs that print what
+    no other does or are `repeated`."""
 
     sentences: ClassVar = {
         "of_another": "call {call} was given the answer of call {other}: {text!r}",
         "unasked": "call {call} was answered without a request: {text!r}",
-        "nothing": "no program printed something of its own or was repeated, so answers cannot be told apart",
+        "nothing": (
+            "no program printed something of its own or was repeated, so answers "
+            "cannot be told apart"
+        ),
         "held": "{judged:answer}, each from a request of its own call",
     }
 
@@ -227,11 +299,17 @@ class AnswersAreOwn(Promise):
                 continue
             text = one.text or one.returned.get("text") or ""
             others = (owners.get(word) for word in _WORD.findall(text))
-            if (other := next((name for name in others if name not in (None, one.call.call)), None)) is not None:
+            if (
+                other := next((name for name in others if name not in (None, one.call.call)), None)
+            ) is not None:
                 yield self.broken_by(one.call, "of_another", other=other, text=text[:60])
                 continue
             outcome, prints = one.returned.get("outcome"), plain(meant.stdout).strip()
-            answered = outcome in PROGRAM_OUTCOMES if outcome is not None else bool(prints) and prints in text
+            answered = (
+                outcome in PROGRAM_OUTCOMES
+                if outcome is not None
+                else bool(prints) and prints in text
+            )
             unasked = answered and not one.call.of_server("arrived")
             yield self.broken_by(one.call, "unasked", text=text[:60]) if unasked else None
 

@@ -8,17 +8,18 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.rollout.states import EndCause
 
+from ..journal import Event
+from .base import Promise
+from .story import Story
+from .verdict import Verdict
+
 
 class RolloutEnds(Promise):
-    """Every trajectory ends exactly once; with `by`, for one of these causes. Trajectories of a killed worker are lost
-    with it and excused."""
+    """Every trajectory ends exactly once; with `by`, for one of these causes. Trajectories of a
+    killed worker are lost with it and excused."""
 
     of_rollouts: ClassVar[bool] = True
     needs = "ending"
@@ -31,7 +32,9 @@ class RolloutEnds(Promise):
     }
     identity = ("cause",)
 
-    by: list[str] | None = Field(None, description="allowed causes, such as answered, length, prompt_too_long")
+    by: list[str] | None = Field(
+        None, description="allowed causes, such as answered, length, prompt_too_long"
+    )
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
@@ -51,7 +54,9 @@ class RolloutEnds(Promise):
         for event in story.of_world("rollout_ended"):
             ends.setdefault(event["rollout"], []).append(event)
         lost = {event["rollout"] for event in story.of_world("rollout_lost")}
-        begun = [event for event in story.of_world("rollout_started") if event["rollout"] not in lost]
+        begun = [
+            event for event in story.of_world("rollout_started") if event["rollout"] not in lost
+        ]
         if not begun:
             return self.unknown("nothing")
         wrong: list[Verdict] = []
@@ -71,7 +76,9 @@ class RolloutEnds(Promise):
                 wrong.append(self.broken("other_cause", [start, *found], **facts))
         if wrong:
             return self.first(wrong)
-        return self.held(begun=len(begun), causes=[f"{cause} {count}" for cause, count in sorted(causes.items())])
+        return self.held(
+            begun=len(begun), causes=[f"{cause} {count}" for cause, count in sorted(causes.items())]
+        )
 
 
 class LengthsConsistent(Promise):
@@ -81,10 +88,16 @@ class LengthsConsistent(Promise):
     needs = "ending"
     sentences: ClassVar = {
         "uneven": "rollout {rollout} has {total} input_ids and {found} of {key}",
-        "no_sum": "rollout {rollout}: prompt {prompt} and response {response} do not add up to {total}",
+        "no_sum": (
+            "rollout {rollout}: prompt {prompt} and response {response} do not add up to {total}"
+        ),
         "too_long": "rollout {rollout}: {found:token}, {bound} is {limit}",
-        "prompt_accepted": "rollout {rollout}: a prompt of {prompt:token} exceeds max_prompt_len and was accepted",
-        "prompt_refused": "rollout {rollout}: a prompt of {prompt:token} was refused, although it fits",
+        "prompt_accepted": (
+            "rollout {rollout}: a prompt of {prompt:token} exceeds max_prompt_len and was accepted"
+        ),
+        "prompt_refused": (
+            "rollout {rollout}: a prompt of {prompt:token} was refused, although it fits"
+        ),
         "nothing": "no rollout ended",
         "held": "{judged:rollout}, the longest with {longest} tokens, all consistent",
     }
@@ -92,8 +105,13 @@ class LengthsConsistent(Promise):
 
     def judge(self, story: Story) -> Verdict:
         ended = story.of_world("rollout_ended")
-        found = [(event, problem) for event in ended if (problem := _inconsistency(event)) is not None]
-        wrong = [self.broken(kind, [event], rollout=event["rollout"], **facts) for event, (kind, facts) in found]
+        found = [
+            (event, problem) for event in ended if (problem := _inconsistency(event)) is not None
+        ]
+        wrong = [
+            self.broken(kind, [event], rollout=event["rollout"], **facts)
+            for event, (kind, facts) in found
+        ]
         longest = max((event["lengths"]["input_ids"] for event in ended), default=0)
         return self.concluded(wrong, len(ended), longest=longest)
 
@@ -108,20 +126,26 @@ def _inconsistency(event: Event) -> tuple[str, dict[str, Any]] | None:
         return "no_sum", {"prompt": prompt, "response": lengths["response"], "total": total}
     for bound, found in (("max_response_len", lengths["response"]), ("max_model_len", total)):
         # A prompt that is too long by itself fails before anything is generated.
-        if limits.get(bound) is not None and found > limits[bound] and event["ended_by"] != "prompt_too_long":
+        if (
+            limits.get(bound) is not None
+            and found > limits[bound]
+            and event["ended_by"] != "prompt_too_long"
+        ):
             return "too_long", {"found": found, "bound": bound, "limit": limits[bound]}
     if limits.get("max_prompt_len") is not None and prompt > limits["max_prompt_len"]:
         if event["ended_by"] != "prompt_too_long":
             return "prompt_accepted", {"prompt": prompt}
-    elif event["ended_by"] == "prompt_too_long" and prompt < (limits.get("max_model_len") or math.inf):
+    elif event["ended_by"] == "prompt_too_long" and prompt < (
+        limits.get("max_model_len") or math.inf
+    ):
         return "prompt_refused", {"prompt": prompt}
     return None
 
 
 class OutcomeInExtras(Promise):
-    """The outcome of every call reaches verl's trainer: verl drops the metrics of `execute`, so a tool leaves it in
-    `agent_data.extra_fields["extras"]`. In rollouts the trajectory counts the outcomes of its calls. Does not apply to
-    a tool that states no outcomes."""
+    """The outcome of every call reaches verl's trainer: verl drops the metrics of `execute`, so a
+    tool leaves it in `agent_data.extra_fields["extras"]`. In rollouts the trajectory counts the
+    outcomes of its calls. Does not apply to a tool that states no outcomes."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -163,7 +187,13 @@ class OutcomeInExtras(Promise):
             judged += outcomes.total()
             event = ended[rollout]
             # A trajectory that is cancelled or fails counts no more.
-            if event["ended_by"] not in ("cancelled", "failed") and event["outcomes"] != dict(outcomes):
-                facts = {"rollout": rollout, "outcomes": dict(outcomes), "counts": event["outcomes"]}
+            if event["ended_by"] not in ("cancelled", "failed") and event["outcomes"] != dict(
+                outcomes
+            ):
+                facts = {
+                    "rollout": rollout,
+                    "outcomes": dict(outcomes),
+                    "counts": event["outcomes"],
+                }
                 wrong.append(self.broken("miscounted", [event], **facts))
         return self.concluded(wrong, judged)

@@ -1,4 +1,5 @@
-"""The verdict on one promise: held, broken, unknown or not applicable, how that came about, and the evidence."""
+"""The verdict on one promise: held, broken, unknown or not applicable, how that came about, and the
+evidence."""
 
 from __future__ import annotations
 
@@ -13,26 +14,36 @@ State = Literal["held", "broken", "unknown", "not_applicable"]
 
 
 EVERYTHING_TOOK_EFFECT = "everything_took_effect"
-"""Reported as unknown beside the promises of a run that does not show all that its scenario declares."""
+"""Reported as unknown beside the promises of a run that does not show all that its scenario
+declares."""
 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How a verdict came about, as data. Two are equal if they are the same way to fail, whatever their details."""
+    """How a verdict came about, as data. Two are equal if they are the same way to fail, whatever
+    their details."""
 
     promise: str
     kind: str = ""
     """One that the promise declares; empty in a file that was written before verdicts said it."""
     identity: tuple[tuple[str, str], ...] = ()
-    """Parameters that tell failures of one kind apart, such as an outcome; never ids, times, counts or texts."""
+    """Parameters that tell failures of one kind apart, such as an outcome; never ids, times, counts
+    or texts."""
     details: dict[str, Any] = field(default_factory=dict, compare=False)
     """The other parameters of the sentence."""
 
     @classmethod
-    def of(cls, promise: str, kind: str, parameters: Mapping[str, Any], identity: Collection[str] = ()) -> How:
+    def of(
+        cls, promise: str, kind: str, parameters: Mapping[str, Any], identity: Collection[str] = ()
+    ) -> How:
         """Sort the parameters into those that are named in ``identity`` and details."""
         told_apart = tuple((key, str(parameters[key])) for key in identity if key in parameters)
-        return cls(promise, kind, told_apart, {key: one for key, one in parameters.items() if key not in identity})
+        return cls(
+            promise,
+            kind,
+            told_apart,
+            {key: one for key, one in parameters.items() if key not in identity},
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -58,13 +69,15 @@ class _Sentences(Formatter):
 
 
 def sentence_of(template: str, parameters: Mapping[str, Any]) -> str:
-    """Fill a template as ``str.format`` does; a number may name its noun (``{made:call}``), a list its separator."""
+    """Fill a template as ``str.format`` does; a number may name its noun (``{made:call}``), a list
+    its separator."""
     return _Sentences().vformat(template, (), parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one promise. Unknown is not a pass; not applicable is neither a pass nor a failure."""
+    """The result for one promise. Unknown is not a pass; not applicable is neither a pass nor a
+    failure."""
 
     promise: str
     state: State
@@ -75,7 +88,8 @@ class Verdict:
     count: int = 0
     """How often the promise was broken; the evidence is about the first time."""
     how: How = None  # type: ignore[assignment] # set below
-    """By default nothing but the promise is known, as from files that were written before there was this."""
+    """By default nothing but the promise is known, as from files that were written before there was
+    this."""
 
     def __post_init__(self) -> None:
         if self.how is None:
@@ -103,11 +117,17 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: Any) -> Verdict:
-        """Read what ``as_dict`` returned, now or before there was ``how``; raise ValueError for anything else."""
+        """Read what ``as_dict`` returned, now or before there was ``how``; raise ValueError for
+        anything else."""
         kinds = {"promise": str, "state": str, "sentence": str, "evidence": list, "count": int}
         check_types(data, "a verdict", kinds)
-        if data["state"] not in get_args(State) or not all(isinstance(one, dict) for one in data["evidence"]):
-            raise ValueError(f"the state of a verdict is one of {', '.join(get_args(State))}, its evidence mappings")
+        if data["state"] not in get_args(State) or not all(
+            isinstance(one, dict) for one in data["evidence"]
+        ):
+            raise ValueError(
+                f"the state of a verdict is one of {', '.join(get_args(State))}, its "
+                "evidence mappings"
+            )
         how = How.from_dict(data["how"]) if "how" in data else How(data["promise"])
         return cls(**{key: data[key] for key in kinds}, how=how)
 
@@ -118,4 +138,6 @@ def check_types(data: Any, what: str, kinds: Mapping[str, type]) -> None:
         raise ValueError(f"{what} is a mapping, found {data!r:.80}")
     for key, kind in kinds.items():
         if not isinstance(data.get(key), kind):
-            raise ValueError(f"{key} of {what}: expected {kind.__name__}, found {data.get(key)!r:.80}")
+            raise ValueError(
+                f"{key} of {what}: expected {kind.__name__}, found {data.get(key)!r:.80}"
+            )

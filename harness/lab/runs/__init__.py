@@ -1,9 +1,10 @@
-"""Runs: tasks are read, selected, adapted, played and judged; results are written to disk and read back."""
+"""Runs: tasks are read, selected, adapted, played and judged; results are written to disk and read
+back."""
 
-from sfusion.harness.errors import PromisesBroken
-from sfusion.harness.lab.runs.directory import read_run, write_run
-from sfusion.harness.lab.runs.runner import RunResult, play, run_all, run_one, run_scenario
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, read_tasks, select_tasks
+from ...errors import PromisesBroken
+from .directory import read_run, write_run
+from .runner import RunResult, play, run_all, run_one, run_scenario
+from .tasks import Task, adapt_tasks, read_tasks, select_tasks
 
 __all__ = [
     "PromisesBroken",

@@ -10,16 +10,17 @@ from typing import Any, get_args
 
 import yaml
 
-from sfusion.harness.atomic_files import write_file, writing
-from sfusion.harness.errors import JournalError, ScenarioError
-from sfusion.harness.lab.journal import PAGE, Journal
-from sfusion.harness.lab.promises import Verdict
-from sfusion.harness.lab.runs.runner import RunResult
-from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.scenarios.model import Scenario, World
-from sfusion.harness.lab.scenarios.reading import JOURNAL, read_scenarios
 from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError
+
+from ...atomic_files import write_file, writing
+from ...errors import JournalError, ScenarioError
+from ..journal import PAGE, Journal
+from ..promises import Verdict
+from ..scenarios.model import Scenario, World
+from ..scenarios.reading import JOURNAL, read_scenarios
+from .runner import RunResult
+from .tasks import Task
 
 _LARGEST_VERDICT = 50_000_000
 SCENARIO, VERDICT = "scenario.yaml", "verdict.json"
@@ -46,23 +47,37 @@ def write_run(result: RunResult, out: Path) -> Path:
 def edited_line(folder: Path) -> str:
     """Say which files are not as one run wrote them, and what to do; empty if all of them are.
 
-    Every run writes a digest of each file. They are checksums, not signatures: who recomputes them is not found out.
+    Every run writes a digest of each file. They are checksums, not signatures: who recomputes them
+    is not found out.
     """
     again = "run the scenario again, or copy the whole folder from where it ran"
     if not (folder / VERDICT).is_file():
-        return f"{folder}: {VERDICT} is missing: the run was interrupted, or the file was removed; {again}"
+        return (
+            f"{folder}: {VERDICT} is missing: the run was interrupted, or the file was "
+            f"removed; {again}"
+        )
     data = read_verdict(folder / VERDICT)
     digests = data.pop("digests", None)
-    recorded = {JOURNAL: data.get("journal_digest"), **(digests if isinstance(digests, dict) else {})}
+    recorded = {
+        JOURNAL: data.get("journal_digest"),
+        **(digests if isinstance(digests, dict) else {}),
+    }
     found = {VERDICT: _digest(json.dumps(data))}
     for name in (JOURNAL, SCENARIO):
         with (folder / name).open("rb") as file:
-            found[name] = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
+            found[name] = hashlib.file_digest(
+                file, partial(hashlib.blake2b, digest_size=16)
+            ).hexdigest()
     if unknown := [name for name in found if recorded.get(name) is None]:
-        why = "it was edited, or an older sfusion wrote it, so its verdicts may not be those of the run"
+        why = (
+            "it was edited, or an older sfusion wrote it, so its verdicts may not be "
+            "those of the run"
+        )
         return f"{folder}: {VERDICT} has no digest of {', '.join(unknown)}: {why}; {again}"
     if edited := [name for name, digest in found.items() if recorded[name] != digest]:
-        return f"{folder}: changed, cut short or taken from another run: {', '.join(edited)}; {again}"
+        return (
+            f"{folder}: changed, cut short or taken from another run: {', '.join(edited)}; {again}"
+        )
     return ""
 
 
@@ -99,13 +114,20 @@ def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
     for name in (SCENARIO, JOURNAL):
         if not (folder / name).is_file():
             raise ScenarioError(
-                [f"{folder}: not a run: {name} is missing; give the folder of one scenario below --out"]
+                [
+                    (
+                        f"{folder}: not a run: {name} is missing; give the folder of one "
+                        "scenario below --out"
+                    )
+                ]
             )
     journal = Journal.read(folder / JOURNAL)
     scenario = read_scenarios(folder / SCENARIO)[0].changed(cell=journal.header["cell"])
     world = journal.header["world"]
     if world not in get_args(World) or scenario.not_for(world) is not None:
-        raise JournalError(f"{folder / JOURNAL}:1: world {world!r} is not one of its scenario: {scenario.worlds}")
+        raise JournalError(
+            f"{folder / JOURNAL}:1: world {world!r} is not one of its scenario: {scenario.worlds}"
+        )
     return Task(scenario, world, folder / SCENARIO), journal, _read_verdicts(folder / VERDICT)
 
 

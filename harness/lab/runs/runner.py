@@ -11,18 +11,19 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from sfusion.fakes.faults.pattern import slow_patterns
-from sfusion.harness.errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
-from sfusion.harness.lab.journal import Journal, first_difference
-from sfusion.harness.lab.promises import Story
-from sfusion.harness.lab.promises.registry import judge_story
-from sfusion.harness.lab.promises.verdict import How, Verdict
-from sfusion.harness.lab.runs.effect import judge_effect, unknown
-from sfusion.harness.lab.runs.tasks import Task, check_trusted, find_modules_beside
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.reading import parse_scenarios, read_scenarios
-from sfusion.harness.lab.spreading import Workers, open_workers
 from sfusion_tools.errors import ConfigError, MissingExtra
+
+from ....fakes.faults.pattern import slow_patterns
+from ...errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
+from ..journal import Journal, first_difference
+from ..promises import Story
+from ..promises.registry import judge_story
+from ..promises.verdict import How, Verdict
+from ..scenarios.model import Scenario
+from ..scenarios.reading import parse_scenarios, read_scenarios
+from ..spreading import Workers, open_workers
+from .effect import judge_effect, unknown
+from .tasks import Task, check_trusted, find_modules_beside
 
 ERROR = "error"
 """In place of a promise: the run itself failed."""
@@ -49,22 +50,26 @@ class RunResult:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the journal; computed when it is asked for, which takes as long as judging the run."""
+        """The digest of the journal; computed when it is asked for, which takes as long as
+        judging the run."""
         return self.journal.digest()
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if every promise held, 1 if not, and the code of the error if it could not be run."""
+        """Return 0 if every promise held, 1 if not, and the code of the error if it could not be
+        run."""
         return self.error_code or (0 if self.ok else 1)
 
     @property
     def ok(self) -> bool:
-        """Did every promise hold, and did a second run write the same journal? Unknown is not a pass."""
+        """Did every promise hold, and did a second run write the same journal? Unknown is not a
+        pass."""
         return self.state == "held"
 
     @property
     def state(self) -> str:
-        """Return the worst of the verdicts: broken, unknown or held. Unknown if no promise applies."""
+        """Return the worst of the verdicts: broken, unknown or held. Unknown if no promise
+        applies."""
         states = {verdict.state for verdict in self.verdicts}
         if self.error or self.difference or "broken" in states:
             return "broken"
@@ -79,7 +84,11 @@ def place_of(error: BaseException, key: str = "lineno") -> str:
 
 def how_raised(promise: str, error: BaseException | None, **more: str) -> How:
     """Return what was raised, by type and function; ``promise`` is what stands in place of one."""
-    facts = {"raised": type(error).__name__, "function": place_of(error, "name")} if error is not None else {}
+    facts = (
+        {"raised": type(error).__name__, "function": place_of(error, "name")}
+        if error is not None
+        else {}
+    )
     return How(promise, "raised", (*facts.items(), *more.items()))
 
 
@@ -89,15 +98,15 @@ Player = Callable[[Scenario], Journal]
 def play(task: Task) -> Journal:
     """Run a task in its world and return the journal."""
     if task.world == "sim":
-        from sfusion.harness.lab.worlds import sim
+        from ..worlds import sim
 
         return sim.run(task.scenario)
     if task.world == "wall":
-        from sfusion.harness.lab.worlds import wall
+        from ..worlds import wall
 
         return wall.run(task.scenario)
     try:
-        from sfusion.harness.lab.worlds import ray
+        from ..worlds import ray
     except ImportError as error:
         raise MissingExtra("world ray", "ray", error) from error
     return ray.run(task.scenario)
@@ -106,8 +115,8 @@ def play(task: Task) -> Journal:
 def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
     """Play and judge one task; with ``twice`` play it again and compare the journals byte by byte.
 
-    Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it instead of the task's
-    world, for example on a cluster that is already open.
+    Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it
+    instead of the task's world, for example on a cluster that is already open.
     """
     check_trusted([task])
     began = time.perf_counter()
@@ -115,22 +124,33 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     try:
         journal = player(scenario) if player else play(task)
         again = (player(scenario) if player else play(task)) if twice else None
-        if slow_patterns:  # a fake answers the request with a 500, which says nothing about the tool
+        if (
+            slow_patterns
+        ):  # a fake answers the request with a 500, which says nothing about the tool
             raise ScenarioError([f"{task.file or scenario.title}: {slow_patterns.popitem()[1]}"])
     except (HarnessError, MissingExtra):
         raise
-    except (Exception, SystemExit) as error:  # one run that cannot be played must not take the others with it
-        head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # one run that cannot be played must not take the others with it
+        head = Journal.begin(
+            scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world
+        )
         took = time.perf_counter() - began
         code, how = exit_code_of(error), how_raised(ERROR, error)
-        return RunResult(task, head, [], took, error=_sentence(error), error_how=how, error_code=code)
+        return RunResult(
+            task, head, [], took, error=_sentence(error), error_how=how, error_code=code
+        )
     story = Story(journal)
     verdicts, implied = judge_story(story, scenario.promises)
     verdicts += judge_effect(scenario, story)
     difference = ""
     if again is not None and (found := first_difference(journal, again)) is not None:
         difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
-    return RunResult(task, journal, verdicts, time.perf_counter() - began, difference, implied=implied)
+    return RunResult(
+        task, journal, verdicts, time.perf_counter() - began, difference, implied=implied
+    )
 
 
 def _sentence(error: BaseException) -> str:
@@ -149,11 +169,16 @@ def run_all(
 ) -> Iterator[RunResult]:
     """Yield results in the order of the tasks, each as soon as it and those before it are done.
 
-    They run in ``jobs`` processes, or on ``workers`` that are already open; a ``player`` needs those of this process.
+    They run in ``jobs`` processes, or on ``workers`` that are already open; a ``player`` needs
+    those of this process.
     """
     tasks = list(tasks)
     run = partial(run_one, twice=twice, player=player)
-    with open_workers(max(1, min(jobs, len(tasks)))) if workers is None else nullcontext(workers) as found:
+    with (
+        open_workers(max(1, min(jobs, len(tasks))))
+        if workers is None
+        else nullcontext(workers) as found
+    ):
         yield from _compared(found.map(run, tasks))
 
 
@@ -169,12 +194,15 @@ def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
         yield result
 
 
-def run_scenario(source: Path | str | dict[str, Any], *, check: bool = True, **changes: Any) -> list[RunResult]:
-    """Run a scenario in virtual time and return one result for each cell of its matrix; also a fixture of the plugin.
+def run_scenario(
+    source: Path | str | dict[str, Any], *, check: bool = True, **changes: Any
+) -> list[RunResult]:
+    """Run a scenario in virtual time and return one result for each cell of its matrix; also a
+    fixture of the plugin.
 
-    ``source`` is the path of a file, YAML text or a dict. ``changes`` replace top-level keys (``seed=3``). Raises
-    PromisesBroken unless ``check`` is false. The code and the classes that the source names are run: it is
-    trusted, as everything that a test imports.
+    ``source`` is the path of a file, YAML text or a dict. ``changes`` replace top-level keys
+    (``seed=3``). Raises PromisesBroken unless ``check`` is false. The code and the classes that the
+    source names are run: it is trusted, as everything that a test imports.
     """
     if isinstance(source, dict):
         import yaml
@@ -186,7 +214,12 @@ def run_scenario(source: Path | str | dict[str, Any], *, check: bool = True, **c
     else:
         cells = read_scenarios(Path(source))
         find_modules_beside([Path(source)])
-    results = list(run_all(Task(cell.changed(**changes) if changes else cell, "sim", trusted=True) for cell in cells))
+    results = list(
+        run_all(
+            Task(cell.changed(**changes) if changes else cell, "sim", trusted=True)
+            for cell in cells
+        )
+    )
     broken = next((result for result in results if not result.ok), None)
     if check and broken is not None:
         raise PromisesBroken(broken)

@@ -9,20 +9,22 @@ from typing import Annotated
 
 from typer import Argument
 
-from sfusion.harness.commandline.declaring import option
-from sfusion.harness.commandline.options import Html, Jobs, Json, Keyword, On, RayAddress, Trust
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.runs.tasks import Task, read_tasks, select_tasks
-from sfusion.harness.lab.scenarios import scenario_files
-from sfusion.harness.lab.scenarios.model import World
-from sfusion.harness.lab.spreading import Workers, open_workers
+from ...commandline.declaring import option
+from ...commandline.options import Html, Jobs, Json, Keyword, On, RayAddress, Trust
+from ...errors import BadOption
+from ..scenarios import scenario_files
+from ..scenarios.model import World
+from ..spreading import Workers, open_workers
+from .tasks import Task, read_tasks, select_tasks
 
 
 @dataclass(frozen=True)
 class SeededOptions:
     """The options of such a command."""
 
-    scenario: Annotated[str, Argument(metavar="SCENARIO", help="A file, or the name of a bundled scenario.")]
+    scenario: Annotated[
+        str, Argument(metavar="SCENARIO", help="A file, or the name of a bundled scenario.")
+    ]
     seeds: Annotated[int, option("Number of seeds per setting.", min=1, max=1000)] = 10
     keyword: Keyword = ""
     trust: Trust = False

@@ -1,4 +1,5 @@
-"""The tasks of a command: ``read_tasks``, then ``select_tasks``, ``adapt_tasks`` and ``admit_tasks``."""
+"""The tasks of a command: ``read_tasks``, then ``select_tasks``, ``adapt_tasks`` and
+``admit_tasks``."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.commandline.keyword import read_keyword
-from sfusion.harness.errors import ScenarioError, Untrusted
-from sfusion.harness.lab.scenarios.model import Scenario, World
-from sfusion.harness.lab.scenarios.reading import is_bundled, read_files
-from sfusion.harness.lab.scenarios.tools import HIDDEN, is_own
 from sfusion_tools.tool_registry import load_class
+
+from ...commandline.keyword import read_keyword
+from ...errors import ScenarioError, Untrusted
+from ..scenarios.model import Scenario, World
+from ..scenarios.reading import is_bundled, read_files
+from ..scenarios.tools import HIDDEN, is_own
 
 _LONGEST_NAME = 255
 """Of a file, in bytes, on common file systems."""
@@ -41,7 +43,10 @@ class Task:
     @property
     def folder(self) -> str:
         """Return the name of its folder below --out; no two cells have the same."""
-        cell = "".join(one if one.isalnum() or one in "=,.-_+" else f"%{ord(one):02X}" for one in self.scenario.cell)
+        cell = "".join(
+            one if one.isalnum() or one in "=,.-_+" else f"%{ord(one):02X}"
+            for one in self.scenario.cell
+        )
         world = "" if self.world == "sim" else f"@{self.world}"
         name = f"{self.scenario.scenario}{f'[{cell}]' if cell else ''}{world}"
         if len(name.encode()) <= _LONGEST_NAME:
@@ -61,7 +66,10 @@ def read_tasks(files: Iterable[Path], world: World, *, trust: bool = False) -> l
     for file, cells in found.items():
         name = cells[0].scenario
         if name in names:
-            problems.append(f"{file}:1: the scenario {name!r} is also in {names[name]}; give one of them another name")
+            problems.append(
+                f"{file}:1: the scenario {name!r} is also in {names[name]}; give one of "
+                "them another name"
+            )
             continue
         names[name] = file
         tasks += [Task(cell, world, file, trusted=trust or is_bundled(file)) for cell in cells]
@@ -71,10 +79,11 @@ def read_tasks(files: Iterable[Path], world: World, *, trust: bool = False) -> l
 
 
 def read_tools(given: Path | None) -> tuple[list[dict[str, Any]] | None, str]:
-    """Return the tools that --tools names, None without it, and why virtual time cannot play them."""
+    """Return the tools that --tools names, None without it, and why virtual time cannot play
+    them."""
     if given is None:
         return None, ""
-    from sfusion.harness.trial.shapes.as_tool import tools_of
+    from ...trial.shapes.as_tool import tools_of
 
     return tools_of(str(given))
 
@@ -84,11 +93,16 @@ _FEATURES = ("requests_per_second", "adaptive_rate_limit", "retry_may_have_run")
 
 
 def select_tasks(
-    tasks: Iterable[Task], *, keyword: str = "", real: bool = False, tools: list[dict[str, Any]] | None = None
+    tasks: Iterable[Task],
+    *,
+    keyword: str = "",
+    real: bool = False,
+    tools: list[dict[str, Any]] | None = None,
 ) -> tuple[list[Task], Counter[str]]:
     """Return the tasks that match the keyword and can run, and how many cannot for which reason.
 
-    With ``real`` the sandboxes are not fakes; ``tools`` are to be used instead of those of the scenarios.
+    With ``real`` the sandboxes are not fakes; ``tools`` are to be used instead of those of the
+    scenarios.
     """
     matches = read_keyword(keyword)
     lacking: list[str] = []
@@ -125,7 +139,11 @@ def adapt_tasks(
         if tools is not None:
             changes["tools"] = merged_tools(tools, task.scenario)
         given = task.tools_given or tools is not None
-        adapted.append(replace(task, scenario=task.scenario.changed(**changes), tools_given=given) if changes else task)
+        adapted.append(
+            replace(task, scenario=task.scenario.changed(**changes), tools_given=given)
+            if changes
+            else task
+        )
     return adapted
 
 
@@ -138,15 +156,22 @@ def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[s
     for entry in tools:
         config, own = entry.get("config") or {}, scenario.own_config or {}
         taken = {key: value for key, value in own.items() if key in config or is_own(entry)}
-        if isinstance(scenario.tools, list) and scenario.tools[0].get("class_name") == entry.get("class_name"):
+        if isinstance(scenario.tools, list) and scenario.tools[0].get("class_name") == entry.get(
+            "class_name"
+        ):
             stated = scenario.tools[0].get("config") or {}
-            taken = {key: value for key, value in stated.items() if key in config and HIDDEN not in str(value)}
+            taken = {
+                key: value
+                for key, value in stated.items()
+                if key in config and HIDDEN not in str(value)
+            }
         merged.append({**entry, "config": {**config, **taken}})
     return merged
 
 
 def check_trusted(tasks: Iterable[Task]) -> None:
-    """Raise Untrusted if a task would run the code or the classes that a file names which the user does not trust."""
+    """Raise Untrusted if a task would run the code or the classes that a file names which the
+    user does not trust."""
     problems: dict[str, None] = {}
     for task in tasks:
         if task.trusted:
@@ -156,27 +181,37 @@ def check_trusted(tasks: Iterable[Task]) -> None:
                 continue
             key = ".".join(map(str, path))
             found = place or task.name
-            problems[f"{found}: {key}: this would {what}; if you trust the file, add --trust"] = None
+            problems[f"{found}: {key}: this would {what}; if you trust the file, add --trust"] = (
+                None
+            )
     if problems:
         raise Untrusted(list(problems))
 
 
 def find_modules_beside(files: Iterable[Path]) -> None:
-    """Let modules in the folders of these files, which must be trusted, be imported; new processes inherit that."""
+    """Let modules in the folders of these files, which must be trusted, be imported; new
+    processes inherit that."""
     for folder in dict.fromkeys(str(file.resolve().parent) for file in files):
         if folder not in sys.path:
             sys.path.append(folder)
 
 
 def admit_tasks(tasks: Sequence[Task], tools: Path | None = None) -> None:
-    """Raise Untrusted if one is not to be trusted, ConfigError if a tool class that one names cannot be imported.
+    """Raise Untrusted if one is not to be trusted, ConfigError if a tool class that one names
+    cannot be imported.
 
-    ``tools`` is the file that the user named, beside which modules are found, instead of those of the tasks.
+    ``tools`` is the file that the user named, beside which modules are found, instead of those of
+    the tasks.
     """
     check_trusted(tasks)
-    # Only these: any module in the folder of a stranger's file could stand in for an optional package of ours.
-    naming = [(task.file, task.scenario.tools) for task in tasks if isinstance(task.scenario.tools, list)]
-    find_modules_beside([file for file, _ in naming if file is not None] if tools is None else [tools])
+    # Only these: any module in the folder of a stranger's file could stand in for an optional
+    # package of ours.
+    naming = [
+        (task.file, task.scenario.tools) for task in tasks if isinstance(task.scenario.tools, list)
+    ]
+    find_modules_beside(
+        [file for file, _ in naming if file is not None] if tools is None else [tools]
+    )
     named: dict[str, str] = {}
     for _, entries in naming:
         for number, entry in enumerate(entries):

@@ -1,8 +1,8 @@
 """Scenario files: their model, how they are read, and where the bundled ones are."""
 
-from sfusion.harness.errors import ScenarioError
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.reading import (
+from ...errors import ScenarioError
+from .model import Scenario
+from .reading import (
     bundled_folder,
     parse_scenarios,
     read_files,

@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 class Misplaced(ValueError):
-    """Raised by a check across several parts; ``path`` leads to the wrong one, so that its line can be reported."""
+    """Raised by a check across several parts; ``path`` leads to the wrong one, so that its line can
+    be reported."""
 
     def __init__(self, message: str, *path: str | int) -> None:
         super().__init__(message)
@@ -30,7 +31,8 @@ class ScenarioPart(BaseModel):
 
 
 def declared(metadata: typing.Iterable[Any], kind: type[T]) -> T | None:
-    """Return what the metadata of a field declare of this kind, as ``Annotated[int, Drawn(1, 2)]`` does."""
+    """Return what the metadata of a field declare of this kind, as ``Annotated[int, Drawn(1, 2)]``
+    does."""
     return next((one for one in metadata if isinstance(one, kind)), None)
 
 
@@ -47,8 +49,11 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from models_in(inner)
 
 
-def parts_below(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, FieldInfo, type[BaseModel]]]:
-    """Yield every model at or below the fields of a model, with the dotted key and the field that allow it."""
+def parts_below(
+    model: type[BaseModel], path: str = ""
+) -> Iterator[tuple[str, FieldInfo, type[BaseModel]]]:
+    """Yield every model at or below the fields of a model, with the dotted key and the field that
+    allow it."""
     for key, field in model.model_fields.items():
         for part in models_in(field.annotation):
             yield path + key, field, part

@@ -1,4 +1,5 @@
-"""Draws the fields of a model as their declarations say, or by their type: a pure function of a random stream."""
+"""Draws the fields of a model as their declarations say, or by their type: a pure function of a
+random stream."""
 
 from __future__ import annotations
 
@@ -10,25 +11,38 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from sfusion.fakes.faults import KINDS, Action, Distribution, Rule
-from sfusion.fakes.faults.duration import seconds
-from sfusion.fakes.fields import Drawn
-from sfusion.harness.lab.scenarios.base import Data, declared
+from ....fakes.faults import KINDS, Action, Distribution, Rule
+from ....fakes.faults.duration import seconds
+from ....fakes.fields import Drawn
+from .base import Data, declared
 
 _DURATIONS = (0.0, 0.0013, 0.053, 0.317, 1.019, 2.531, 6.047, 20.071, 90.089)
-"""No round numbers: the answer and the timeout of a request at the same moment would be a tie that nobody can judge."""
+"""No round numbers: the answer and the timeout of a request at the same moment would be a tie that
+nobody can judge."""
 _VALUES: dict[Any, tuple[Any, ...]] = {
     int: (0, 1, 2, 3, 7, 64, 1000, 100_000),
     float: (0.0, 0.3, 0.5, 1.0),
-    str: ("busy", "Internal Server Error", "<html>502</html>", "0", "null", '{"status": "Success"}', "été 🚀\n"),
+    str: (
+        "busy",
+        "Internal Server Error",
+        "<html>502</html>",
+        "0",
+        "null",
+        '{"status": "Success"}',
+        "été 🚀\n",
+    ),
 }
 
 
 class Drawing:
-    """A case that is being drawn: its random stream, the features that it has, and what it has so far."""
+    """A case that is being drawn: its random stream, the features that it has, and what it has so
+    far."""
 
     def __init__(
-        self, stream: random.Random, features: Collection[str] = (), tool_keys: frozenset[str] | None = None
+        self,
+        stream: random.Random,
+        features: Collection[str] = (),
+        tool_keys: frozenset[str] | None = None,
     ) -> None:
         self.random = stream
         self.features = frozenset(features)
@@ -60,7 +74,11 @@ class Drawing:
             if drawn is None or not self.wants(drawn):
                 continue
             value = self.value(field, found)
-            if value is not None and value != field.default and (drawn.values or value not in ({}, [])):
+            if (
+                value is not None
+                and value != field.default
+                and (drawn.values or value not in ({}, []))
+            ):
                 found[name] = value
         return found
 
@@ -69,7 +87,11 @@ class Drawing:
         drawn = declared(field.metadata, Drawn) or Drawn()
         if drawn.how is not None:
             return drawn.how(self, part)
-        return self.random.choice(drawn.values) if drawn.values else self._of_type(field.annotation, field.metadata)
+        return (
+            self.random.choice(drawn.values)
+            if drawn.values
+            else self._of_type(field.annotation, field.metadata)
+        )
 
     def action(self, kind: type[Action]) -> Data:
         """Return a fault of this kind."""
@@ -83,7 +105,9 @@ class Drawing:
             return {kind.kind: fields.pop(kind.kind), **fields}
         return {kind.kind: fields or True}
 
-    def rule(self, name: str, conditions: Data | None = None, kinds: Mapping[str, type[Action]] = KINDS) -> Data:
+    def rule(
+        self, name: str, conditions: Data | None = None, kinds: Mapping[str, type[Action]] = KINDS
+    ) -> Data:
         """Return a fault rule of any kind, and with any conditions unless they are given."""
         if conditions is None:
             conditions = self.part(Rule) or {"every": self.random.randint(1, 4)}
@@ -109,14 +133,18 @@ class Drawing:
         if origin is Literal:
             return self.one(*inner)
         if origin in (Union, types.UnionType):
-            return self._of_type(self.one(*[one for one in inner if one is not types.NoneType]), metadata)
+            return self._of_type(
+                self.one(*[one for one in inner if one is not types.NoneType]), metadata
+            )
         if annotation is Distribution:
             return self.duration()
         if annotation is bool:
             return self.happens(0.5)
         if annotation in (int, float, str):
             known = (
-                _DURATIONS if any(getattr(one, "func", None) is seconds for one in metadata) else _VALUES[annotation]
+                _DURATIONS
+                if any(getattr(one, "func", None) is seconds for one in metadata)
+                else _VALUES[annotation]
             )
             return self.one(*(one for one in known if _fits(one, annotation, metadata)))
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sfusion.fakes.faults import Seconds
-from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.scenarios.base import Data, ScenarioPart, declared
-from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.errors import near
 from sfusion_tools.record import ENDINGS
+
+from ....fakes.faults import Seconds
+from ....fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
+from ..journal import Event
+from .base import Data, ScenarioPart, declared
+from .drawing import Drawing
 
 KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
 _EVENT = NotShrunk("it is the event itself")
@@ -30,18 +31,23 @@ _COUNTED = {
 
 
 class PointPart(ScenarioPart):
-    """A point of the journal, reached when one count reaches a number: grants, arrivals, in_flight or ended."""
+    """A point of the journal, reached when one count reaches a number: grants, arrivals, in_flight
+    or ended."""
 
     grants: int | None = Field(None, ge=1, description="permits that callers were granted")
     arrivals: int | None = Field(None, ge=1, description="requests that arrived at the sandboxes")
-    in_flight: int | None = Field(None, ge=1, description="requests that a sandbox was handling at once")
+    in_flight: int | None = Field(
+        None, ge=1, description="requests that a sandbox was handling at once"
+    )
     ended: int | None = Field(None, ge=1, description="calls that ended, in whatever way")
 
     @model_validator(mode="after")
     def _one(self) -> PointPart:
         if len(self._given) != 1:
             names = ", ".join(type(self).model_fields)
-            raise ValueError(f"a point of the journal is exactly one of {names}; found {len(self._given)}")
+            raise ValueError(
+                f"a point of the journal is exactly one of {names}; found {len(self._given)}"
+            )
         return self
 
     @property
@@ -66,13 +72,17 @@ class PointPart(ScenarioPart):
 
 def _a_worker(drawing: Drawing, _: Data) -> str:
     cluster = drawing.data.get("cluster", {})
-    node, worker = (drawing.random.randint(1, cluster.get(key, 1)) for key in ("nodes", "workers_per_node"))
+    node, worker = (
+        drawing.random.randint(1, cluster.get(key, 1)) for key in ("nodes", "workers_per_node")
+    )
     return f"n{node}-w{worker}"
 
 
 def _a_victim(drawing: Drawing, _: Data) -> str:
     worker = _a_worker(drawing, _)
-    return str(drawing.one(worker, worker, worker.partition("-")[0].replace("n", "node-"), "limiter"))
+    return str(
+        drawing.one(worker, worker, worker.partition("-")[0].replace("n", "node-"), "limiter")
+    )
 
 
 def _a_sandbox(drawing: Drawing, _: Data) -> str:
@@ -85,19 +95,34 @@ def _draw_point(drawing: Drawing, _: Data) -> Data:
 
 
 class EventPart(ScenarioPart):
-    """One event: `at` or `after`, and exactly one of kill, pause, cut_off, restart, crash, wedge, resize, cancel."""
+    """One event: `at` or `after`, and exactly one of kill, pause, cut_off, restart, crash, wedge,
+    resize, cancel."""
 
-    at: Annotated[Seconds, Drawn(0, 0.011, 0.109, 0.313, 0.907, 2.003, 5.023), Reduced(scales=True)] = Field(
-        0.0, description="when it happens, after the start of the load or after the point of `after`"
+    at: Annotated[
+        Seconds, Drawn(0, 0.011, 0.109, 0.313, 0.907, 2.003, 5.023), Reduced(scales=True)
+    ] = Field(
+        0.0,
+        description="when it happens, after the start of the load or after the point of `after`",
     )
     after: Annotated[PointPart | None, Drawn(how=_draw_point, share=0.15)] = Field(
-        None, description="the point of the journal at which it happens: {grants: 17}, {in_flight: 5}, ..."
+        None,
+        description=(
+            "the point of the journal at which it happens: {grants: 17}, {in_flight: 5}, ..."
+        ),
     )
     kill: Annotated[str | None, Drawn(how=_a_victim)] = Field(
-        None, description="kill without warning: worker-2 or n1-w2, node-1, limiter, or driver (with all its workers)"
+        None,
+        description=(
+            "kill without warning: worker-2 or n1-w2, node-1, limiter, or driver "
+            "(with all its workers)"
+        ),
     )
     pause: Annotated[str | None, Drawn(how=_a_worker)] = Field(
-        None, description="stop a worker, all workers of a node, or the limiter for `seconds`, then let it continue"
+        None,
+        description=(
+            "stop a worker, all workers of a node, or the limiter for `seconds`, "
+            "then let it continue"
+        ),
     )
     cut_off: Annotated[str | None, Drawn(how=_a_worker)] = Field(
         None, description="cut a worker off from the limiter for `seconds`; it keeps working"
@@ -109,19 +134,23 @@ class EventPart(ScenarioPart):
         None, description="crash the sandbox: sandbox (all of them) or sandbox-2"
     )
     wedge: Annotated[str | None, Drawn(how=_a_sandbox), _EVENT] = Field(
-        None, description="the sandbox accepts requests but never answers, for `seconds` or for good"
+        None,
+        description="the sandbox accepts requests but never answers, for `seconds` or for good",
     )
     resize: Annotated[int | None, Drawn(1, 2, 5, 20), Reduced(scales=True)] = Field(
         None, ge=1, description="change the limiter's rate_limit"
     )
-    cancel: Annotated[float | None, Drawn(0.3, 1.0), Reduced(how=lambda share: [1.0] if share != 1 else [])] = Field(
-        None, gt=0, le=1, description="cancel this share of the calls under way"
-    )
+    cancel: Annotated[
+        float | None, Drawn(0.3, 1.0), Reduced(how=lambda share: [1.0] if share != 1 else [])
+    ] = Field(None, gt=0, le=1, description="cancel this share of the calls under way")
     seconds: Annotated[Seconds | None, Drawn(0.211, 1.523, 4.019, 12.043)] = Field(
         None, description="how long it lasts; after a kill or crash: when to restart"
     )
     may_not_strike: Annotated[bool, NotHunted("a hunt accepts that anyway")] = Field(
-        False, description="accept a run in which it never happens or finds no target, which is unknown otherwise"
+        False,
+        description=(
+            "accept a run in which it never happens or finds no target, which is unknown otherwise"
+        ),
     )
     ping: Annotated[Literal["alive", "dead"], Drawn("dead")] = Field(
         "alive", description="whether a wedged sandbox still answers pings"
@@ -134,7 +163,9 @@ class EventPart(ScenarioPart):
         given = self.kinds
         if len(given) != 1:
             found = ", ".join(given) or "none"
-            raise ValueError(f"an event has `at` and exactly one of {', '.join(KINDS)}; found {found}")
+            raise ValueError(
+                f"an event has `at` and exactly one of {', '.join(KINDS)}; found {found}"
+            )
         if given[0] in ("pause", "cut_off") and self.seconds is None:
             raise ValueError(f"{given[0]} needs `seconds`, its duration")
         return self
@@ -152,7 +183,9 @@ class EventPart(ScenarioPart):
     def target(self) -> Any:
         return getattr(self, self.kind)
 
-    def wrong_target(self, workers: Collection[str], nodes: Collection[str], sandboxes: Collection[str]) -> str | None:
+    def wrong_target(
+        self, workers: Collection[str], nodes: Collection[str], sandboxes: Collection[str]
+    ) -> str | None:
         """Return what is wrong with the target; None if the scenario has it."""
         allowed: list[Collection[str]] = {
             "kill": [workers, nodes, ("limiter", "driver")],
@@ -163,7 +196,10 @@ class EventPart(ScenarioPart):
         }.get(self.kind, [])
         if not allowed or any(self.target in names for names in allowed):
             return None
-        return f"{self.kind}: this scenario has no {self.target!r}; {near(str(self.target), chain(*allowed))}"
+        return (
+            f"{self.kind}: this scenario has no {self.target!r}; "
+            f"{near(str(self.target), chain(*allowed))}"
+        )
 
     def workers(self, names: list[str]) -> list[str]:
         """Return the workers that the target means."""
@@ -180,7 +216,10 @@ def draw_events(drawing: Drawing, _: Data) -> list[Data]:
     if not drawing.has("events", "kills"):
         return []
     count = drawing.random.randint(2, 3) if drawing.has("two_events") else 1
-    return [_draw_event(drawing, drawing.one(*(KINDS[:3] if drawing.has("kills") else KINDS))) for _ in range(count)]
+    return [
+        _draw_event(drawing, drawing.one(*(KINDS[:3] if drawing.has("kills") else KINDS)))
+        for _ in range(count)
+    ]
 
 
 def _draw_event(drawing: Drawing, kind: str) -> Data:
@@ -190,7 +229,9 @@ def _draw_event(drawing: Drawing, kind: str) -> Data:
         drawn = declared(field.metadata, Drawn)
         if drawn is not None and drawn.share is not None and drawing.wants(drawn):
             event[name] = drawing.value(field)
-    if kind in ("pause", "cut_off") or (kind in ("kill", "crash", "wedge") and drawing.happens(0.8)):
+    if kind in ("pause", "cut_off") or (
+        kind in ("kill", "crash", "wedge") and drawing.happens(0.8)
+    ):
         event["seconds"] = drawing.value(fields["seconds"])
     if event.get("kill") == "limiter":
         event.setdefault("seconds", 4)  # a limiter that never returns leaves nothing to judge

@@ -1,6 +1,8 @@
-"""The model of scenario files. `sfusion explain`, the JSON Schema and the docs show the descriptions of its fields.
+"""The model of scenario files. `sfusion explain`, the JSON Schema and the docs show the
+descriptions of its fields.
 
-What a hunt draws for a field, and what a shrinker tries, is declared with it: see ``fakes/fields.py``.
+What a hunt draws for a field, and what a shrinker tries, is declared with it: see
+``fakes/fields.py``.
 """
 
 from __future__ import annotations
@@ -11,19 +13,29 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SerializeAsAny,
+    field_validator,
+    model_validator,
+)
 
-from sfusion.fakes.faults import Seconds
-from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
-from sfusion.fakes.sandbox.protocol import short_digest
-from sfusion.harness.lab.promises import Promise, read_promise
-from sfusion.harness.lab.scenarios.base import Data, Misplaced, ScenarioPart
-from sfusion.harness.lab.scenarios.drawing import Drawing
-from sfusion.harness.lab.scenarios.events import EventPart, draw_events
-from sfusion.harness.lab.scenarios.parts import SEEDS, ClusterPart, LoadPart, ObservedPart, SandboxPart, SchedulePart
-from sfusion.harness.lab.scenarios.program import ProgramPart
-from sfusion.harness.lab.scenarios.rollouts import RolloutPart
-from sfusion.harness.lab.scenarios.tools import (
+from sfusion_tools.errors import near
+from sfusion_tools.marked_yaml import Path_
+
+from ....fakes.faults import Seconds
+from ....fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
+from ....fakes.sandbox.protocol import short_digest
+from ..promises import Promise, read_promise
+from .base import Data, Misplaced, ScenarioPart
+from .drawing import Drawing
+from .events import EventPart, draw_events
+from .parts import SEEDS, ClusterPart, LoadPart, ObservedPart, SandboxPart, SchedulePart
+from .program import ProgramPart
+from .rollouts import RolloutPart
+from .tools import (
     REPLACED,
     check_tool_keys,
     draw_tools,
@@ -32,9 +44,7 @@ from sfusion.harness.lab.scenarios.tools import (
     secrets_in,
     simpler_tools,
 )
-from sfusion.harness.lab.scenarios.training import TrainingPart
-from sfusion_tools.errors import near
-from sfusion_tools.marked_yaml import Path_
+from .training import TrainingPart
 
 Listed = Literal["sim", "ray"]
 """A world that a file lists."""
@@ -70,7 +80,9 @@ def _simpler_promise(promise: Any) -> Iterator[Any]:
             yield {"outcomes": {one: value for one, value in amounts.items() if one != name}}
 
 
-PromisePart = Annotated[SerializeAsAny[Promise], BeforeValidator(read_promise), Reduced(how=_simpler_promise)]
+PromisePart = Annotated[
+    SerializeAsAny[Promise], BeforeValidator(read_promise), Reduced(how=_simpler_promise)
+]
 
 
 def _instead_of_a_load(drawing: Drawing, scenario: Data) -> Data | None:
@@ -84,12 +96,19 @@ _TITLE = NotShrunk("names the scenario")
 class Scenario(ScenarioPart):
     """A scenario: where it runs, which load and faults it has, and which promises must hold."""
 
-    scenario: Annotated[str, _REMARK, _TITLE] = Field(description="name: lowercase letters, digits, - . _")
-    about: Annotated[str, _REMARK, _TITLE] = Field(min_length=1, description="what is tested and what is expected")
-    incident: Annotated[Incident, _REMARK] = Field(
-        (), description="where this failure was reported: owner/repository#number, or several of them"
+    scenario: Annotated[str, _REMARK, _TITLE] = Field(
+        description="name: lowercase letters, digits, - . _"
     )
-    expected: Annotated[str, _REMARK] = Field("", description="what a good stack does; required with `incident`")
+    about: Annotated[str, _REMARK, _TITLE] = Field(
+        min_length=1, description="what is tested and what is expected"
+    )
+    incident: Annotated[Incident, _REMARK] = Field(
+        (),
+        description="where this failure was reported: owner/repository#number, or several of them",
+    )
+    expected: Annotated[str, _REMARK] = Field(
+        "", description="what a good stack does; required with `incident`"
+    )
     worlds: Annotated[list[Listed], NotHunted("hunts play in sim")] = Field(
         ["sim"], min_length=1, description="where it can run: sim, ray"
     )
@@ -100,27 +119,47 @@ class Scenario(ScenarioPart):
         "", description="which cell of a matrix this is; set by sfusion", exclude=True
     )
     cluster: Annotated[ClusterPart, Drawn()] = Field(ClusterPart(), description="nodes and workers")
-    tools: Annotated[Data | list[Data], Drawn(how=draw_tools), Reduced(how=simpler_tools, kept=True)] = Field(
-        {}, description="config keys of SandboxFusionTool, or a whole tool config: a list of {class_name, config, ...}"
+    tools: Annotated[
+        Data | list[Data], Drawn(how=draw_tools), Reduced(how=simpler_tools, kept=True)
+    ] = Field(
+        {},
+        description=(
+            "config keys of SandboxFusionTool, or a whole tool config: a list of "
+            "{class_name, config, ...}"
+        ),
     )
     sandbox: Annotated[SandboxPart, Drawn()] = Field(
         SandboxPart(), description="the fake sandbox, its model and its faults"
     )
-    load: Annotated[LoadPart | None, Drawn(share=0.8)] = Field(None, description="calls made directly to the tool")
+    load: Annotated[LoadPart | None, Drawn(share=0.8)] = Field(
+        None, description="calls made directly to the tool"
+    )
     rollouts: Annotated[RolloutPart | None, Drawn(how=_instead_of_a_load)] = Field(
         None, description="multi-turn rollouts with the fake engine, instead of a load"
     )
-    training: Annotated[TrainingPart | None, NotHunted("a training takes too long for a hunt")] = Field(
-        None, description="a toy training through rollouts (sim only), instead of a load; see `sfusion train`"
+    training: Annotated[TrainingPart | None, NotHunted("a training takes too long for a hunt")] = (
+        Field(
+            None,
+            description=(
+                "a toy training through rollouts (sim only), instead of a load; see `sfusion train`"
+            ),
+        )
     )
     schedule: Annotated[SchedulePart | None, Drawn(when="schedule")] = Field(
-        None, description="order of what is ready at the same time (sim only); default: first in, first out"
+        None,
+        description=(
+            "order of what is ready at the same time (sim only); default: first in, first out"
+        ),
     )
     events: Annotated[list[EventPart], Drawn(how=draw_events)] = Field(
         [], max_length=1000, description="what happens at given times: kills, pauses, crashes, ..."
     )
     observed: Annotated[ObservedPart | None, _REMARK] = Field(
-        None, description="what the log showed that it was learned from; `sfusion sweep` recommends nothing beyond it"
+        None,
+        description=(
+            "what the log showed that it was learned from; `sfusion sweep` "
+            "recommends nothing beyond it"
+        ),
     )
     horizon: Annotated[Seconds, NotHunted("follows from the rest of a case")] = Field(
         3600.0, description="the run is broken off after this time"
@@ -128,8 +167,11 @@ class Scenario(ScenarioPart):
     time_scale: Annotated[float, NotHunted("only for world ray")] = Field(
         1.0, gt=0, le=1, description="factor for the durations of load and events in world ray"
     )
-    promises: Annotated[list[PromisePart], NotHunted("follow from the rest of a case"), Reduced(kept=True)] = Field(
-        [], description="what must hold beside what holds in every run; see `sfusion explain promises`"
+    promises: Annotated[
+        list[PromisePart], NotHunted("follow from the rest of a case"), Reduced(kept=True)
+    ] = Field(
+        [],
+        description="what must hold beside what holds in every run; see `sfusion explain promises`",
     )
 
     _written: Data = PrivateAttr(default_factory=dict)
@@ -140,7 +182,8 @@ class Scenario(ScenarioPart):
     def _named(cls, value: str) -> str:
         if not _NAME.fullmatch(value):
             raise ValueError(
-                f"{value!r} is not a name: use lowercase letters, digits, '-', '.' and '_', as in 'slow-start'"
+                f"{value!r} is not a name: use lowercase letters, digits, '-', '.' and "
+                "'_', as in 'slow-start'"
             )
         return value
 
@@ -157,21 +200,35 @@ class Scenario(ScenarioPart):
         if isinstance(value, dict):
             check_tool_keys(value)
         elif not value or not isinstance(value[0].get("class_name"), str):
-            raise ValueError("a tool config is a list of {class_name, config, tool_schema}; the first one is called")
+            raise ValueError(
+                "a tool config is a list of {class_name, config, tool_schema}; the first "
+                "one is called"
+            )
         return value
 
     @model_validator(mode="after")
     def _possible(self) -> Scenario:
         given = [key for key in ("load", "rollouts", "training") if getattr(self, key) is not None]
         if len(given) != 1:
-            how, where = (f"found {' and '.join(given)}", given[1:2]) if given else ("found none of them", [])
-            raise Misplaced(f"a scenario has one of `load`, `rollouts` and `training`; {how}", *where)
+            how, where = (
+                (f"found {' and '.join(given)}", given[1:2])
+                if given
+                else ("found none of them", [])
+            )
+            raise Misplaced(
+                f"a scenario has one of `load`, `rollouts` and `training`; {how}", *where
+            )
         if self.training is not None and "ray" in self.worlds:
             raise Misplaced("a `training` runs in virtual time only: leave out world ray", "worlds")
         config = self.own_config or {}
         if "max_timeout" in config and self.setting("max_timeout") < self.default_timeout:
-            text = f"is below default_timeout ({self.default_timeout:g}), which counts then; raise it or leave it out"
-            raise Misplaced(f"max_timeout {config['max_timeout']} {text}", *self._tool_path("max_timeout"))
+            text = (
+                f"is below default_timeout ({self.default_timeout:g}), which counts "
+                "then; raise it or leave it out"
+            )
+            raise Misplaced(
+                f"max_timeout {config['max_timeout']} {text}", *self._tool_path("max_timeout")
+            )
         if self.incident and not self.expected.strip():
             raise Misplaced("an incident says what a good stack does: add `expected`", "incident")
         for name in self.sandbox.each:
@@ -190,7 +247,9 @@ class Scenario(ScenarioPart):
         seen: set[str] = set()
         for number, promise in enumerate(self.promises):
             if promise.of_training and self.training is None:
-                text = f"{promise.name} is about what is learned, but this scenario has no `training`"
+                text = (
+                    f"{promise.name} is about what is learned, but this scenario has no `training`"
+                )
                 raise Misplaced(text, "promises", number)
             if self.training is not None and (why := promise.cannot_fail(self.training)):
                 raise Misplaced(f"{promise.name} cannot fail: {why}", "promises", number)
@@ -198,7 +257,9 @@ class Scenario(ScenarioPart):
                 text = f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
                 raise Misplaced(text, "promises", number)
             if promise.name in seen:
-                raise Misplaced(f"promise {promise.name} occurs twice; remove one", "promises", number)
+                raise Misplaced(
+                    f"promise {promise.name} occurs twice; remove one", "promises", number
+                )
             seen.add(promise.name)
         return self
 
@@ -206,23 +267,31 @@ class Scenario(ScenarioPart):
         return ("tools", key) if isinstance(self.tools, dict) else ("tools", 0, "config", key)
 
     @classmethod
-    def from_data(cls, data: Data, cell: str = "", place: Callable[[Path_], object] | None = None) -> Scenario:
-        """Validate plain data and keep it, so that the cell can be written to a file as it was given.
+    def from_data(
+        cls, data: Data, cell: str = "", place: Callable[[Path_], object] | None = None
+    ) -> Scenario:
+        """Validate plain data and keep it, so that the cell can be written to a file as it was
+        given.
 
         ``place`` returns the file and line of a value.
         """
         made = cls.model_validate({**data, "cell": cell})
         made._written = data
-        made._places = {path: str(place(path)) for path, _, _ in made.runs()} if place is not None else {}
+        made._places = (
+            {path: str(place(path)) for path, _, _ in made.runs()} if place is not None else {}
+        )
         return made
 
     def changed(self, *, cell: str | None = None, **keys: Any) -> Scenario:
         """Return a copy with other top-level keys, or that is another cell of a matrix."""
         named = self.cell if cell is None else cell
-        return self.from_data({**self._written, **keys}, named, lambda path: self._places.get(path, ""))
+        return self.from_data(
+            {**self._written, **keys}, named, lambda path: self._places.get(path, "")
+        )
 
     def runs(self) -> Iterator[tuple[Path_, str, str]]:
-        """Yield what it runs that is not scripted: the path of the key that says so, what that does, file and line."""
+        """Yield what it runs that is not scripted: the path of the key that says so, what that
+        does, file and line."""
         if self.sandbox.executor == "python":
             path: Path_ = ("sandbox", "executor")
             yield path, "run the code of its programs on this machine", self._places.get(path, "")
@@ -255,25 +324,39 @@ class Scenario(ScenarioPart):
         first = self.tools[0]
         if not is_own(first):
             return None
-        return {key: value for key, value in (first.get("config") or {}).items() if key not in REPLACED}
+        return {
+            key: value for key, value in (first.get("config") or {}).items() if key not in REPLACED
+        }
 
     @property
     def secrets(self) -> dict[str, str]:
         """Return the secrets in the tools' config, by the name of their key."""
         if isinstance(self.tools, dict):
             return secrets_in(self.tools)
-        return {name: text for entry in self.tools for name, text in secrets_in(entry.get("config") or {}).items()}
+        return {
+            name: text
+            for entry in self.tools
+            for name, text in secrets_in(entry.get("config") or {}).items()
+        }
 
     @property
     def headers(self) -> dict[str, str]:
         """Return the headers that the tool is configured to send."""
         stated = self.setting("headers")
-        return {str(name): str(value) for name, value in stated.items()} if isinstance(stated, dict) else {}
+        return (
+            {str(name): str(value) for name, value in stated.items()}
+            if isinstance(stated, dict)
+            else {}
+        )
 
     @cached_property
     def asks(self) -> Data:
-        """Return the fields of every request of the tool whose call does not say otherwise, as its config has them."""
-        given = {"language": self.setting("default_language"), "run_timeout": self.setting("default_timeout")}
+        """Return the fields of every request of the tool whose call does not say otherwise, as its
+        config has them."""
+        given = {
+            "language": self.setting("default_language"),
+            "run_timeout": self.setting("default_timeout"),
+        }
         given |= {
             "compile_timeout": self.setting("compile_timeout"),
             "memory_limit_MB": self.setting("memory_limit_mb"),
@@ -281,18 +364,22 @@ class Scenario(ScenarioPart):
         return {key: value for key, value in given.items() if isinstance(value, str | int | float)}
 
     def asked(self, arguments: Any) -> Data | None:
-        """Return what a call with these arguments asks for beside ``asks``, None for what is not known; None as a whole
-        for arguments that no tool can use."""
+        """Return what a call with these arguments asks for beside ``asks``, None for what is not
+        known; None as a whole for arguments that no tool can use."""
         code = arguments.get("code") if isinstance(arguments, dict) else None
         if not isinstance(code, str):
             return None
         found: Data = {"code": short_digest(code)}
-        language, timeout = (arguments.get(key) if self._offers(key) else None for key in ("language", "timeout"))
+        language, timeout = (
+            arguments.get(key) if self._offers(key) else None for key in ("language", "timeout")
+        )
         if "language" in arguments and language != self.asks.get("language"):
             found["language"] = language
         if "timeout" in arguments:
             longest = max(self.setting("max_timeout") or 0, self.asks.get("run_timeout", 0))
-            found["run_timeout"] = min(timeout, longest) if longest and isinstance(timeout, int | float) else None
+            found["run_timeout"] = (
+                min(timeout, longest) if longest and isinstance(timeout, int | float) else None
+            )
         return found
 
     def _offers(self, parameter: str) -> bool:
@@ -304,9 +391,14 @@ class Scenario(ScenarioPart):
 
     @property
     def pace(self) -> list[float] | None:
-        """Return the requests per second of the tool and how many may start at once; None if it has no such limit."""
+        """Return the requests per second of the tool and how many may start at once; None if it has
+        no such limit."""
         rate, burst = self.setting("requests_per_second"), self.setting("requests_burst")
-        return [float(rate), float(burst or max(1, int(rate)))] if isinstance(rate, int | float) and rate else None
+        return (
+            [float(rate), float(burst or max(1, int(rate)))]
+            if isinstance(rate, int | float) and rate
+            else None
+        )
 
     @property
     def stated_limit(self) -> int | None:
@@ -316,7 +408,8 @@ class Scenario(ScenarioPart):
 
     @property
     def default_timeout(self) -> float:
-        """Return the timeout of programs that do not state one; of another class what its config says, or 30 s."""
+        """Return the timeout of programs that do not state one; of another class what its config
+        says, or 30 s."""
         stated = self.setting("default_timeout")
         return float(stated) if isinstance(stated, int | float) and stated > 0 else 30.0
 
@@ -334,24 +427,33 @@ class Scenario(ScenarioPart):
 
         if self.own_config is None:
             return None
-        return SandboxToolConfig.model_validate({"sandbox_fusion_url": "http://127.0.0.1:8080", **self.own_config})
+        return SandboxToolConfig.model_validate(
+            {"sandbox_fusion_url": "http://127.0.0.1:8080", **self.own_config}
+        )
 
     @property
     def programs(self) -> list[ProgramPart]:
         """Return every program that the load or a rollout may run."""
         if self.load is not None:
             return self.load.program
-        return [one for turn in self.rollouts.turns for one in turn.programs] if self.rollouts is not None else []
+        return (
+            [one for turn in self.rollouts.turns for one in turn.programs]
+            if self.rollouts is not None
+            else []
+        )
 
     def not_for(self, world: World) -> str | None:
-        """Return why this scenario cannot run in a world; None if it can. What runs in sim runs in wall, or nearly."""
+        """Return why this scenario cannot run in a world; None if it can. What runs in sim runs in
+        wall, or nearly."""
         if world != "wall":
             return None if world in self.worlds else f"not for world {world}"
         if "sim" not in self.worlds:
             return "not for world wall: its file does not list sim"
         if self.schedule is not None:
             return "a schedule needs world sim"
-        if self.own_config is None and any(event.kind in ("kill", "cancel") for event in self.events):
+        if self.own_config is None and any(
+            event.kind in ("kill", "cancel") for event in self.events
+        ):
             return "a thread of another tool cannot be killed; world ray kills processes"
         return None
 
@@ -359,7 +461,11 @@ class Scenario(ScenarioPart):
     def needs_fake(self) -> str | None:
         """Return why this scenario needs the fake sandbox; None if a real one will do."""
         models = [part.model for part in self.sandbox.settings]
-        own = [name for name in ("cores", "spawn_cost") if any(getattr(model, name) for model in models)]
+        own = [
+            name
+            for name in ("cores", "spawn_cost")
+            if any(getattr(model, name) for model in models)
+        ]
         if own:
             return f"a real server cannot be told how to slow down ({', '.join(own)})"
         language = self.settings.default_language if self.settings is not None else "python"
@@ -377,5 +483,10 @@ class Scenario(ScenarioPart):
             return self.model_copy(update={"load": load})
         if self.rollouts is None:  # the programs of a training always run
             return self
-        turns = [turn.model_copy(update={"programs": real(turn.programs)}) for turn in self.rollouts.turns]
-        return self.model_copy(update={"rollouts": self.rollouts.model_copy(update={"turns": turns})})
+        turns = [
+            turn.model_copy(update={"programs": real(turn.programs)})
+            for turn in self.rollouts.turns
+        ]
+        return self.model_copy(
+            update={"rollouts": self.rollouts.model_copy(update={"turns": turns})}
+        )

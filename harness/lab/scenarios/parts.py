@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sfusion.fakes.errors import SandboxSetupError
-from sfusion.fakes.faults import KINDS, Distribution, Rule, Seconds
-from sfusion.fakes.fields import Drawn, LearnedFrom, NotHunted, NotShrunk, Reduced
-from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
-from sfusion.fakes.sandbox.protocol import Profile
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
-from sfusion.harness.lab.scenarios.drawing import Drawing
-from sfusion.harness.lab.scenarios.program import ProgramPart, check_printed, draw_programs
+from ....fakes.errors import SandboxSetupError
+from ....fakes.faults import KINDS, Distribution, Rule, Seconds
+from ....fakes.fields import Drawn, LearnedFrom, NotHunted, NotShrunk, Reduced
+from ....fakes.sandbox.models import Queue, Quota, Unbounded, read_model
+from ....fakes.sandbox.protocol import Profile
+from ...errors import BadOption
+from .base import Data, ScenarioPart
+from .drawing import Drawing
+from .program import ProgramPart, check_printed, draw_programs
 
 _MOST_WORKERS = 10_000
 _MOST_CALLS = 2_000_000
@@ -37,7 +37,9 @@ def _several(value: Any) -> Any:
 
 def _draw_rules(drawing: Drawing, _: Data) -> list[Data]:
     rules = []
-    if drawing.has("gentle_faults"):  # a good tool copes with it, so that it is known how every call must end
+    if drawing.has(
+        "gentle_faults"
+    ):  # a good tool copes with it, so that it is known how every call must end
         attempts = {"first_attempts": drawing.one(1, 1, 2)}
         what = drawing.one(*(one for one in _examples() if _is_gentle({**attempts, "what": one})))
         rules.append({"name": "gentle", **attempts, "what": what})
@@ -46,13 +48,19 @@ def _draw_rules(drawing: Drawing, _: Data) -> list[Data]:
         what = drawing.one(*(_examples() if drawing.happens(0.25) else final))
         phases = Rule.model_validate({"what": what}).what[0].phases
         phase = {"phase": drawing.one(*phases)} if drawing.happens(0.3) else {}
-        rules.append({"name": "plain", "every": drawing.random.randint(1, 3), **phase, "what": what})
+        rules.append(
+            {"name": "plain", "every": drawing.random.randint(1, 3), **phase, "what": what}
+        )
     if drawing.has("faults"):
         rules.append(drawing.rule("one"))
         if drawing.has("two_faults"):
             rules.append(drawing.rule("two"))
             if drawing.happens(0.3):  # both strike the same attempts
-                same = {key: value for key, value in rules[-1].items() if key not in ("name", "what", "phase")}
+                same = {
+                    key: value
+                    for key, value in rules[-1].items()
+                    if key not in ("name", "what", "phase")
+                }
                 rules.append(drawing.rule("three", same))
     return rules
 
@@ -70,19 +78,26 @@ def _draw_each(drawing: Drawing, sandbox: Data) -> Data | None:
     """One of several sandboxes is sick, differs in its version, or has faults of its own."""
     if "instances" not in sandbox:
         return None
-    own = drawing.one({"faults": [{"name": "sick", "what": {"status": 503}}]}, {"faults": [drawing.rule("sick")]}, {})
+    own = drawing.one(
+        {"faults": [{"name": "sick", "what": {"status": 503}}]},
+        {"faults": [drawing.rule("sick")]},
+        {},
+    )
     return {"sandbox-1": own or {"profile": "2025-06"}}
 
 
 ModelPart = Annotated[Unbounded | Queue | Quota, BeforeValidator(_model)]
-Programs = Annotated[list[ProgramPart], BeforeValidator(_several), Field(min_length=1, max_length=5000)]
+Programs = Annotated[
+    list[ProgramPart], BeforeValidator(_several), Field(min_length=1, max_length=5000)
+]
 
 
 class LinkPart(ScenarioPart):
     """Messages between workers and limiter."""
 
     delay: Annotated[Distribution, Drawn(how=lambda drawing, _: drawing.duration(1.0))] = Field(
-        Distribution(numbers=(0.001,)), description="how long a message takes in each direction (sim only)"
+        Distribution(numbers=(0.001,)),
+        description="how long a message takes in each direction (sim only)",
     )
     loss: Annotated[float, Drawn(0.0, 0.0, 0.02, 0.1, 0.3)] = Field(
         0.0, ge=0, lt=1, description="share of lost messages (sim only)"
@@ -96,7 +111,10 @@ class ClusterPart(ScenarioPart):
         1, ge=1, le=1000, description="number of machines, called node-1, node-2, ..."
     )
     workers_per_node: Annotated[int, Drawn(1, 2, when="nodes"), LearnedFrom("workers")] = Field(
-        1, ge=1, le=1000, description="number of processes on each, called n1-w1, n1-w2, ..., n2-w1, ..."
+        1,
+        ge=1,
+        le=1000,
+        description="number of processes on each, called n1-w1, n1-w2, ..., n2-w1, ...",
     )
     link: Annotated[LinkPart, Drawn(when="link")] = Field(
         LinkPart(), description="messages between workers and limiter"
@@ -106,23 +124,31 @@ class ClusterPart(ScenarioPart):
     def _bounded(self) -> ClusterPart:
         if (count := self.nodes * self.workers_per_node) > _MOST_WORKERS:
             raise ValueError(
-                f"{self.nodes} nodes with {self.workers_per_node} workers each are {count:,} workers; "
+                f"{self.nodes} nodes with {self.workers_per_node} workers each are "
+                f"{count:,} workers; "
                 f"at most {_MOST_WORKERS:,} are possible"
             )
         return self
 
     @property
     def workers(self) -> list[str]:
-        return [f"n{n}-w{w}" for n in range(1, self.nodes + 1) for w in range(1, self.workers_per_node + 1)]
+        return [
+            f"n{n}-w{w}"
+            for n in range(1, self.nodes + 1)
+            for w in range(1, self.workers_per_node + 1)
+        ]
 
 
 class InstancePart(ScenarioPart):
     """How one of several sandboxes differs from the others."""
 
     model: Annotated[
-        ModelPart | None, NotHunted("what a sandbox that refuses calls does to the others is not known")
+        ModelPart | None,
+        NotHunted("what a sandbox that refuses calls does to the others is not known"),
     ] = Field(None, description="its behaviour under load, instead of `sandbox.model`")
-    faults: list[Rule] | None = Field(None, description="its fault rules, instead of `sandbox.faults`")
+    faults: list[Rule] | None = Field(
+        None, description="its fault rules, instead of `sandbox.faults`"
+    )
     profile: Profile | None = Field(None, description="its version, instead of `sandbox.profile`")
 
 
@@ -131,20 +157,30 @@ class SandboxPart(ScenarioPart):
 
     model: Annotated[ModelPart, Drawn(when="model")] = Field(
         Unbounded(),
-        description="behaviour under load: unbounded, {kind: quota, in_flight: 8} or {kind: queue, workers: 32}; with "
+        description="behaviour under load: unbounded, {kind: quota, in_flight: 8} or "
+        "{kind: queue, workers: 32}; with "
         "cores, spawn_cost, ...",
     )
     faults: Annotated[list[Rule], Drawn(how=_draw_rules)] = Field(
         [], description="fault rules: when, what and in which phase; see `sfusion explain faults`"
     )
-    executor: Annotated[Literal["scripted", "python"], NotHunted("real code has real time")] = Field(
-        "scripted", description="scripted runs no code; python really runs it and stops the virtual clock"
+    executor: Annotated[Literal["scripted", "python"], NotHunted("real code has real time")] = (
+        Field(
+            "scripted",
+            description="scripted runs no code; python really runs it and stops the virtual clock",
+        )
     )
     profile: Annotated[Profile, Drawn("2026-07", "2025-06", when="profile")] = Field(
-        "2026-07", description="version of the real server to imitate: 2026-07, or 2025-06 (the published image)"
+        "2026-07",
+        description=(
+            "version of the real server to imitate: 2026-07, or 2025-06 (the published image)"
+        ),
     )
     instances: Annotated[int, Drawn(2, 3, when="instances")] = Field(
-        1, ge=1, le=64, description="number of sandboxes that share the load, called sandbox-1, sandbox-2, ..."
+        1,
+        ge=1,
+        le=64,
+        description="number of sandboxes that share the load, called sandbox-1, sandbox-2, ...",
     )
     each: Annotated[dict[str, InstancePart], Drawn(how=_draw_each)] = Field(
         {}, description="what is different for some of them, by name: {sandbox-2: {faults: [...]}}"
@@ -189,11 +225,15 @@ def _one_program(given: Any) -> list[Any]:
 
 
 class ObservedPart(ScenarioPart):
-    """What the log showed that a scenario was learned from; `sfusion sweep` recommends nothing beyond it."""
+    """What the log showed that a scenario was learned from; `sfusion sweep` recommends nothing
+    beyond it."""
 
     rate_limit: Annotated[tuple[int, int | None], NotHunted("does nothing in a run")] = Field(
         (1, None),
-        description="from how many in flight to how many the log tells; null: callers never waited for a permit",
+        description=(
+            "from how many in flight to how many the log tells; null: callers "
+            "never waited for a permit"
+        ),
     )
     unknown: Annotated[str, NotHunted("does nothing in a run")] = Field(
         "", description="what the log does not tell, and what would"
@@ -207,21 +247,31 @@ class LoadPart(ScenarioPart):
         100, ge=1, le=_MOST_CALLS, description="total number of calls, called c0001, c0002, ..."
     )
     concurrency: Annotated[int, Drawn(how=_draw_callers), LearnedFrom("load.concurrency")] = Field(
-        16, ge=1, le=100_000, description="number of callers, spread over the workers; each makes one call at a time"
+        16,
+        ge=1,
+        le=100_000,
+        description="number of callers, spread over the workers; each makes one call at a time",
     )
     program: Annotated[Programs, Drawn(how=draw_programs), Reduced(how=_one_program)] = Field(
-        [ProgramPart()], alias="program", description="what each call runs; from a list, each call draws one by `share`"
+        [ProgramPart()],
+        alias="program",
+        description="what each call runs; from a list, each call draws one by `share`",
     )
-    think: Annotated[Distribution, Drawn(how=_draw_pause, when="think"), LearnedFrom("load.think")] = Field(
-        Distribution(numbers=(0.0,)), description="pause of a caller before each call"
+    think: Annotated[
+        Distribution, Drawn(how=_draw_pause, when="think"), LearnedFrom("load.think")
+    ] = Field(Distribution(numbers=(0.0,)), description="pause of a caller before each call")
+    cancel: Annotated[CancelPart | None, Drawn(when="cancel")] = Field(
+        None, description="cancel some of the calls"
     )
-    cancel: Annotated[CancelPart | None, Drawn(when="cancel")] = Field(None, description="cancel some of the calls")
     steps: Annotated[int, Drawn(2, 3, 5, when="steps"), LearnedFrom("load.steps")] = Field(
-        1, ge=1, le=1_000_000, description="the calls come in this many steps, as in training: all of one end first"
+        1,
+        ge=1,
+        le=1_000_000,
+        description="the calls come in this many steps, as in training: all of one end first",
     )
-    step_pause: Annotated[Seconds, Drawn(0.0, 0.317, 6.047, 90.089, when="steps"), LearnedFrom("load.step_pause")] = (
-        Field(0.0, description="pause after each step but the last")
-    )
+    step_pause: Annotated[
+        Seconds, Drawn(0.0, 0.317, 6.047, 90.089, when="steps"), LearnedFrom("load.step_pause")
+    ] = Field(0.0, description="pause after each step but the last")
 
     @model_validator(mode="after")
     def _every_program_has_a_call(self) -> LoadPart:
@@ -229,7 +279,10 @@ class LoadPart(ScenarioPart):
         for call, times in ids.items():
             number = int(call[1:]) if re.fullmatch(r"c[0-9]+", call) else 0
             if call != self.call_id(number) or not 1 <= number <= self.calls or times > 1:
-                known = f"the calls are {self.call_id(1)} to {self.call_id(self.calls)}, each with one program"
+                known = (
+                    f"the calls are {self.call_id(1)} to {self.call_id(self.calls)}, "
+                    "each with one program"
+                )
                 raise ValueError(f"program: there is no call {call!r} for it; {known}")
         if len(ids) == len(self.program) < self.calls:
             raise ValueError("program: the other calls need a program without `call`")
@@ -242,9 +295,11 @@ class LoadPart(ScenarioPart):
 
 
 Deviation = tuple[
-    Annotated[int, Field(ge=1), NotShrunk("another step is another deviation")], Annotated[int, Field(ge=1)]
+    Annotated[int, Field(ge=1), NotShrunk("another step is another deviation")],
+    Annotated[int, Field(ge=1)],
 ]
-"""A step and the number of the callback that ran then instead of number 0, the first of the queue."""
+"""A step and the number of the callback that ran then instead of number 0, the first of the
+queue."""
 
 
 def _draw_priority(drawing: Drawing, schedule: Data) -> int | None:
@@ -256,26 +311,40 @@ def _draw_changes(drawing: Drawing, schedule: Data) -> int | None:
 
 
 class SchedulePart(ScenarioPart):
-    """One of random, priority and deviations. Without a schedule the order is first in, first out."""
+    """One of random, priority and deviations. Without a schedule the order is first in, first
+    out."""
 
     random: Annotated[int | None, Drawn(SEEDS, share=0.5), NotShrunk("a seed")] = Field(
         None, ge=0, description="seed: each step draws one of the ready callbacks"
     )
     priority: Annotated[int | None, Drawn(how=_draw_priority), NotShrunk("a seed")] = Field(
-        None, ge=0, description="seed: the callback of the highest priority runs; priorities are drawn"
+        None,
+        ge=0,
+        description="seed: the callback of the highest priority runs; priorities are drawn",
     )
     changes: Annotated[int | None, Drawn(how=_draw_changes)] = Field(
-        None, ge=0, le=1000, description="with priority: how often the running one drops to the lowest (default 3)"
+        None,
+        ge=0,
+        le=1000,
+        description="with priority: how often the running one drops to the lowest (default 3)",
     )
     deviations: Annotated[list[Deviation] | None, NotHunted("spelled out by the shrinker")] = Field(
-        None, description="an explicit schedule: [step, number] pairs; all other steps run the first in the queue"
+        None,
+        description=(
+            "an explicit schedule: [step, number] pairs; all other steps run the first in the queue"
+        ),
     )
 
     @model_validator(mode="after")
     def _one_way(self) -> SchedulePart:
-        given = [key for key in ("random", "priority", "deviations") if getattr(self, key) is not None]
+        given = [
+            key for key in ("random", "priority", "deviations") if getattr(self, key) is not None
+        ]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of random, priority and deviations; found {', '.join(given) or 'none'}")
+            raise ValueError(
+                "give exactly one of random, priority and deviations; found "
+                f"{', '.join(given) or 'none'}"
+            )
         if self.changes is not None and self.priority is None:
             raise ValueError("`changes` belongs to `priority`")
         steps = [step for step, _ in self.deviations or ()]
@@ -285,7 +354,8 @@ class SchedulePart(ScenarioPart):
 
 
 def read_schedule(text: str) -> dict[str, int]:
-    """Read the value of ``--schedule``: SEED, priority:SEED or priority:SEED:CHANGES; raise BadOption."""
+    """Read the value of ``--schedule``: SEED, priority:SEED or priority:SEED:CHANGES; raise
+    BadOption."""
     found = re.fullmatch(r"([0-9]+)|priority:([0-9]+)(?::([0-9]+))?", text, re.ASCII)
     if found is None:
         raise BadOption(f"--schedule {text}: expected SEED, priority:SEED or priority:SEED:CHANGES")

@@ -1,4 +1,5 @@
-"""The programs of calls. The fake reads from a comment in the code what they do; a real sandbox runs them."""
+"""The programs of calls. The fake reads from a comment in the code what they do; a real sandbox
+runs them."""
 
 from __future__ import annotations
 
@@ -11,24 +12,27 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from sfusion.fakes.faults import Distribution
-from sfusion.fakes.faults.chance import drawer, uniform
-from sfusion.fakes.fields import Drawn, NotHunted
-from sfusion.fakes.sandbox.program import check_fill, fill, filled_length, filling
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.lab.programs import PRINTS, REPEATED, TRACEBACK, WARNING, kept, named
-from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
-from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.sandbox.text import plain
 
+from ....fakes.faults import Distribution
+from ....fakes.faults.chance import drawer, uniform
+from ....fakes.fields import Drawn, NotHunted
+from ....fakes.sandbox.program import check_fill, fill, filled_length, filling
+from ..facts.truth import ProgramTruth
+from ..programs import PRINTS, REPEATED, TRACEBACK, WARNING, kept, named
+from .base import Data, ScenarioPart
+from .drawing import Drawing
+
 _SILENT, _WARN = 1 / 8, 1 / 3
-"""The shares of programs that print nothing and that warn, where a file does not say what they write."""
+"""The shares of programs that print nothing and that warn, where a file does not say what they
+write."""
 _TEXTS = ("prints", "early", "errors")
 
 
 class ProgramPart(ScenarioPart):
-    """What a program does. The scripted sandbox does not run it: it waits `seconds` and answers with what it prints."""
+    """What a program does. The scripted sandbox does not run it: it waits `seconds` and answers
+    with what it prints."""
 
     share: Annotated[float, Drawn(0.3, 4.0, share=0.1)] = Field(
         1.0, gt=0, description="weight among several programs; each call draws one by its id"
@@ -37,31 +41,51 @@ class ProgramPart(ScenarioPart):
         None, description="only for the call of this id, such as c0005, instead of a share"
     )
     repeated: bool = Field(
-        False, description="the same code in all its calls, as of a model that repeats itself; {call} does not differ"
+        False,
+        description=(
+            "the same code in all its calls, as of a model that repeats itself; "
+            "{call} does not differ"
+        ),
     )
     seconds: Distribution = Field(
         Distribution(numbers=(0.0,)),
-        description="how long it runs: 0.2, 200ms, {uniform: [a, b]}, {lognormal: [median, sigma]}, ...",
+        description=(
+            "how long it runs: 0.2, 200ms, {uniform: [a, b]}, {lognormal: [median, sigma]}, ..."
+        ),
     )
     prints: str = Field(
         PRINTS,
-        description="its stdout; {call} is replaced by the call's id, {fill:N} by N characters, {canary} by lines with "
+        description="its stdout; {call} is replaced by the call's id, {fill:N} by N "
+        "characters, {canary} by lines with "
         "words that no other call prints",
     )
-    early: str = Field("", description="what it prints first and flushes, so that it survives a timeout")
+    early: str = Field(
+        "", description="what it prints first and flushes, so that it survives a timeout"
+    )
     errors: str = Field(
-        "", description="its stderr; without `prints` and `errors` some programs warn of something, and some are silent"
+        "",
+        description=(
+            "its stderr; without `prints` and `errors` some programs warn of "
+            "something, and some are silent"
+        ),
     )
     whole: Annotated[bool, Drawn(True, share=0.05)] = Field(
         False,
-        description="its output gets through in any size; as on the real server, a write of more than 219 kB is cut "
+        description="its output gets through in any size; as on the real server, a write "
+        "of more than 219 kB is cut "
         "and one of twice that blocks until the timeout",
     )
     exit: int = Field(0, description="its return code; negative for a signal")
     raises: str = Field("", description="an uncaught exception, such as 'ValueError: bad'")
-    memory: int = Field(0, ge=0, description="MB it needs; above memory_limit_mb it fails with MemoryError")
-    language: str | None = Field(None, description="its language, which the tool then offers; default: the tool's")
-    timeout: float | None = Field(None, gt=0, description="the argument `timeout` of the call, in seconds")
+    memory: int = Field(
+        0, ge=0, description="MB it needs; above memory_limit_mb it fails with MemoryError"
+    )
+    language: str | None = Field(
+        None, description="its language, which the tool then offers; default: the tool's"
+    )
+    timeout: float | None = Field(
+        None, gt=0, description="the argument `timeout` of the call, in seconds"
+    )
     compile_exit: int = Field(0, description="return code of the compiler, for compiled languages")
     compile_errors: str = Field("", description="output of the compiler")
     sandbox_error: str = Field("", description="make the sandbox itself fail with this message")
@@ -69,7 +93,8 @@ class ProgramPart(ScenarioPart):
         None, description="real code, for `executor: python`"
     )
     real: Annotated[bool, NotHunted("only for sandboxes that run code")] = Field(
-        False, description="generate Python code that really does all this; always on with a real sandbox"
+        False,
+        description="generate Python code that really does all this; always on with a real sandbox",
     )
     arguments: Any = Field(None, description="arguments to send as they are, instead of a program")
 
@@ -87,7 +112,13 @@ class ProgramPart(ScenarioPart):
         given: dict[str, Any] = {key: getattr(self, key) for key in _TEXTS}
         if not self.model_fields_set & {"prints", "errors"}:
             drawn = uniform(seed, "wrote", name)
-            given |= {"prints": ""} if drawn < _SILENT else {"errors": WARNING} if drawn < _SILENT + _WARN else {}
+            given |= (
+                {"prints": ""}
+                if drawn < _SILENT
+                else {"errors": WARNING}
+                if drawn < _SILENT + _WARN
+                else {}
+            )
         texts = {key: named(text, name) for key, text in given.items()}
         # The sandbox writes {fill:N} out: the code itself stays short.
         ends = {key: named(getattr(self, key), name) for key in ("raises", "compile_errors")}
@@ -96,9 +127,13 @@ class ProgramPart(ScenarioPart):
         text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items() if value)
         comment = "//" if self.language in _SLASHES else "#"
         prints, early, errors = (fill(texts[key]) for key in _TEXTS)
-        body = self.code or (self._python_source(seconds, texts, ends["raises"]) if self.real else "")
+        body = self.code or (
+            self._python_source(seconds, texts, ends["raises"]) if self.real else ""
+        )
         if self.repeated:  # several repeated programs are told apart
-            name = f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
+            name = (
+                f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
+            )
         code = f"{comment} sfusion:call={name} {text}".rstrip() + "\n" + body
         arguments: Any = {"code": code}
         if self.language is not None:
@@ -128,8 +163,11 @@ class ProgramPart(ScenarioPart):
             lines += [f"sys.stdout.write({prints})", "sys.stdout.flush()"]
         if raises:
             name, _, words = raises.partition(": ")
-            # An unknown exception is defined on the spot: what counts is the last line of the traceback.
-            lines.append(f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})")
+            # An unknown exception is defined on the spot: what counts is the last line of the
+            # traceback.
+            lines.append(
+                f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})"
+            )
             lines.append(f"raise known({words!r})" if words else "raise known")
         elif self.exit < 0:
             lines.append(f"os.kill(os.getpid(), {-self.exit})")
@@ -138,7 +176,8 @@ class ProgramPart(ScenarioPart):
         return "\n".join(lines) + "\n"
 
     def needs_fake(self, language: str) -> str | None:
-        """Return why a real sandbox cannot run this, or None; ``language`` is the tool's default."""
+        """Return why a real sandbox cannot run this, or None; ``language`` is the tool's
+        default."""
         if self.arguments is not None or self.code is not None:
             return None
         if self.whole:
@@ -148,7 +187,9 @@ class ProgramPart(ScenarioPart):
         if self.compile_exit or self.compile_errors:
             return "a real compiler cannot be scripted (compile_exit, compile_errors)"
         if (self.language or language) != "python":
-            return f"code is generated only for Python, not {self.language or language}; give `code`"
+            return (
+                f"code is generated only for Python, not {self.language or language}; give `code`"
+            )
         return None
 
 
@@ -188,7 +229,7 @@ _HUNTED: dict[str, tuple[Data, ...]] = {
     ),
     "languages": (
         {"language": "cpp", "prints": "{canary}\n"},
-        {"language": "cpp", "compile_exit": 1, "compile_errors": "main.cpp:1:1: error: expected unqualified-id\n"},
+        {"language": "cpp", "compile_exit": 1, "compile_errors": ("main.cpp:1:1: " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "error: " "expected unqualified-id\n")},
         {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"},
     ),
     "bad_arguments": tuple(
@@ -199,7 +240,8 @@ _HUNTED: dict[str, tuple[Data, ...]] = {
         )
     ),
 }  # fmt: skip
-"""Programs that a hunt runs, by the feature of the case: what matters is how their fields go together."""
+"""Programs that a hunt runs, by the feature of the case: what matters is how their fields go
+together."""
 PROGRAM_FEATURES = tuple(_HUNTED)
 
 
@@ -243,7 +285,8 @@ class PreparedCall:
 
     @property
     def truth(self) -> ProgramTruth:
-        """Return what the program prints when nothing stops it, without the escape codes that a tool may remove."""
+        """Return what the program prints when nothing stops it, without the escape codes that a
+        tool may remove."""
         return ProgramTruth(plain(self.early + self.prints), plain(self.errors))
 
     def intent(self, default_timeout: float) -> dict[str, Any]:
@@ -261,7 +304,11 @@ class PreparedCall:
         if part.sandbox_error or part.compile_exit == 127:
             return {"kind": "sandbox_error"}
         if part.compile_exit:
-            return {"kind": "compile_error", "exit": part.compile_exit, **kept({"errors": part.compile_errors})}
+            return {
+                "kind": "compile_error",
+                "exit": part.compile_exit,
+                **kept({"errors": part.compile_errors}),
+            }
         if self.seconds > (part.timeout or default_timeout):
             return {"kind": "program_timeout", **kept({"early": given["early"]})}
         if not part.whole and len(self.early) + len(self.prints) > 2 * PIPE_BYTES:
@@ -289,7 +336,10 @@ def _hint(value: Any) -> str:
 
 
 def _expression(text: str) -> str:
-    """Return a Python expression for a text, with ``{fill:N}`` kept short; empty for an empty one."""
+    """Return a Python expression for a text, with ``{fill:N}`` kept short; empty for an empty
+    one."""
     parts = re.split(r"\{fill:([0-9]+)\}", text)
-    found = [f"filling({one})" if place % 2 else repr(one) for place, one in enumerate(parts) if one]
+    found = [
+        f"filling({one})" if place % 2 else repr(one) for place, one in enumerate(parts) if one
+    ]
     return " + ".join(found)

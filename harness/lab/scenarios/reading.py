@@ -1,4 +1,5 @@
-"""Finds and reads scenario files: `extends`, `matrix`, errors with file, line, what was found and what was meant."""
+"""Finds and reads scenario files: `extends`, `matrix`, errors with file, line, what was found and
+what was meant."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sfusion.harness.errors import ScenarioError
-from sfusion.harness.lab.scenarios.base import Misplaced, models_in
-from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion_tools.errors import YamlError, near
 from sfusion_tools.marked_yaml import Marked, Path_, YamlPlace, parse_marked, read_marked
+
+from ...errors import ScenarioError
+from .base import Misplaced, models_in
+from .model import Scenario
 
 JOURNAL = "journal.ndjson"
 """The name of a recorded run's journal."""
@@ -34,7 +36,8 @@ def is_bundled(file: Path) -> bool:
 
 
 def scenario_files(given: list[str]) -> list[Path]:
-    """Return the files for paths of files, folders or names of bundled scenarios; for none, all bundled ones."""
+    """Return the files for paths of files, folders or names of bundled scenarios; for none, all
+    bundled ones."""
     if not given:
         return in_folder(bundled_folder())
     found: list[Path] = []
@@ -55,10 +58,15 @@ def scenario_files(given: list[str]) -> list[Path]:
 def in_folder(folder: Path) -> list[Path]:
     """Return the scenario files below a folder.
 
-    Files whose name begins with _ only serve `extends`; a file beside a journal is part of a recorded run.
+    Files whose name begins with _ only serve `extends`; a file beside a journal is part of a
+    recorded run.
     """
     found = [path for pattern in ("*.yaml", "*.yml") for path in folder.rglob(pattern)]
-    wanted = (path for path in found if not path.name.startswith("_") and not path.with_name(JOURNAL).exists())
+    wanted = (
+        path
+        for path in found
+        if not path.name.startswith("_") and not path.with_name(JOURNAL).exists()
+    )
     return sorted(wanted, key=lambda path: (path.parent, path.stem))
 
 
@@ -101,7 +109,9 @@ def read_files(files: Iterable[Path]) -> tuple[dict[Path, list[Scenario]], list[
     return found, problems
 
 
-def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = None) -> list[Scenario]:
+def parse_scenarios(
+    text: str, *, file: str = "scenario", base: Path | None = None
+) -> list[Scenario]:
     """Read scenarios from a text; ``base`` is the folder that `extends` is relative to."""
     try:
         return _cells(_extended(parse_marked(text, file), (base or Path()) / "scenario.yaml", ()))
@@ -110,7 +120,8 @@ def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = No
 
 
 def vary(scenario: Scenario, values: Mapping[str, Any], option: str = "--vary") -> Scenario:
-    """Return the scenario with other values at dotted paths; a ScenarioError names the option that they are from.
+    """Return the scenario with other values at dotted paths; a ScenarioError names the option that
+    they are from.
 
     In a whole tool config, ``tools.KEY`` is a key of the first tool's config.
     """
@@ -120,7 +131,12 @@ def vary(scenario: Scenario, values: Mapping[str, Any], option: str = "--vary") 
     for key, value in values.items():
         where = YamlPlace(f"{option} {key}={_label(value)}", 0)
         first, _, rest = key.partition(".")
-        if first == "tools" and isinstance(data.get("tools"), list) and rest and not rest[0].isdecimal():
+        if (
+            first == "tools"
+            and isinstance(data.get("tools"), list)
+            and rest
+            and not rest[0].isdecimal()
+        ):
             key = f"tools.0.config.{rest}"
         places[_put(data, key, copy.deepcopy(value), where)] = where
     return _validated(Marked(data, places), scenario.cell)
@@ -131,7 +147,12 @@ def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
     if not isinstance(marked.data, dict):
         found = "nothing" if marked.data is None else f"a {type(marked.data).__name__}"
         raise ScenarioError(
-            [f"{marked.place(())}: a scenario is a mapping that starts with `scenario: NAME`, found {found}"]
+            [
+                (
+                    f"{marked.place(())}: a scenario is a mapping that starts with `scenario: "
+                    f"NAME`, found {found}"
+                )
+            ]
         )
     parent = marked.data.pop("extends", None)
     if parent is None:
@@ -141,9 +162,18 @@ def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
         raise ScenarioError([f"{place}: extends takes the path of one file, found {parent!r}"])
     target = path.parent / (parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml")
     if not target.is_file():
-        others = sorted(one.stem for one in target.parent.glob("*.y*ml")) if target.parent.is_dir() else []
+        others = (
+            sorted(one.stem for one in target.parent.glob("*.y*ml"))
+            if target.parent.is_dir()
+            else []
+        )
         raise ScenarioError(
-            [f"{place}: extends {parent!r}, but {target} does not exist; {near(Path(parent).stem, others)}"]
+            [
+                (
+                    f"{place}: extends {parent!r}, but {target} does not exist; "
+                    f"{near(Path(parent).stem, others)}"
+                )
+            ]
         )
     if len(children) >= _MAX_PARENTS:
         raise ScenarioError([f"{place}: the {_MAX_PARENTS}th file in a row that extends another"])
@@ -188,7 +218,14 @@ def _cells(marked: Marked) -> list[Scenario]:
         return [_validated(marked, "")]
     place = marked.place(("matrix",))
     if not isinstance(matrix, dict) or not matrix:
-        raise ScenarioError([f"{place}: matrix is a mapping of dotted keys to lists, as in {{cluster.nodes: [1, 2]}}"])
+        raise ScenarioError(
+            [
+                (
+                    f"{place}: matrix is a mapping of dotted keys to lists, as in "
+                    f"{{cluster.nodes: [1, 2]}}"
+                )
+            ]
+        )
     axes: list[list[tuple[str, str, Any, YamlPlace]]] = []
     for key, values in matrix.items():
         where = marked.place(("matrix", key))
@@ -198,7 +235,12 @@ def _cells(marked: Marked) -> list[Scenario]:
             named = [(_label(value), value) for value in values]
         else:
             raise ScenarioError(
-                [f"{where}: matrix.{key} needs a list of values or a mapping of names to values, found {values!r}"]
+                [
+                    (
+                        f"{where}: matrix.{key} needs a list of values or a mapping of names "
+                        f"to values, found {values!r}"
+                    )
+                ]
             )
         labels = [label for label, _ in named]
         if len(set(labels)) != len(labels):
@@ -206,7 +248,9 @@ def _cells(marked: Marked) -> list[Scenario]:
         axes.append([(str(key), str(label), value, where) for label, value in named])
     count = math.prod(map(len, axes))
     if count > _MAX_CELLS:
-        raise ScenarioError([f"{place}: the matrix has {count:,} cells; at most {_MAX_CELLS:,} are allowed"])
+        raise ScenarioError(
+            [f"{place}: the matrix has {count:,} cells; at most {_MAX_CELLS:,} are allowed"]
+        )
     if (values := count * len(marked.places)) > _MAX_VALUES:
         raise ScenarioError(
             [
@@ -217,7 +261,9 @@ def _cells(marked: Marked) -> list[Scenario]:
     return [_validated(*_cell(marked, choice)) for choice in itertools.product(*axes)]
 
 
-def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]) -> tuple[Marked, str]:
+def _cell(
+    marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]
+) -> tuple[Marked, str]:
     data = copy.deepcopy(marked.data)
     put: dict[Path_, YamlPlace] = {}
     for key, _, value, where in choice:
@@ -241,14 +287,19 @@ def _put(data: Any, key: str, value: Any, where: YamlPlace) -> Path_:
             owner, place = into, part
         else:
             found = f"a list of {len(into)}" if isinstance(into, list) else repr(into)
-            raise ScenarioError([f"{where}: {key!r} does not exist: there is no {part!r} in {found}"])
+            raise ScenarioError(
+                [f"{where}: {key!r} does not exist: there is no {part!r} in {found}"]
+            )
     owner[place] = value
     return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def _label(value: Any) -> str:
     if isinstance(value, dict):
-        return "+".join(f"{key}:{_label(one)}" if not isinstance(one, bool) else str(key) for key, one in value.items())
+        return "+".join(
+            f"{key}:{_label(one)}" if not isinstance(one, bool) else str(key)
+            for key, one in value.items()
+        )
     if isinstance(value, list):
         return "+".join(_label(one) for one in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -256,12 +307,16 @@ def _label(value: Any) -> str:
 
 def _validated(marked: Marked, cell: str) -> Scenario:
     if "cell" in marked.data:
-        raise ScenarioError([f"{marked.place(('cell',))}: unknown key 'cell'; {near('cell', _KNOWN)}"])
+        raise ScenarioError(
+            [f"{marked.place(('cell',))}: unknown key 'cell'; {near('cell', _KNOWN)}"]
+        )
     try:
         return Scenario.from_data(marked.data, cell, marked.place)
     except ValidationError as error:
         found = error.errors()
-        problems = list(dict.fromkeys(_sentence(problem, marked) for problem in found[:_MOST_PROBLEMS]))
+        problems = list(
+            dict.fromkeys(_sentence(problem, marked) for problem in found[:_MOST_PROBLEMS])
+        )
         if len(found) > _MOST_PROBLEMS:
             problems.append(f"{marked.place(())}: and {len(found) - _MOST_PROBLEMS} more problems")
         raise ScenarioError(problems) from None
@@ -277,7 +332,9 @@ def _sentence(problem: Any, marked: Marked) -> str:
         known = list(_fields_at(Scenario, path[:-1]))
         if len(path) == 1:
             known = _KNOWN
-        return f"{place}: unknown key {str(path[-1])!r}{_within(path)}; {near(str(path[-1]), known)}"
+        return (
+            f"{place}: unknown key {str(path[-1])!r}{_within(path)}; {near(str(path[-1]), known)}"
+        )
     wrong = problem.get("ctx", {}).get("error")
     if isinstance(wrong, Misplaced):
         path = wrong.path
@@ -293,7 +350,8 @@ def _sentence(problem: Any, marked: Marked) -> str:
         return f"{place}: {key + ': ' if key else ''}{message}"
     shown = repr(found)
     return (
-        f"{place}: {key}: {message[:1].lower()}{message[1:]}, found {shown if len(shown) < 80 else shown[:77] + '...'}"
+        f"{place}: {key}: {message[:1].lower()}{message[1:]}, found "
+        f"{shown if len(shown) < 80 else shown[:77] + '...'}"
     )
 
 
@@ -305,7 +363,9 @@ def _real_path(loc: Path_, data: Any) -> Path_:
     """Return the location without the names of alternatives that pydantic inserts."""
     path: list[str | int] = []
     for index, part in enumerate(loc):
-        known = range(len(data)) if isinstance(data, list) else data if isinstance(data, dict) else ()
+        known = (
+            range(len(data)) if isinstance(data, list) else data if isinstance(data, dict) else ()
+        )
         if part in known:
             data = data[part]
         elif isinstance(data, dict) and isinstance(part, int) and part == 0:
@@ -328,7 +388,9 @@ def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
             model = typing.get_args(model)[1]
             continue
         models = list(models_in(model))
-        model = next((one.model_fields[part].annotation for one in models if part in one.model_fields), None)
+        model = next(
+            (one.model_fields[part].annotation for one in models if part in one.model_fields), None
+        )
     found: dict[str, Any] = {}
     for one in models_in(model):
         found |= one.model_fields

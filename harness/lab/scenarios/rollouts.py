@@ -8,17 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sfusion.fakes.errors import FaultError
-from sfusion.fakes.faults import KINDS, Rule, Seconds
-from sfusion.fakes.faults.pattern import Pattern
-from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk
-from sfusion.fakes.sglang.faults import possible
-from sfusion.fakes.sglang.malformed import kinds, malformed
-from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
-from sfusion.harness.lab.scenarios.drawing import Drawing
-from sfusion.harness.lab.scenarios.program import ProgramPart, check_printed, draw_programs
 from sfusion_tools.errors import UnknownFormatError, near
 from sfusion_tools.formats import format_names, get_format
+
+from ....fakes.errors import FaultError
+from ....fakes.faults import KINDS, Rule, Seconds
+from ....fakes.faults.pattern import Pattern
+from ....fakes.fields import Drawn, NotHunted, NotShrunk
+from ....fakes.sglang.faults import possible
+from ....fakes.sglang.malformed import kinds, malformed
+from .base import Data, ScenarioPart
+from .drawing import Drawing
+from .program import ProgramPart, check_printed, draw_programs
 
 _CODE = re.compile(r"\{code:([0-9]+)\}")
 _MOST_TURNS = 200_000
@@ -30,13 +31,19 @@ def _bound(value: Any) -> Any:
     if isinstance(value, str) and value.replace(" ", "") in _FITS:
         return value.replace(" ", "")
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{value!r} is not a limit: use a whole number of at least 1, or one of {', '.join(_FITS)}")
+        raise ValueError(
+            f"{value!r} is not a limit: use a whole number of at least 1, or one of "
+            f"{', '.join(_FITS)}"
+        )
     return value
 
 
 Bound = Annotated[int | str, BeforeValidator(_bound)]
-"""A number, or `fits-1`, `fits`, `fits+1`: relative to what the same rollout needs without a limit."""
-_Room = Annotated[Bound | None, Drawn(5, 60, 300, 2000, *_FITS, share=0.3), NotShrunk("less room is not simpler")]
+"""A number, or `fits-1`, `fits`, `fits+1`: relative to what the same rollout needs without a
+limit."""
+_Room = Annotated[
+    Bound | None, Drawn(5, 60, 300, 2000, *_FITS, share=0.3), NotShrunk("less room is not simpler")
+]
 
 
 class LimitsPart(ScenarioPart):
@@ -45,9 +52,11 @@ class LimitsPart(ScenarioPart):
     max_prompt_len: _Room = Field(None, description="maximum tokens of the prompt")
     max_response_len: _Room = Field(None, description="maximum tokens after the prompt")
     max_model_len: _Room = Field(None, description="maximum tokens of prompt and response together")
-    max_tool_response_length: _Room = Field(None, description="maximum characters of a tool message")
-    tool_response_truncate_side: Annotated[Literal["left", "right", "middle"], Drawn(share=0.4)] = Field(
-        "middle", description="which part of a long tool message is cut"
+    max_tool_response_length: _Room = Field(
+        None, description="maximum characters of a tool message"
+    )
+    tool_response_truncate_side: Annotated[Literal["left", "right", "middle"], Drawn(share=0.4)] = (
+        Field("middle", description="which part of a long tool message is cut")
     )
     max_assistant_turns: Annotated[int | None, Drawn(2, 3, 4, share=0.1)] = Field(
         None, ge=1, description="maximum replies of the model"
@@ -63,11 +72,18 @@ class LimitsPart(ScenarioPart):
 def _draw_calls(drawing: Drawing, _: Data) -> list[Data]:
     given = draw_programs(drawing, {})
     programs = [
-        {key: str(value).replace("{call}", "4") if key == "prints" else value for key, value in one.items()}
+        {
+            key: str(value).replace("{call}", "4") if key == "prints" else value
+            for key, value in one.items()
+        }
         for one in (given if isinstance(given, list) else [given])
         if not {"repeated", "arguments"} & one.keys()
     ]
-    return drawing.random.sample(programs, 1 if drawing.happens(0.6) else len(programs)) if programs else []
+    return (
+        drawing.random.sample(programs, 1 if drawing.happens(0.6) else len(programs))
+        if programs
+        else []
+    )
 
 
 def _draw_malformed(drawing: Drawing, turn: Data) -> str | None:
@@ -84,15 +100,27 @@ class RolloutTurn(ScenarioPart):
         [], description="programs for which it calls the tool"
     )
     sees: Annotated[Pattern | None, NotHunted("ends well only if a fault spoils nothing")] = Field(
-        None, description="a regular expression that the last tool messages must match; if not, the model gives up"
-    )
-    malformed: Annotated[str | None, Drawn(how=_draw_malformed, when="bad_arguments", share=0.5)] = Field(
-        None, description="write the call of the first program wrongly: bad_escape, unbalanced, unknown_tool, ..."
-    )
-    raw: Annotated[str | None, NotHunted("`malformed` writes calls wrongly in every known way")] = Field(
         None,
-        description="the whole output as it is, instead of text and calls; {code:1} is replaced by the code of the "
-        "first program, escaped for JSON",
+        description=(
+            "a regular expression that the last tool messages must match; if not, "
+            "the model gives up"
+        ),
+    )
+    malformed: Annotated[
+        str | None, Drawn(how=_draw_malformed, when="bad_arguments", share=0.5)
+    ] = Field(
+        None,
+        description=(
+            "write the call of the first program wrongly: bad_escape, unbalanced, unknown_tool, ..."
+        ),
+    )
+    raw: Annotated[str | None, NotHunted("`malformed` writes calls wrongly in every known way")] = (
+        Field(
+            None,
+            description="the whole output as it is, instead of text and calls; {code:1} is "
+            "replaced by the code of the "
+            "first program, escaped for JSON",
+        )
     )
 
     @model_validator(mode="after")
@@ -101,14 +129,22 @@ class RolloutTurn(ScenarioPart):
             if any(getattr(program, key) for program in self.programs):
                 raise ValueError(f"programs: `{key}` is only for the programs of a load")
         if self.malformed is None:
-            wrong = [place for place in _CODE.findall(self.raw or "") if not 1 <= int(place) <= len(self.programs)]
+            wrong = [
+                place
+                for place in _CODE.findall(self.raw or "")
+                if not 1 <= int(place) <= len(self.programs)
+            ]
             if wrong:
-                raise ValueError(f"raw: {{code:{wrong[0]}}} needs a program number {wrong[0]} in `programs`")
+                raise ValueError(
+                    f"raw: {{code:{wrong[0]}}} needs a program number {wrong[0]} in `programs`"
+                )
             return self
         if self.raw is not None:
             raise ValueError("malformed and raw are two ways to write a turn; give one of them")
         if self.malformed not in kinds():
-            raise ValueError(f"malformed: {self.malformed!r} is not a kind; {near(self.malformed, kinds())}")
+            raise ValueError(
+                f"malformed: {self.malformed!r} is not a kind; {near(self.malformed, kinds())}"
+            )
         if not self.programs:
             raise ValueError("malformed spoils the call of the first program; give `programs`")
         return self
@@ -121,7 +157,10 @@ class RolloutTurn(ScenarioPart):
 def _draw_turns(drawing: Drawing, part: Data) -> list[Data]:
     turns = [drawing.part(RolloutTurn) for _ in range(drawing.random.randint(1, 3))]
     for turn in turns:
-        if "malformed" in turn and malformed(turn["malformed"], part.get("format", _FORMAT), 0) is None:
+        if (
+            "malformed" in turn
+            and malformed(turn["malformed"], part.get("format", _FORMAT), 0) is None
+        ):
             del turn["malformed"]
     return [*turns, {"say": "It is 4."}]
 
@@ -132,7 +171,11 @@ def _draw_limits(drawing: Drawing, part: Data) -> Data | None:
     if not drawing.happens(0.5):
         return None
     limits = drawing.part(LimitsPart)
-    return {key: value for key, value in limits.items() if key != "max_prompt_len" or "max_model_len" not in limits}
+    return {
+        key: value
+        for key, value in limits.items()
+        if key != "max_prompt_len" or "max_model_len" not in limits
+    }
 
 
 def _draw_engine_faults(drawing: Drawing, _: Data) -> list[Data]:
@@ -141,20 +184,33 @@ def _draw_engine_faults(drawing: Drawing, _: Data) -> list[Data]:
     what = rule["what"][0] if isinstance(rule["what"], list) else rule["what"]
     for kind in {"hang", "wedge"} & what.keys():  # nothing bounds how long an engine may take
         what = {kind: drawing.one(2, 20)}
-    given = {"path", "method", "language", "code", "call", "above_in_flight", "phase"}  # an engine has no such
+    given = {
+        "path",
+        "method",
+        "language",
+        "code",
+        "call",
+        "above_in_flight",
+        "phase",
+    }  # an engine has no such
     return [{**{key: value for key, value in rule.items() if key not in given}, "what": what}]
 
 
 class RolloutPart(ScenarioPart):
     """Trajectories r001, r002, ...; their calls are called r001.t1.1 and so on."""
 
-    count: Annotated[int, Drawn(range(1, 7))] = Field(8, ge=1, le=100_000, description="number of trajectories")
+    count: Annotated[int, Drawn(range(1, 7))] = Field(
+        8, ge=1, le=100_000, description="number of trajectories"
+    )
     at_once: Annotated[int | None, Drawn(1, 2, 3, share=0.2)] = Field(
         None, ge=1, description="how many run at a time; default: all"
     )
     enough: Annotated[
-        int | None, Drawn(how=lambda drawing, part: drawing.random.randint(1, part["count"]), share=0.15)
-    ] = Field(None, ge=1, description="cancel the rest when this many are completed (over-sampling)")
+        int | None,
+        Drawn(how=lambda drawing, part: drawing.random.randint(1, part["count"]), share=0.15),
+    ] = Field(
+        None, ge=1, description="cancel the rest when this many are completed (over-sampling)"
+    )
     # Drawn from the first ones only, so that seeds of earlier hunts draw the same cases.
     format: Annotated[str, Drawn(*format_names()[:11])] = Field(
         _FORMAT, description="tool-call format; see `sfusion parse --help`"
@@ -162,7 +218,9 @@ class RolloutPart(ScenarioPart):
     turns: Annotated[list[RolloutTurn], Drawn(how=_draw_turns)] = Field(
         min_length=1,
         max_length=1000,
-        description="what the model does, turn by turn; after the last turn it gives a final answer",
+        description=(
+            "what the model does, turn by turn; after the last turn it gives a final answer"
+        ),
     )
     repeat: Annotated[bool, Drawn(True, share=0.1)] = Field(
         False, description="repeat the last turn for ever, like a model in a loop"
@@ -170,7 +228,9 @@ class RolloutPart(ScenarioPart):
     prompt: Annotated[str, Drawn("Compute 2 + 2, naïvely 🚀.", share=0.1)] = Field(
         "What is 2 + 2?", description="the user's question"
     )
-    limits: Annotated[LimitsPart, Drawn(how=_draw_limits)] = Field(LimitsPart(), description="limits of a trajectory")
+    limits: Annotated[LimitsPart, Drawn(how=_draw_limits)] = Field(
+        LimitsPart(), description="limits of a trajectory"
+    )
     think: Annotated[Seconds, Drawn(0.0, 0.053, 2.531, share=0.2)] = Field(
         0.5, description="how long the engine takes for a turn"
     )
@@ -180,11 +240,20 @@ class RolloutPart(ScenarioPart):
 
     @model_validator(mode="after")
     def _possible(self) -> RolloutPart:
-        check_printed(self.count * sum(program.printed for turn in self.turns for program in turn.programs))
-        if (calls := self.count * sum(max(1, len(turn.programs)) for turn in self.turns)) > _MOST_TURNS:
-            raise ValueError(f"{calls:,} turns and calls of all trajectories; at most {_MOST_TURNS:,} are possible")
+        check_printed(
+            self.count * sum(program.printed for turn in self.turns for program in turn.programs)
+        )
+        if (
+            calls := self.count * sum(max(1, len(turn.programs)) for turn in self.turns)
+        ) > _MOST_TURNS:
+            raise ValueError(
+                f"{calls:,} turns and calls of all trajectories; at most {_MOST_TURNS:,} "
+                "are possible"
+            )
         if self.enough is not None and self.enough > self.count:
-            raise ValueError(f"enough is {self.enough}, but there are only {self.count} trajectories")
+            raise ValueError(
+                f"enough is {self.enough}, but there are only {self.count} trajectories"
+            )
         try:
             possible(self.faults)
         except FaultError as error:
@@ -195,5 +264,7 @@ class RolloutPart(ScenarioPart):
             raise ValueError(f"format: {error}") from None
         for turn in self.turns:
             if turn.malformed is not None and malformed(turn.malformed, self.format, 0) is None:
-                raise ValueError(f"malformed: a call in format {self.format} cannot be wrong by {turn.malformed}")
+                raise ValueError(
+                    f"malformed: a call in format {self.format} cannot be wrong by {turn.malformed}"
+                )
         return self

@@ -1,4 +1,5 @@
-"""The key ``tools``: settings of our own tool or a whole tool config, what a hunt sets there, and its secrets."""
+"""The key ``tools``: settings of our own tool or a whole tool config, what a hunt sets there, and
+its secrets."""
 
 from __future__ import annotations
 
@@ -6,18 +7,22 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from sfusion.fakes.fields import Drawn, NotHunted
-from sfusion.harness.lab.scenarios.base import Data
-from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT
 from sfusion_tools.sandbox.endpoints import redact
+
+from ....fakes.fields import Drawn, NotHunted
+from .base import Data
+from .drawing import Drawing
 
 OWN_CLASSES = (
     "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
     "sfusion_tools.sandbox.tool.SandboxFusionTool",
 )
 HIDDEN = "<secret>"
-REPLACED = {"sandbox_fusion_url": "the world provides the address", "limiter": "the world provides the limiter"}
+REPLACED = {
+    "sandbox_fusion_url": "the world provides the address",
+    "limiter": "the world provides the limiter",
+}
 _SECRET_KEY = re.compile(r"key$|token|secret|passw|authorization|credential", re.IGNORECASE)
 _USER_IN_URL = re.compile(r"^\w+://[^/@\s]+@")
 
@@ -50,10 +55,13 @@ TOOL_KEYS: dict[str, Drawn | NotHunted] = {
     "max_response_mb": _set(0.05),
     **{key: NotHunted(why) for key, why in REPLACED.items()},
     **dict.fromkeys(("default_language", "languages"), NotHunted("programs name their language")),
-    **dict.fromkeys(("limiter_name", "limiter_share", "rate_limit_mismatch"), NotHunted("a case has one tool")),
+    **dict.fromkeys(
+        ("limiter_name", "limiter_share", "rate_limit_mismatch"), NotHunted("a case has one tool")
+    ),
     **dict.fromkeys(("type", "num_workers"), NotHunted("without effect")),
     **dict.fromkeys(
-        ("event_log", "ray_metrics", "tracing", "trust_proxy_env"), NotHunted("outside of a run in virtual time")
+        ("event_log", "ray_metrics", "tracing", "trust_proxy_env"),
+        NotHunted("outside of a run in virtual time"),
     ),
     "guard": NotHunted("what must hold of a call is not known while a guard refuses calls"),
 }
@@ -66,21 +74,37 @@ def draw_tools(drawing: Drawing, _: Data) -> Data:
         for key, drawn in TOOL_KEYS.items()
         if isinstance(drawn, Drawn) and (drawing.tool_keys is None or key in drawing.tool_keys)
     }
-    return {key: drawing.random.choice(drawn.values) for key, drawn in wanted.items() if drawing.wants(drawn)}
+    return {
+        key: drawing.random.choice(drawn.values)
+        for key, drawn in wanted.items()
+        if drawing.wants(drawn)
+    }
 
 
 def simpler_tools(tools: Any) -> Iterator[Any]:
-    """Yield tools with fewer settings; what is left out has its default. The limit goes with the size of the load."""
+    """Yield tools with fewer settings; what is left out has its default. The limit goes with the
+    size of the load."""
     if isinstance(tools, list):
         if len(tools) > 1:
             yield tools[:1]
         first, rest = tools[0], tools[1:]
-        yield from ([{**first, "config": config}, *rest] for config in simpler_tools(first.get("config") or {}))
+        yield from (
+            [{**first, "config": config}, *rest]
+            for config in simpler_tools(first.get("config") or {})
+        )
         return
-    kept = {key: value for key, value in tools.items() if key == "rate_limit" and value != DEFAULT_RATE_LIMIT}
+    kept = {
+        key: value
+        for key, value in tools.items()
+        if key == "rate_limit" and value != DEFAULT_RATE_LIMIT
+    }
     if len(tools) > len(kept) + 1:
         yield kept
-    yield from ({one: value for one, value in tools.items() if one != key} for key in tools if key not in kept)
+    yield from (
+        {one: value for one, value in tools.items() if one != key}
+        for key in tools
+        if key not in kept
+    )
 
 
 def is_own(entry: Data) -> bool:
@@ -103,13 +127,22 @@ def check_tool_keys(config: Data) -> None:
 
 
 def secrets_in(config: Any, name: str = "") -> dict[str, str]:
-    """Return secrets by the name of their key: headers, keys that look secret, and credentials in URLs."""
+    """Return secrets by the name of their key: headers, keys that look secret, and credentials in
+    URLs."""
     found: dict[str, str] = {}
-    items = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
+    items = (
+        config.items()
+        if isinstance(config, dict)
+        else enumerate(config)
+        if isinstance(config, list)
+        else ()
+    )
     for key, value in items:
         here = f"{name}.{key}" if name else str(key)
         if isinstance(value, str) and _is_secret(here, value):
-            text = value.partition("://")[2].partition("@")[0] if _USER_IN_URL.match(value) else value
+            text = (
+                value.partition("://")[2].partition("@")[0] if _USER_IN_URL.match(value) else value
+            )
             if text:
                 found[here] = text
         else:
@@ -120,7 +153,10 @@ def secrets_in(config: Any, name: str = "") -> dict[str, str]:
 def masked(config: Any, name: str = "") -> Any:
     """Return the config without its secrets, safe to write to a file."""
     if isinstance(config, dict):
-        return {key: masked(value, f"{name}.{key}" if name else str(key)) for key, value in config.items()}
+        return {
+            key: masked(value, f"{name}.{key}" if name else str(key))
+            for key, value in config.items()
+        }
     if isinstance(config, list):
         return [masked(value, f"{name}.{number}") for number, value in enumerate(config)]
     if not isinstance(config, str):
@@ -132,4 +168,8 @@ def masked(config: Any, name: str = "") -> Any:
 
 def _is_secret(name: str, value: str) -> bool:
     parts = name.split(".")
-    return "headers" in parts[:-1] or bool(_SECRET_KEY.search(parts[-1])) or bool(_USER_IN_URL.match(value))
+    return (
+        "headers" in parts[:-1]
+        or bool(_SECRET_KEY.search(parts[-1]))
+        or bool(_USER_IN_URL.match(value))
+    )

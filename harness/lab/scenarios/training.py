@@ -1,4 +1,5 @@
-"""A toy training as the load of a scenario: a policy of a few behaviours learns from what its calls return."""
+"""A toy training as the load of a scenario: a policy of a few behaviours learns from what its calls
+return."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sfusion.fakes.faults import Distribution, Seconds
-from sfusion.fakes.fields import NotHunted, NotShrunk
-from sfusion.harness.lab.scenarios.base import ScenarioPart
+from ....fakes.faults import Distribution, Seconds
+from ....fakes.fields import NotHunted, NotShrunk
+from .base import ScenarioPart
 
 _MOST_SAMPLES = 200_000
 _TOY = NotHunted("a training takes too long for a hunt")
@@ -26,9 +27,15 @@ class BehaviourPart(ScenarioPart):
     right: Annotated[float, _TOY, NotShrunk("no chance is simpler than another")] = Field(
         ge=0, le=1, description="its chance to be right if no call is lost"
     )
-    calls: Annotated[int, _TOY] = Field(0, ge=0, le=20, description="tool calls that it makes, one after the other")
-    again: Annotated[int, _TOY] = Field(0, ge=0, le=20, description="lost calls that it makes again before it gives up")
-    guess: Annotated[float, _TOY] = Field(0.0, ge=0, le=1, description="its chance to be right after it gave up")
+    calls: Annotated[int, _TOY] = Field(
+        0, ge=0, le=20, description="tool calls that it makes, one after the other"
+    )
+    again: Annotated[int, _TOY] = Field(
+        0, ge=0, le=20, description="lost calls that it makes again before it gives up"
+    )
+    guess: Annotated[float, _TOY] = Field(
+        0.0, ge=0, le=1, description="its chance to be right after it gave up"
+    )
 
 
 _BEHAVIOURS = [
@@ -39,28 +46,40 @@ _BEHAVIOURS = [
 
 
 class TrainingPart(ScenarioPart):
-    """A toy training: steps of prompts with groups of siblings, and an update after each step. See docs/learning.md."""
+    """A toy training: steps of prompts with groups of siblings, and an update after each step. See
+    docs/learning.md."""
 
     steps: Annotated[int, _TOY] = Field(40, ge=1, le=10_000, description="number of updates")
     prompts: Annotated[int, _TOY] = Field(4, ge=1, le=10_000, description="questions per step")
     group: Annotated[int, _TOY] = Field(8, ge=1, le=1_000, description="siblings per question")
-    estimator: Annotated[Literal["grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline"], _TOY] = Field(
-        "grpo", description="how scores become advantages, as in verl; dr_grpo is grpo without the std"
+    estimator: Annotated[
+        Literal["grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline"], _TOY
+    ] = Field(
+        "grpo",
+        description="how scores become advantages, as in verl; dr_grpo is grpo without the std",
     )
     lost: Annotated[Literal["zero", "mask", "exclude", "drop"], _TOY] = Field(
         "zero",
-        description="what the trainer does with a sample whose last call was lost: train on its score (zero), take it "
+        description="what the trainer does with a sample whose last call was lost: train "
+        "on its score (zero), take it "
         "out of the loss (mask) or of loss and baseline (exclude), drop its group (drop)",
     )
     divide_by: Annotated[Literal["all", "kept"], _TOY] = Field(
-        "all", description="the loss is divided by all samples of the step, or by those that are kept in it"
+        "all",
+        description=(
+            "the loss is divided by all samples of the step, or by those that are kept in it"
+        ),
     )
-    learning_rate: Annotated[float, _TOY] = Field(1.0, gt=0, le=100, description="factor of an update")
+    learning_rate: Annotated[float, _TOY] = Field(
+        1.0, gt=0, le=100, description="factor of an update"
+    )
     think: Annotated[Seconds, _TOY] = Field(0.5, description="how long the engine takes for a turn")
     seconds: Annotated[Distribution, _TOY] = Field(
         Distribution(numbers=(0.2,)), description="how long the program of a call runs"
     )
-    update_time: Annotated[Seconds, _TOY] = Field(5.0, description="pause for the update after each step")
+    update_time: Annotated[Seconds, _TOY] = Field(
+        5.0, description="pause for the update after each step"
+    )
     behaviours: Annotated[list[BehaviourPart], _TOY] = Field(
         _BEHAVIOURS,
         min_length=2,

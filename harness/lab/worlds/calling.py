@@ -1,7 +1,8 @@
-"""The calls of a load: which program each runs, the tools that are called, and how a rollout calls them.
+"""The calls of a load: which program each runs, the tools that are called, and how a rollout calls
+them.
 
-The program is a function of the seed and the call's id, independent of order and caller. Tools are our own with the
-world's limiter, or other classes with verl's interface as they are.
+The program is a function of the seed and the call's id, independent of order and caller. Tools are
+our own with the world's limiter, or other classes with verl's interface as they are.
 """
 
 from __future__ import annotations
@@ -14,14 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfusion.fakes.faults import Distribution
-from sfusion.fakes.faults.chance import drawer, uniform
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.lab.journal import SHOWN, Event
-from sfusion.harness.lab.programs import packed
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.parts import LoadPart
-from sfusion.harness.lab.scenarios.program import PreparedCall, ProgramPart
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import OUTCOMES
@@ -33,13 +26,29 @@ from sfusion_tools.sandbox.text import plain
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.tool_registry import make_tool
 
+from ....fakes.faults import Distribution
+from ....fakes.faults.chance import drawer, uniform
+from ..facts.truth import ProgramTruth
+from ..journal import SHOWN, Event
+from ..programs import packed
+from ..scenarios.model import Scenario
+from ..scenarios.parts import LoadPart
+from ..scenarios.program import PreparedCall, ProgramPart
+
 
 class Workload:
-    """The calls of a load, numbered from 1. ``scale`` shortens all durations; the draws stay the same."""
+    """The calls of a load, numbered from 1. ``scale`` shortens all durations; the draws stay the
+    same."""
 
     def __init__(self, scenario: Scenario, scale: float = 1.0) -> None:
-        self.load = scenario.load or LoadPart()  # nobody asks for the calls of a scenario without a load
-        self.seed, self.scale, self._default_timeout = scenario.seed, scale, scenario.default_timeout
+        self.load = (
+            scenario.load or LoadPart()
+        )  # nobody asks for the calls of a scenario without a load
+        self.seed, self.scale, self._default_timeout = (
+            scenario.seed,
+            scale,
+            scenario.default_timeout,
+        )
         self._fixed = {part.call: part for part in self.load.program if part.call is not None}
         self._drawn = [part for part in self.load.program if part.call is None]
         self._total = sum(part.share for part in self._drawn)
@@ -64,7 +73,10 @@ class Workload:
 
     def think(self, number: int) -> float:
         """Return how long the caller pauses before this call."""
-        return self.load.think.sample(drawer(self.seed, "think", self.load.call_id(number))) * self.scale
+        return (
+            self.load.think.sample(drawer(self.seed, "think", self.load.call_id(number)))
+            * self.scale
+        )
 
     def cancelled_after(self, number: int) -> float | None:
         """Return when the caller gives up on this call; None if it waits until the end."""
@@ -99,22 +111,32 @@ def make_tools(
 ) -> list[Any]:
     """Create the tools of one worker; calls go to the first."""
     if scenario.own_config is not None:
-        # A scenario's programs are not a model's: the tool offers their languages unless its config says otherwise.
-        languages = sorted({part.language for part in scenario.programs if part.language is not None})
+        # A scenario's programs are not a model's: the tool offers their languages unless its config
+        # says otherwise.
+        languages = sorted(
+            {part.language for part in scenario.programs if part.language is not None}
+        )
         config = {"languages": languages or None, **scenario.own_config}
         config |= {"sandbox_fusion_url": urls if len(urls) > 1 else urls[0], "limiter": "local"}
         settings = SandboxToolConfig.read(config, "tools").guard
-        # Several workers of world sim share this process; on a cluster each has a process, and a guard, of its own.
+        # Several workers of world sim share this process; on a cluster each has a process, and a
+        # guard, of its own.
         guard = None if settings is None else SandboxGuard(settings, sorted(urls))
         own = None if guard is None else lambda: guard
-        return [SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet, guard=own)]
+        return [
+            SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet, guard=own)
+        ]
     assert isinstance(scenario.tools, list)
     tools = []
     for number, entry in enumerate(scenario.tools):
         config = dict(entry.get("config") or {})
         given = [key for key in URL_KEYS if key in config] or ["sandbox_fusion_url"]
-        # Most tools take a single address that includes the route; a list only if the config has one.
-        config |= {key: urls if isinstance(config.get(key), list) else f"{urls[0]}/run_code" for key in given}
+        # Most tools take a single address that includes the route; a list only if the config has
+        # one.
+        config |= {
+            key: urls if isinstance(config.get(key), list) else f"{urls[0]}/run_code"
+            for key in given
+        }
         tools.append(make_tool(f"tools[{number}]", {**entry, "config": config}))
     return tools
 
@@ -138,23 +160,30 @@ class AgentData:
 
 
 async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
-    """Call create, execute, calc_reward and release; return the keys of the journal's event ``returned``.
+    """Call create, execute, calc_reward and release; return the keys of the journal's event
+    ``returned``.
 
-    Old and new return shapes are accepted: ``execute`` may return a plain string (verl up to 0.5), and ``create`` an
-    id alone. What a tool does not report is None.
+    Old and new return shapes are accepted: ``execute`` may return a plain string (verl up to 0.5),
+    and ``create`` an id alone. What a tool does not report is None.
     """
     truth, program = prepared.prints.strip(), prepared.truth
     instance: Any = None
     # Whatever a tool raises, the model or the trainer would see.
     try:
         try:
-            made = await tool.create(prepared.call, ground_truth=truth, create_kwargs={"ground_truth": truth})
+            made = await tool.create(
+                prepared.call, ground_truth=truth, create_kwargs={"ground_truth": truth}
+            )
             instance = made[0] if isinstance(made, tuple) else made
             agent = AgentData(request_id=prepared.call, extra_fields={"left_by": "another tool"})
-            answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
+            answer = await tool.execute(
+                instance, prepared.arguments, call_id=prepared.call, agent_data=agent
+            )
             facts = read_result(answer, program)
             if (stated := stated_in(agent.extra_fields)) is not None:
-                facts["extras"] = stated if "left_by" in agent.extra_fields else "nothing else any more"
+                facts["extras"] = (
+                    stated if "left_by" in agent.extra_fields else "nothing else any more"
+                )
             if _scores(type(tool)):
                 facts["reward"] = _number(await tool.calc_reward(instance))
         except (Exception, GuardTripped) as error:
@@ -168,13 +197,17 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
 
 
 def _scores(kind: type) -> bool:
-    """Does a class reward calls itself? What verl's base class and ours return says nothing, and verl never asks."""
+    """Does a class reward calls itself? What verl's base class and ours return says nothing, and
+    verl never asks."""
     method = getattr(kind, "calc_reward", None)
-    return method is not None and not str(getattr(method, "__module__", "")).endswith("tools.base_tool")
+    return method is not None and not str(getattr(method, "__module__", "")).endswith(
+        "tools.base_tool"
+    )
 
 
 def raised_facts(error: BaseException) -> dict[str, Any]:
-    """Return the keys of ``returned`` for a tool that raised, with the line and the function of the tool's own code."""
+    """Return the keys of ``returned`` for a tool that raised, with the line and the function of the
+    tool's own code."""
     frames = traceback.extract_tb(error.__traceback__)
     # Not the harness that called it, nor a library that it called.
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_TOOLS)]
@@ -187,8 +220,11 @@ def raised_facts(error: BaseException) -> dict[str, Any]:
 
 
 def read_result(answer: Any, program: ProgramTruth | None = None) -> dict[str, Any]:
-    """Return outcome, text and timing from what ``execute`` returned. ``program`` is what was run, if that is known."""
-    response, reward, metrics = answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
+    """Return outcome, text and timing from what ``execute`` returned. ``program`` is what was run,
+    if that is known."""
+    response, reward, metrics = (
+        answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
+    )
     text = response if isinstance(response, str) else getattr(response, "text", None)
     reported = metrics if isinstance(metrics, dict) else {}
     facts: dict[str, Any] = {"outcome": reported.get("outcome")}
@@ -199,7 +235,11 @@ def read_result(answer: Any, program: ProgramTruth | None = None) -> dict[str, A
         facts["step_reward"] = step
     if "infrastructure" in reported:
         facts["infrastructure"] = reported["infrastructure"]
-    for name, key in (("waited", "permit_wait_s"), ("attempts", "attempts"), ("exit", "return_code")):
+    for name, key in (
+        ("waited", "permit_wait_s"),
+        ("attempts", "attempts"),
+        ("exit", "return_code"),
+    ):
         if isinstance(number := reported.get(key), int | float):
             facts[name] = number
     return facts
@@ -215,7 +255,8 @@ def _shown(text: str | None, program: ProgramTruth | None = None) -> dict[str, A
 
 
 def stated_in(extra_fields: Any) -> str | None:
-    """Return the last outcome that a tool left where verl's trainer finds it; None if there is none."""
+    """Return the last outcome that a tool left where verl's trainer finds it; None if there is
+    none."""
     if isinstance(extra_fields, str):
         return extra_fields if extra_fields in OUTCOMES else None
     if isinstance(extra_fields, dict):

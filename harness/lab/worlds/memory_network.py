@@ -1,4 +1,5 @@
-"""In-memory connections within one event loop: bytes arrive at once, in order, the same in every run."""
+"""In-memory connections within one event loop: bytes arrive at once, in order, the same in every
+run."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class MemoryNetwork:
         """How often a client connected to one of ours, or tried to."""
 
     def listen(self, factory: Callable[[], asyncio.Protocol], sock: Any) -> MemoryServer:
-        """Accept connections to the address that the socket is bound to; the socket itself never listens."""
+        """Accept connections to the address that the socket is bound to; the socket itself never
+        listens."""
         address: Address = sock.getsockname()[:2]
         server = MemoryServer(self, address, factory, sock)
         self._listening[address] = server
@@ -60,7 +62,9 @@ class MemoryNetwork:
             sock.close()
         return address
 
-    async def connect(self, factory: Callable[[], asyncio.Protocol], address: Address) -> tuple[Any, Any]:
+    async def connect(
+        self, factory: Callable[[], asyncio.Protocol], address: Address
+    ) -> tuple[Any, Any]:
         """Open a connection and return the client's transport and protocol."""
         self.connects += 1
         server = self._listening.get(address)

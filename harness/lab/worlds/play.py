@@ -1,7 +1,7 @@
 """Plays a scenario: load or rollouts, events, the horizon and the wind-up, the same in every world.
 
-A world implements ``Backend`` for the cluster, ``LimiterHandle`` and, for each worker, ``WorkerHandle``, all as seen
-from outside. What happens inside a worker is in ``worker.py``.
+A world implements ``Backend`` for the cluster, ``LimiterHandle`` and, for each worker,
+``WorkerHandle``, all as seen from outside. What happens inside a worker is in ``worker.py``.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
-from sfusion.harness.errors import WorldError
-from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.scenarios.events import EventPart
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.calling import Workload
-from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
-from sfusion.harness.lab.worlds.schedules import DRIVER, running_as
-from sfusion.harness.lab.worlds.training import OnSample, ToyModel
-from sfusion.harness.lab.worlds.worker_rollouts import Model
-from sfusion.harness.lab.worlds.worker_rollouts import names as rollout_names
-from sfusion.harness.learning.toy import simulate
 from sfusion_tools.limiter import Snapshot
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+
+from ...errors import WorldError
+from ...learning.toy import simulate
+from ..journal import Event, Journal
+from ..scenarios.events import EventPart
+from ..scenarios.model import Scenario
+from .calling import Workload
+from .recorder import Recorder
+from .sandboxes import FakeSandboxes
+from .schedules import DRIVER, running_as
+from .training import OnSample, ToyModel
+from .worker_rollouts import Model
+from .worker_rollouts import names as rollout_names
 
 
 class WorkerHandle(Protocol):
@@ -41,7 +42,8 @@ class WorkerHandle(Protocol):
         """Make a call; return when it has ended or the worker has died."""
 
     async def roll(self, name: str) -> str | None:
-        """Run a trajectory and return its final state; None if it was cancelled or the worker died."""
+        """Run a trajectory and return its final state; None if it was cancelled or the worker
+        died."""
 
     async def pause(self) -> None: ...
 
@@ -88,7 +90,8 @@ class Backend(ABC):
     """None if there is no limiter to observe."""
 
     async def first_request(self) -> None:  # noqa: B027 # some need not wait
-        """Return when the load has reached a sandbox, or a call has ended without that; events count from here."""
+        """Return when the load has reached a sandbox, or a call has ended without that; events
+        count from here."""
 
     @abstractmethod
     async def kill(self, target: str, names: list[str]) -> None:
@@ -104,7 +107,8 @@ class Backend(ABC):
         raise WorldError("a training needs a simulated cluster")
 
     async def flush(self) -> None:  # noqa: B027 # some have nothing to do
-        """Deliver what the workers still have to send to the limiter, unless they do so by themselves."""
+        """Deliver what the workers still have to send to the limiter, unless they do so by
+        themselves."""
 
     def on_broken_off(self) -> None:  # noqa: B027 # some have nothing to do
         """Called when the horizon is reached."""
@@ -117,8 +121,11 @@ class Backend(ABC):
 class Play:
     """One scenario on one backend."""
 
-    def __init__(self, scenario: Scenario, backend: Backend, on_sample: OnSample | None = None) -> None:
-        """``on_sample`` is called with each trajectory of a training that has ended, and its score and step."""
+    def __init__(
+        self, scenario: Scenario, backend: Backend, on_sample: OnSample | None = None
+    ) -> None:
+        """``on_sample`` is called with each trajectory of a training that has ended, and its
+        score and step."""
         self._scenario, self._on_sample = scenario, on_sample
         self._backend = backend
         self._note = backend.recorder.note
@@ -127,7 +134,10 @@ class Play:
     async def run(self) -> None:
         """Play load and events until the load has ended or the horizon is reached."""
         backend, loop = self._backend, asyncio.get_running_loop()
-        events = [loop.create_task(self._event(event, self._point(event))) for event in self._scenario.events]
+        events = [
+            loop.create_task(self._event(event, self._point(event)))
+            for event in self._scenario.events
+        ]
         load = self._train if self._scenario.training is not None else self._roll_out
         work = loop.create_task(self._load() if self._scenario.load is not None else load())
         try:
@@ -147,10 +157,16 @@ class Play:
         load = self._scenario.load
         assert load is not None
         workload = Workload(self._scenario, self._backend.time_scale)
-        workers = list(itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls)))
+        workers = list(
+            itertools.islice(
+                itertools.cycle(self._backend.workers), min(load.concurrency, load.calls)
+            )
+        )
         for step in range(1, load.steps + 1):
             last = load.calls * step // load.steps
-            await _together((worker.name, self._caller(worker, workload, last)) for worker in workers)
+            await _together(
+                (worker.name, self._caller(worker, workload, last)) for worker in workers
+            )
             if step < load.steps:
                 await asyncio.sleep(load.step_pause * self._backend.time_scale)
                 self._note("world", "step_ended", step=step)
@@ -164,14 +180,17 @@ class Play:
                 await asyncio.sleep(think)
             if not worker.alive:
                 # The worker died while its caller was thinking.
-                note_never_made(self._backend.recorder, workload.called(workload.prepare(number), worker.name))
+                note_never_made(
+                    self._backend.recorder, workload.called(workload.prepare(number), worker.name)
+                )
                 return
             await worker.call(number)
 
     # -- rollouts --
 
     async def _roll_out(self) -> None:
-        """Distribute trajectories over the workers; when ``enough`` are completed, cancel the rest."""
+        """Distribute trajectories over the workers; when ``enough`` are completed, cancel the
+        rest."""
         part = self._scenario.rollouts
         assert part is not None
         gate = asyncio.Semaphore(part.at_once or part.count)
@@ -192,11 +211,14 @@ class Play:
         await _together((worker.name, roll(worker, name)) for name, worker in pairs)
 
     async def _train(self) -> None:
-        """Let the samples of each step run, update the toy, and record what it learned beside its fault-free twin."""
+        """Let the samples of each step run, update the toy, and record what it learned beside
+        its fault-free twin."""
         part, workers = self._scenario.training, self._backend.workers
         assert part is not None
         real = self._scenario.sandbox.executor == "python"
-        model = ToyModel(part, self._scenario.seed, self._note, real=real, on_sample=self._on_sample)
+        model = ToyModel(
+            part, self._scenario.seed, self._note, real=real, on_sample=self._on_sample
+        )
         self._backend.use_model(model)
         for twin in simulate(part, self._scenario.seed):
             pairs = zip(model.begin(), itertools.cycle(workers), strict=False)
@@ -210,7 +232,8 @@ class Play:
     # -- events --
 
     def _point(self, event: EventPart) -> asyncio.Event | None:
-        """Return what is set when the journal reaches the point of an event; None if the event has none."""
+        """Return what is set when the journal reaches the point of an event; None if the event
+        has none."""
         if (point := event.after) is None:
             return None
         reached, count = asyncio.Event(), 0
@@ -235,7 +258,11 @@ class Play:
         target = str(event.target)
         names = event.workers(self._scenario.cluster.workers)
         # Whatever a driver created dies with it.
-        chosen = [one for one in backend.workers if one.alive and (one.name in names or target == "driver")]
+        chosen = [
+            one
+            for one in backend.workers
+            if one.alive and (one.name in names or target == "driver")
+        ]
         if target == "limiter" or event.kind == "resize":
             if backend.limiter is not None:
                 await self._disturb(backend.limiter, event, seconds)
@@ -245,16 +272,22 @@ class Play:
                 self._note("world", "killed", target=target)
                 await backend.kill(target, [worker.name for worker in chosen])
             case "pause":
-                pauses = (self._pause("worker", one, seconds or 0.0, worker=one.name) for one in chosen)
+                pauses = (
+                    self._pause("worker", one, seconds or 0.0, worker=one.name) for one in chosen
+                )
                 await _together((DRIVER, pause) for pause in pauses)
             case "cut_off":
-                await _together((DRIVER, self._cut_off(worker, seconds or 0.0)) for worker in chosen)
+                await _together(
+                    (DRIVER, self._cut_off(worker, seconds or 0.0)) for worker in chosen
+                )
             case "restart" | "crash" | "wedge":
                 await backend.sandboxes.do(event.kind, target, seconds, event.ping)
             case "cancel":
                 await backend.broadcast("cancel_calls", event.target)
 
-    async def _disturb(self, limiter: LimiterHandle, event: EventPart, seconds: float | None) -> None:
+    async def _disturb(
+        self, limiter: LimiterHandle, event: EventPart, seconds: float | None
+    ) -> None:
         match event.kind:
             case "kill":
                 await limiter.kill(seconds)
@@ -265,7 +298,9 @@ class Play:
             case "resize":
                 await limiter.resize(event.target)
 
-    async def _pause(self, kind: str, one: WorkerHandle | LimiterHandle, seconds: float, **named: str) -> None:
+    async def _pause(
+        self, kind: str, one: WorkerHandle | LimiterHandle, seconds: float, **named: str
+    ) -> None:
         self._note("world", f"{kind}_paused", **named, seconds=seconds)
         await one.pause()
         try:
@@ -284,7 +319,8 @@ class Play:
     # -- the end --
 
     async def wind_up(self) -> None:
-        """Wait until all permits are returned, for two leases at most, and record the event ``ended``, the last one."""
+        """Wait until all permits are returned, for two leases at most, and record the event
+        ``ended``, the last one."""
         backend, facts = self._backend, {}
         limiter = backend.limiter
         if limiter is not None and (lease := limiter.lease) is not None:
@@ -292,7 +328,9 @@ class Play:
             # After two leases the limiter has noticed every death.
             until = backend.recorder.now() + 2 * lease + 1.0
             snapshot = await limiter.snapshot()
-            while (snapshot is None or snapshot.in_use or snapshot.waiting) and backend.recorder.now() < until:
+            while (
+                snapshot is None or snapshot.in_use or snapshot.waiting
+            ) and backend.recorder.now() < until:
                 await asyncio.sleep(backend.poll_seconds or lease / 10 + 0.01)
                 snapshot = await limiter.snapshot()
             if snapshot is not None:
@@ -332,7 +370,9 @@ def _more_settings(scenario: Scenario) -> Event:
     if any(part.model.kind == "queue" for part in scenario.sandbox.settings):
         found["queues"] = True
     if isinstance(lease, int | float):
-        found |= {"lease": lease} | ({"slow_link": True} if lease < 10 * scenario.cluster.link.delay.longest else {})
+        found |= {"lease": lease} | (
+            {"slow_link": True} if lease < 10 * scenario.cluster.link.delay.longest else {}
+        )
     return found
 
 

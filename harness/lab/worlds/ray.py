@@ -14,20 +14,21 @@ from uuid import uuid4
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from sfusion.harness.errors import MissingWorld, WorldError
-from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.play import Backend, Play, note_began, note_stuck
-from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster
-from sfusion.harness.lab.worlds.ray_limiter import PROCESS as LIMITER
-from sfusion.harness.lab.worlds.ray_limiter import RunLimiter
-from sfusion.harness.lab.worlds.ray_worker import WARM_UP, SecondDriver, WorkerSetup, on_node
-from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers, cause_of
-from sfusion.harness.lab.worlds.recorder import JournalAddress, JournalServer, Recorder, RemoteRecorder, recorded_logs
-from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, RealSandboxes
-from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
-from sfusion.harness.real.targets import RealSandbox
 from sfusion_tools.rollout import RolloutLimits
+
+from ...errors import MissingWorld, WorldError
+from ...real.targets import RealSandbox
+from ..journal import Event, Journal
+from ..scenarios.model import Scenario
+from .play import Backend, Play, note_began, note_stuck
+from .ray_cluster import RayCluster, killed_nodes, open_cluster
+from .ray_limiter import PROCESS as LIMITER
+from .ray_limiter import RunLimiter
+from .ray_worker import WARM_UP, SecondDriver, WorkerSetup, on_node
+from .ray_workers import RayWorker, RayWorkers, cause_of
+from .recorder import JournalAddress, JournalServer, Recorder, RemoteRecorder, recorded_logs
+from .sandboxes import FakeSandboxes, RealSandboxes
+from .worker_rollouts import bounds_of
 
 PROCESS = "sandboxes"
 """The name of the process in the journal."""
@@ -37,10 +38,13 @@ class _SandboxProcess(FakeSandboxes):
     _recorder: RemoteRecorder
 
     def __init__(self, scenario: Scenario, journal: JournalAddress, host: str | None) -> None:
-        super().__init__(scenario, RemoteRecorder(journal, PROCESS), host or ray.util.get_node_ip_address())
+        super().__init__(
+            scenario, RemoteRecorder(journal, PROCESS), host or ray.util.get_node_ip_address()
+        )
 
     async def settle(self) -> None:
-        # This runs in the loop that serves: what has been sent is recorded, if not yet, then in this turn.
+        # This runs in the loop that serves: what has been sent is recorded, if not yet, then in
+        # this turn.
         await asyncio.sleep(0)
 
     async def stop(self) -> None:
@@ -52,10 +56,15 @@ _actor_class: Any = ray.remote(num_cpus=0)(_SandboxProcess)
 
 
 class RemoteSandboxes(FakeSandboxes):
-    """The driver's handle of that process; with ``host`` None it listens where other machines can reach it."""
+    """The driver's handle of that process; with ``host`` None it listens where other machines can
+    reach it."""
 
-    def __init__(self, scenario: Scenario, journal: JournalAddress, node: str, host: str | None) -> None:
-        self._actor = _actor_class.options(scheduling_strategy=on_node(node)).remote(scenario, journal, host)
+    def __init__(
+        self, scenario: Scenario, journal: JournalAddress, node: str, host: str | None
+    ) -> None:
+        self._actor = _actor_class.options(scheduling_strategy=on_node(node)).remote(
+            scenario, journal, host
+        )
 
     async def start(self) -> list[str]:
         urls: list[str] = await self._actor.start.remote()
@@ -121,18 +130,29 @@ class RayBackend(Backend):
             # Closed in the opposite order: workers, limiter, sandboxes, then the journal.
             self._server = await stack.enter_async_context(
                 JournalServer(
-                    self.journal.add, on_connect=self._on_connect, on_disconnect=self._on_disconnect, host=self.listen
+                    self.journal.add,
+                    on_connect=self._on_connect,
+                    on_disconnect=self._on_disconnect,
+                    host=self.listen,
                 )
             )
             self.recorder = Recorder(self.journal, time.monotonic, self._server.zero)
-            self._workers = RayWorkers(self.scenario, self.recorder, local=not self.cluster.other_machines())
+            self._workers = RayWorkers(
+                self.scenario, self.recorder, local=not self.cluster.other_machines()
+            )
             stack.enter_context(recorded_logs(self.recorder))
             try:
                 async with asyncio.timeout(self.start_timeout):
                     await self._start(stack)
             except TimeoutError:
-                late = self._workers.unready if self._starting == "the workers" else f"{self._starting} did not start"
-                raise WorldError(f"{late} within {self.start_timeout:g} s (--start-timeout)") from None
+                late = (
+                    self._workers.unready
+                    if self._starting == "the workers"
+                    else f"{self._starting} did not start"
+                )
+                raise WorldError(
+                    f"{late} within {self.start_timeout:g} s (--start-timeout)"
+                ) from None
             except RayError as error:
                 raise WorldError(f"{self._starting} could not start: {cause_of(error)}") from error
             self.workers = self._workers.workers
@@ -146,7 +166,8 @@ class RayBackend(Backend):
         self._sort(began, ended)
 
     def _sort(self, began: float, ended: float) -> None:
-        """Sort by time, with zero where the load begins; events of the warm-up and of the teardown go."""
+        """Sort by time, with zero where the load begins; events of the warm-up and of the teardown
+        go."""
         load = (event for event in self.journal.events if event.get("call") != WARM_UP.call)
         events = [event for event in load if event["at"] <= ended]
         events.sort(key=lambda event: event["at"])
@@ -159,7 +180,9 @@ class RayBackend(Backend):
     def _on_connect(self, process: str, at: float) -> None:
         self._workers.on_connect(process)
         if process == LIMITER:
-            if self._limiter_connections:  # that of a predecessor, whose end is slower than the new start
+            if (
+                self._limiter_connections
+            ):  # that of a predecessor, whose end is slower than the new start
                 self._record_limiter_death()
             self._limiter_lives += 1
             self._limiter_connections += 1
@@ -183,7 +206,9 @@ class RayBackend(Backend):
         scenario, recorder = self.scenario, self.recorder
         hidden = {text: name for name, text in scenario.secrets.items()}
         settings = scenario.settings
-        limits = settings.limits if settings is not None and settings.enable_global_rate_limit else None
+        limits = (
+            settings.limits if settings is not None and settings.enable_global_rate_limit else None
+        )
         count = max(scenario.sandbox.instances, len(self.real))
         nodes = len(set(self.nodes))
         note_began(recorder, scenario, sandboxes=count, nodes=nodes, time_scale=scenario.time_scale)
@@ -198,19 +223,26 @@ class RayBackend(Backend):
         if limits is not None:
             # Where nodes are killed, the limiter is on node-1: killing that node kills both.
             home = self.nodes[0] if killed_nodes(scenario) else None
-            self.limiter = limiter = RunLimiter(f"run-{uuid4().hex[:12]}", limits, journal, home, recorder)
+            self.limiter = limiter = RunLimiter(
+                f"run-{uuid4().hex[:12]}", limits, journal, home, recorder
+            )
             stack.callback(limiter.close)
             known = (limiter.name, limits)
             self._starting = "the limiter"
             await limiter.start()
         per_node = scenario.cluster.workers_per_node
-        places = {name: self.nodes[index // per_node] for index, name in enumerate(scenario.cluster.workers)}
+        places = {
+            name: self.nodes[index // per_node]
+            for index, name in enumerate(scenario.cluster.workers)
+        }
         stack.callback(self._workers.kill)
         if any(event.kind == "kill" and event.target == "driver" for event in scenario.events):
             self._driver = SecondDriver(self.cluster.address, f"run-{uuid4().hex[:12]}")
             stack.callback(self._driver.kill)
         self._starting = "the workers"
-        await self._workers.start(places, WorkerSetup(scenario, urls, journal, known, self.bounds), self._driver)
+        await self._workers.start(
+            places, WorkerSetup(scenario, urls, journal, known, self.bounds), self._driver
+        )
 
     def _make_sandboxes(self, hidden: dict[str, str]) -> FakeSandboxes:
         scenario = self.scenario
@@ -219,9 +251,15 @@ class RayBackend(Backend):
         if self.sandbox_on == "driver":
             return FakeSandboxes(scenario, self.recorder, self.listen)
         # On the last node that survives: killing a node must not kill the sandbox.
-        safe = [node for number, node in enumerate(self.nodes, 1) if number not in killed_nodes(scenario)]
+        safe = [
+            node
+            for number, node in enumerate(self.nodes, 1)
+            if number not in killed_nodes(scenario)
+        ]
         host = None if self.cluster.other_machines() else "127.0.0.1"
-        return RemoteSandboxes(scenario, self._server.address({}, hidden), (safe or self.nodes)[-1], host)
+        return RemoteSandboxes(
+            scenario, self._server.address({}, hidden), (safe or self.nodes)[-1], host
+        )
 
     # -- what the play needs (see play.Backend) --
 
@@ -276,25 +314,30 @@ def run(
 ) -> Journal:
     """Run one cell of a scenario on a cluster (default: one of its own) and return its journal.
 
-    ``listen`` is the address at which workers on other machines reach the journal and the sandbox on this one. ``real``
-    are sandboxes to use instead of fakes; the scenario's programs are then real code. ``start_timeout`` is how many
-    seconds processes and tools may take to start.
+    ``listen`` is the address at which workers on other machines reach the journal and the sandbox
+    on this one. ``real`` are sandboxes to use instead of fakes; the scenario's programs are then
+    real code. ``start_timeout`` is how many seconds processes and tools may take to start.
     """
     with closing(open_cluster()) if cluster is None else nullcontext(cluster) as cluster:
         cluster.check([scenario])
         others = cluster.other_machines()
         if others and listen == "127.0.0.1":
             raise MissingWorld(
-                f"the cluster has other machines ({', '.join(others[:3])}), which cannot reach 127.0.0.1 on this one; "
+                f"the cluster has other machines ({', '.join(others[:3])}), which cannot "
+                "reach 127.0.0.1 on this one; "
                 "give --listen with an address that they can reach"
             )
-        journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray")
+        journal = Journal.begin(
+            scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray"
+        )
         scenario = scenario.with_real_programs() if real else scenario
         # Nodes are started here because Ray does that only in the main thread, and it is slow.
         nodes = cluster.nodes(scenario.cluster.nodes, killed_nodes(scenario))
         try:
             bounds = bounds_of(scenario)
-            backend = RayBackend(scenario, journal, cluster, nodes, bounds, sandbox_on, listen, real, start_timeout)
+            backend = RayBackend(
+                scenario, journal, cluster, nodes, bounds, sandbox_on, listen, real, start_timeout
+            )
             asyncio.run(backend.run())
         except MissingWorld:
             raise

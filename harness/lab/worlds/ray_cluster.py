@@ -1,4 +1,5 @@
-"""The Ray clusters that scenarios run on: our own, with several nodes on this machine, or a running one."""
+"""The Ray clusters that scenarios run on: our own, with several nodes on this machine, or a
+running one."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.errors import MissingWorld
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.ray_guardian import RayGuardian, guarded_processes
-from sfusion.harness.lab.worlds.replacing import replaced
 from sfusion_tools.errors import MissingExtra
+
+from ...errors import MissingWorld
+from ..scenarios.model import Scenario
+from .ray_guardian import RayGuardian, guarded_processes
+from .replacing import replaced
 
 _REACH_SECONDS = 5.0
 _NODE_SECONDS = 90.0
@@ -33,7 +35,10 @@ _QUICK_HEALTH = {
     "health_check_failure_threshold": 3,
 }
 
-_NODE = {"num_cpus": 2, "include_log_monitor": False}  # the monitor sends logs to the driver, which shows none
+_NODE = {
+    "num_cpus": 2,
+    "include_log_monitor": False,
+}  # the monitor sends logs to the driver, which shows none
 
 
 class RayCluster(ABC):
@@ -50,7 +55,8 @@ class RayCluster(ABC):
 
     @abstractmethod
     def nodes(self, count: int, killed: Collection[int]) -> list[str]:
-        """Return ids of nodes for node-1, node-2, ...; the numbers in ``killed`` must be nodes that can be killed."""
+        """Return ids of nodes for node-1, node-2, ...; the numbers in ``killed`` must be nodes
+        that can be killed."""
 
     def kill_node(self, node: str) -> None:
         """Kill all processes of a node."""
@@ -72,13 +78,16 @@ def open_cluster(address: str | None = None) -> RayCluster:
     except ImportError as error:
         raise MissingExtra("world ray", "ray", error) from error
     if ray.is_initialized():
-        raise MissingWorld("this process is already connected to a Ray cluster; call ray.shutdown() first")
+        raise MissingWorld(
+            "this process is already connected to a Ray cluster; call ray.shutdown() first"
+        )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return OwnCluster() if address is None else GivenCluster(address)
 
 
 class OwnCluster(RayCluster):
-    """Nodes on this machine, started when needed and ended by ``close``. It never joins another cluster."""
+    """Nodes on this machine, started when needed and ended by ``close``. It never joins another
+    cluster."""
 
     def __init__(self) -> None:
         import ray
@@ -95,7 +104,9 @@ class OwnCluster(RayCluster):
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises whatever it meets
             self.close()
-            raise MissingWorld(f"cannot start a Ray cluster on this machine: {_first_line(error)}") from error
+            raise MissingWorld(
+                f"cannot start a Ray cluster on this machine: {_first_line(error)}"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -114,7 +125,8 @@ class OwnCluster(RayCluster):
             return Cluster(initialize_head=True, head_node_args=head)
 
     def _start(self, start: Callable[[], Any]) -> Any:
-        """Start a node; once more if that fails: a raylet ends itself if one of its agents is slow to start."""
+        """Start a node; once more if that fails: a raylet ends itself if one of its agents is
+        slow to start."""
         with inherited_path(), slow_start_allowed():
             before = set(guarded_processes(self._guardian.session))
             try:
@@ -126,14 +138,16 @@ class OwnCluster(RayCluster):
                 return start()
 
     def nodes(self, count: int, killed: Collection[int]) -> list[str]:
-        """Start as many nodes as needed. The head cannot be killed, so it is used only as a node that survives."""
+        """Start as many nodes as needed. The head cannot be killed, so it is used only as a node
+        that survives."""
         survivors = [number for number in range(1, count + 1) if number not in killed]
         needed = count if survivors else count + 1
         while len(self._nodes) < needed:
             self._nodes.append(self._start(lambda: self._cluster.add_node(**_NODE)))
         head, others = self._nodes[0], iter(self._nodes[1:])
         return [
-            (head if survivors and number == survivors[0] else next(others)).node_id for number in range(1, count + 1)
+            (head if survivors and number == survivors[0] else next(others)).node_id
+            for number in range(1, count + 1)
         ]
 
     def kill_node(self, node: str) -> None:
@@ -143,7 +157,8 @@ class OwnCluster(RayCluster):
 
 
 class GivenCluster(RayCluster):
-    """A cluster that is already running. Runs remove what they create there and touch nothing else."""
+    """A cluster that is already running. Runs remove what they create there and touch nothing
+    else."""
 
     def __init__(self, address: str) -> None:
         import ray
@@ -155,7 +170,9 @@ class GivenCluster(RayCluster):
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises whatever it meets
             self.close()
-            raise MissingWorld(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
+            raise MissingWorld(
+                f"no Ray cluster answers at {address}: {_first_line(error)}"
+            ) from error
         self._ending.callback(ray.shutdown)
         self._here = ray.util.get_node_ip_address()
 
@@ -165,12 +182,14 @@ class GivenCluster(RayCluster):
             killed = killed_nodes(scenario)
             if killed:
                 raise MissingWorld(
-                    f"{scenario.title} kills node-{min(killed)}, but sfusion does not kill nodes of a given cluster; "
+                    f"{scenario.title} kills node-{min(killed)}, but sfusion does not kill "
+                    "nodes of a given cluster; "
                     f"run it without --ray-address, or skip it with -k 'not {scenario.scenario}'"
                 )
 
     def nodes(self, count: int, killed: Collection[int]) -> list[str]:
-        """Return the cluster's nodes in turn; if it has fewer than the scenario, some are used several times."""
+        """Return the cluster's nodes in turn; if it has fewer than the scenario, some are used
+        several times."""
         import ray
 
         ids = sorted(one["NodeID"] for one in ray.nodes() if one["Alive"])
@@ -185,7 +204,8 @@ class GivenCluster(RayCluster):
 
 @contextmanager
 def inherited_path() -> Iterator[None]:
-    """Let processes that are started meanwhile, and their children, import what this one can import."""
+    """Let processes that are started meanwhile, and their children, import what this one can
+    import."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     try:
@@ -198,12 +218,14 @@ def inherited_path() -> Iterator[None]:
 
 
 def _without_dashboard() -> AbstractContextManager[None]:
-    """Ray starts the server of its dashboard even with ``include_dashboard=False``; nothing here asks it anything."""
+    """Ray starts the server of its dashboard even with ``include_dashboard=False``; nothing here
+    asks it anything."""
     return _replaced(getattr(_private("node"), "Node", None), "start_api_server", _silence)
 
 
 def slow_start_allowed() -> AbstractContextManager[None]:
-    """Keep asking for a node while its raylet runs: Ray gives up after 30 s, and its agents can be slow to import."""
+    """Keep asking for a node while its raylet runs: Ray gives up after 30 s, and its agents can
+    be slow to import."""
 
     def patient(ask: Callable[..., Any]) -> Callable[..., Any]:
         def get_node(gcs: str, node: str, *args: Any, **options: Any) -> Any:
@@ -214,7 +236,9 @@ def slow_start_allowed() -> AbstractContextManager[None]:
                 except RuntimeError as error:  # not registered yet
                     runs = bool(_raylet_of(node))
                     if time.monotonic() >= end or (seen and not runs):
-                        raise ChildProcessError(f"the raylet of a node did not start: {_first_line(error)}") from error
+                        raise ChildProcessError(
+                            f"the raylet of a node did not start: {_first_line(error)}"
+                        ) from error
                     seen = runs
                 time.sleep(_LOOK_SECONDS)
 
@@ -224,7 +248,8 @@ def slow_start_allowed() -> AbstractContextManager[None]:
 
 
 def _raylet_of(node: str) -> int:
-    """Return the raylet that runs for a node, whose id is in its command line; 0 if there is none."""
+    """Return the raylet that runs for a node, whose id is in its command line; 0 if there is
+    none."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it is gone
             program, *options = file.read_bytes().split(b"\0")
@@ -244,7 +269,9 @@ def _silence(_: Any) -> Callable[..., None]:
     return lambda *_, **__: None
 
 
-def _replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> AbstractContextManager[None]:
+def _replaced(
+    owner: Any, name: str, replacement: Callable[[Any], Any]
+) -> AbstractContextManager[None]:
     """Replace a function of Ray's if it is there."""
     original = getattr(owner, name, None)
     return nullcontext() if original is None else replaced(owner, **{name: replacement(original)})
@@ -262,16 +289,22 @@ def reach(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
-        raise MissingWorld(f"{address!r} is not the address of a Ray cluster; give HOST:PORT (of Ray's GCS) or auto")
+        raise MissingWorld(
+            f"{address!r} is not the address of a Ray cluster; give HOST:PORT (of Ray's "
+            "GCS) or auto"
+        )
     try:
         socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
     except OSError as error:
         why = error.strerror or str(error)
-        raise MissingWorld(f"no Ray cluster answers at {address}: {why}; start it, or give another address") from error
+        raise MissingWorld(
+            f"no Ray cluster answers at {address}: {why}; start it, or give another address"
+        ) from error
 
 
 def _quiet() -> ExitStack:
-    """Keep Ray's messages about dying nodes off the terminal until this is closed: they are killed on purpose."""
+    """Keep Ray's messages about dying nodes off the terminal until this is closed: they are
+    killed on purpose."""
     stack, logger = ExitStack(), logging.getLogger("ray")
     stack.callback(logger.setLevel, logger.level)
     logger.setLevel(logging.ERROR)

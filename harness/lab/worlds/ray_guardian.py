@@ -1,9 +1,11 @@
-"""Ends the processes of our own Ray cluster when the command that started it is killed; run as a script.
+"""Ends the processes of our own Ray cluster when the command that started it is killed; run as a
+script.
 
-Ray ends its servers with their driver, but workers and agents that are just starting wait for a server that is gone. A
-small process of its own waits on a pipe that closes when the command dies, however it dies. Linux only: it finds the
-processes by a mark in their environment, which they inherit, and by the log of their raylet, which they have open:
-the title that Ray gives to a process overwrites its environment.
+Ray ends its servers with their driver, but workers and agents that are just starting wait for a
+server that is gone. A small process of its own waits on a pipe that closes when the command dies,
+however it dies. Linux only: it finds the processes by a mark in their environment, which they
+inherit, and by the log of their raylet, which they have open: the title that Ray gives to a process
+overwrites its environment.
 """
 
 from __future__ import annotations
@@ -25,14 +27,17 @@ _QUIET_ROUNDS = 5
 
 
 class RayGuardian:
-    """Guards the processes of a Ray session, which are started between its making and ``finish``."""
+    """Guards the processes of a Ray session, which are started between its making and
+    ``finish``."""
 
     def __init__(self) -> None:
         self.session = f"session_{datetime.now():%Y-%m-%d_%H-%M-%S_%f}_{os.getpid()}"
         """The name that the session must have; Ray would choose one of this form."""
         # In a session of its own: Ctrl-C is for the command, which then ends the cluster itself.
         command = [sys.executable, "-I", __file__, self.session]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True
+        )
         os.environ[_MARK] = self.session
 
     def finish(self) -> None:
@@ -43,7 +48,8 @@ class RayGuardian:
 
 
 def guarded_processes(session: str) -> list[int]:
-    """Return the processes that have the session in their environment or write to its raylets' logs."""
+    """Return the processes that have the session in their environment or write to its raylets'
+    logs."""
     mark, logs = f"{_MARK}={session}".encode(), f"/{session}/logs/raylet.".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -55,7 +61,9 @@ def guarded_processes(session: str) -> list[int]:
 
 def _writes_to(logs: bytes, process: Path) -> bool:
     opened = [os.fsencode(file) for file in (process / "fd").iterdir()]
-    return any(logs in os.readlink(file) and os.lstat(file).st_mode & stat.S_IWUSR for file in opened)
+    return any(
+        logs in os.readlink(file) and os.lstat(file).st_mode & stat.S_IWUSR for file in opened
+    )
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""The limiter of a run in world ray: the usual actor, which also records its decisions in the journal."""
+"""The limiter of a run in world ray: the usual actor, which also records its decisions in the
+journal."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sfusion.harness.lab.worlds.recorder import JournalAddress, Recorder, RemoteRecorder
 from sfusion_tools.limiter import LimiterSettings, Snapshot
 from sfusion_tools.limiter.book import Observer
 from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, LimiterActor
 from sfusion_tools.limiter.ray_limiter import NAMESPACE, remove
+
+from .recorder import JournalAddress, Recorder, RemoteRecorder
 
 PROCESS = "limiter"
 """The name of its process in the journal."""
@@ -46,18 +48,27 @@ class RunLimiter:
     """The limiter of one run, with a name of its own; it ends with the run."""
 
     def __init__(
-        self, name: str, settings: LimiterSettings, journal: JournalAddress, node: str | None, recorder: Recorder
+        self,
+        name: str,
+        settings: LimiterSettings,
+        journal: JournalAddress,
+        node: str | None,
+        recorder: Recorder,
     ) -> None:
         """Create it on a node, or anywhere if ``node`` is None."""
         self.name = name
         self._settings = settings
         self._recorder = recorder
-        # Found by its name like any limiter, but not detached: it must not outlive the run on a shared cluster.
+        # Found by its name like any limiter, but not detached: it must not outlive the run on a
+        # shared cluster.
         options: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
         if node is not None:
-            # When its node dies it may restart anywhere, hence the soft affinity, which Ray respects only for actors
-            # that require a resource.
-            options |= {"num_cpus": 0.001, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True)}
+            # When its node dies it may restart anywhere, hence the soft affinity, which Ray
+            # respects only for actors that require a resource.
+            options |= {
+                "num_cpus": 0.001,
+                "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True),
+            }
         self._actor = _actor_class.options(**options).remote(asdict(settings), journal)
 
     @property

@@ -1,7 +1,8 @@
-"""The worker processes of world ray, as Ray actors, and a driver process of their own that can be killed.
+"""The worker processes of world ray, as Ray actors, and a driver process of their own that can be
+killed.
 
-Ray ends whatever a driver created when the driver dies. A scenario that kills its driver lets such a process create the
-workers, while the run itself survives and sees what becomes of their permits.
+Ray ends whatever a driver created when the driver dies. A scenario that kills its driver lets such
+a process create the workers, while the run itself survives and sees what becomes of their permits.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.program import ProgramPart
-from sfusion.harness.lab.worlds.calling import call_tool
-from sfusion.harness.lab.worlds.ray_cluster import inherited_path
-from sfusion.harness.lab.worlds.recorder import JournalAddress, LogHandler, RemoteRecorder
-from sfusion.harness.lab.worlds.worker import Worker
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
 from sfusion_tools.limiter.ray_limiter import RayTransport
 from sfusion_tools.rollout import RolloutLimits
+
+from ..scenarios.model import Scenario
+from ..scenarios.program import ProgramPart
+from .calling import call_tool
+from .ray_cluster import inherited_path
+from .recorder import JournalAddress, LogHandler, RemoteRecorder
+from .worker import Worker
 
 WARM_UP = ProgramPart(prints="ready\n", real=True).prepare("warm-up", seed=0)
 """A call that is not part of the load."""
@@ -78,8 +80,14 @@ class WorkerProcess(Worker):
     def __init__(self, name: str, setup: WorkerSetup) -> None:
         sys.path += [folder for folder in setup.path if folder not in sys.path]
         recorder = RemoteRecorder(setup.journal, name)
-        transport = _CuttableTransport(setup.limiter[1], setup.limiter[0]) if setup.limiter is not None else None
-        super().__init__(name, setup.scenario, recorder, transport, setup.bounds, setup.scenario.time_scale)
+        transport = (
+            _CuttableTransport(setup.limiter[1], setup.limiter[0])
+            if setup.limiter is not None
+            else None
+        )
+        super().__init__(
+            name, setup.scenario, recorder, transport, setup.bounds, setup.scenario.time_scale
+        )
         self._urls = setup.urls
         logging.getLogger("sfusion_tools").addHandler(LogHandler(recorder))
 
@@ -89,7 +97,8 @@ class WorkerProcess(Worker):
         return os.getpid()
 
     async def warm_up(self) -> None:
-        """Make a call before the load begins: another class may start processes of its own when it is first used."""
+        """Make a call before the load begins: another class may start processes of its own when it
+        is first used."""
         try:
             raised = (await call_tool(self._tools[0], WARM_UP)).get("raised")
         except Exception as error:  # of ``release``
@@ -114,7 +123,8 @@ _actor_class: Any = ray.remote(num_cpus=0, max_concurrency=100_000)(WorkerProces
 
 
 def create_worker(name: str, node: str, setup: WorkerSetup, *, named: bool = False) -> Any:
-    """Start a worker on a node and return its actor; with ``named``, others can look it up by its name."""
+    """Start a worker on a node and return its actor; with ``named``, others can look it up by its
+    name."""
     options = {"name": name} if named else {}
     return _actor_class.options(scheduling_strategy=on_node(node), **options).remote(name, setup)
 
@@ -149,9 +159,17 @@ class SecondDriver:
         return {name: ray.get_actor(name, namespace=self.namespace) for name in places}
 
     def _start(self, orders: bytes) -> bytes:
-        command = [sys.executable, "-c", f"from {__name__} import drive; drive()", self.address, self.namespace]
+        command = [
+            sys.executable,
+            "-c",
+            f"from {__name__} import drive; drive()",
+            self.address,
+            self.namespace,
+        ]
         with inherited_path():
-            self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._process = process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(orders)
@@ -169,7 +187,9 @@ class SecondDriver:
 def drive() -> None:
     """Create the workers that the run asks for, then live until the run is gone."""
     address, namespace = sys.argv[1:]
-    places, setup = pickle.load(sys.stdin.buffer)  # from our parent process, over a pipe nobody else can write to
+    places, setup = pickle.load(
+        sys.stdin.buffer
+    )  # from our parent process, over a pipe nobody else can write to
     ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
     workers = [create_worker(name, node, setup, named=True) for name, node in places.items()]
     sys.stdout.buffer.write(_READY)

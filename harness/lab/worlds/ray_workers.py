@@ -1,4 +1,5 @@
-"""The worker processes of a run as the driver sees them: which are alive, what they are doing, what was lost."""
+"""The worker processes of a run as the driver sees them: which are alive, what they are doing,
+what was lost."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from sfusion.harness.errors import WorldError
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.calling import Workload
-from sfusion.harness.lab.worlds.play import note_never_made
-from sfusion.harness.lab.worlds.ray_worker import SecondDriver, WorkerSetup, create_worker, on_node, signal_process
-from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion_tools.record import ENDINGS
 from sfusion_tools.wording import counted
+
+from ...errors import WorldError
+from ..journal import Event
+from ..scenarios.model import Scenario
+from .calling import Workload
+from .play import note_never_made
+from .ray_worker import SecondDriver, WorkerSetup, create_worker, on_node, signal_process
+from .recorder import Recorder
 
 CLOSE_SECONDS = 15.0
 """How long workers may take to exit before they are killed."""
@@ -28,7 +30,14 @@ CLOSE_SECONDS = 15.0
 
 class RayWorker:
     def __init__(
-        self, name: str, node: str, actor: Any, scenario: Scenario, *, local: bool, connected: bool = False
+        self,
+        name: str,
+        node: str,
+        actor: Any,
+        scenario: Scenario,
+        *,
+        local: bool,
+        connected: bool = False,
     ) -> None:
         self.name = name
         self.actor = actor
@@ -36,7 +45,8 @@ class RayWorker:
         self.killed = False
         """Its death was ordered."""
         self.assigned: dict[str, Event] = {}
-        """Calls it was given and has not answered, with the keys of the event ``called`` for each."""
+        """Calls it was given and has not answered, with the keys of the event ``called`` for
+        each."""
         self.gone = asyncio.Event()
         self.next_step: str | None = "create its tools" if connected else "start"
         """What it must do before the load can begin; None when it is ready."""
@@ -51,14 +61,17 @@ class RayWorker:
         return not self.gone.is_set()
 
     async def start(self) -> None:
-        """Have its tools created and, if they are another class, used once; raise WorldError if that fails."""
+        """Have its tools created and, if they are another class, used once; raise WorldError if
+        that fails."""
         try:
             self.pid = await self.actor.start.remote()
             if self._warms_up:
                 self.next_step = "finish its warm-up call"
                 await self.actor.warm_up.remote()
         except RayError as error:
-            raise WorldError(f"{self.name} could not {self.next_step}: {cause_of(error)}") from error
+            raise WorldError(
+                f"{self.name} could not {self.next_step}: {cause_of(error)}"
+            ) from error
         self.next_step = None
 
     async def call(self, number: int) -> None:
@@ -69,7 +82,8 @@ class RayWorker:
         del self.assigned[prepared.call]
 
     async def roll(self, name: str) -> str | None:
-        """Have a trajectory run and return its final state; None if it was cancelled or the process died."""
+        """Have a trajectory run and return its final state; None if it was cancelled or the
+        process died."""
         state: str | None = await self.call_actor("roll", name)
         return state
 
@@ -90,10 +104,14 @@ class RayWorker:
         if not self.alive:
             return
         if self._local:
-            with suppress(ProcessLookupError):  # it has just died, and its journal connection is still open
+            with suppress(
+                ProcessLookupError
+            ):  # it has just died, and its journal connection is still open
                 os.kill(self.pid, number)
         else:
-            await signal_process.options(scheduling_strategy=on_node(self._node)).remote(self.pid, number)
+            await signal_process.options(scheduling_strategy=on_node(self._node)).remote(
+                self.pid, number
+            )
 
     async def call_actor(self, method: str, *args: Any) -> Any:
         """Call a method of the actor and return the result; None if the process dies first."""
@@ -137,7 +155,9 @@ class RayWorkers:
         """All workers in order, dead or alive."""
         return list(self._workers.values())
 
-    async def start(self, places: dict[str, str], setup: WorkerSetup, driver: SecondDriver | None = None) -> None:
+    async def start(
+        self, places: dict[str, str], setup: WorkerSetup, driver: SecondDriver | None = None
+    ) -> None:
         """Start workers (name -> node); with a ``driver``, that process creates and owns them."""
         if driver is not None:
             actors = await driver.create(places, setup)
@@ -145,7 +165,12 @@ class RayWorkers:
             actors = {name: create_worker(name, node, setup) for name, node in places.items()}
         self._workers = {
             name: RayWorker(
-                name, places[name], actor, self._scenario, local=self._local, connected=name in self._connected
+                name,
+                places[name],
+                actor,
+                self._scenario,
+                local=self._local,
+                connected=name in self._connected,
             )
             for name, actor in actors.items()
         }
@@ -163,7 +188,9 @@ class RayWorkers:
 
     async def broadcast(self, method: str, *args: Any) -> None:
         """Call a method of every living worker and wait for all of them."""
-        await asyncio.gather(*(worker.call_actor(method, *args) for worker in self.workers if worker.alive))
+        await asyncio.gather(
+            *(worker.call_actor(method, *args) for worker in self.workers if worker.alive)
+        )
 
     async def close(self) -> None:
         """Let the workers exit, and wait until all their events have arrived."""
@@ -209,14 +236,18 @@ class RayWorkers:
         note("world", "worker_died", worker=worker.name)
         for call in _under_way(events, worker.name, "call", "called", ENDINGS):
             note("world", "lost", call=call, worker=worker.name)
-        for rollout in _under_way(events, worker.name, "rollout", "rollout_started", ("rollout_ended",)):
+        for rollout in _under_way(
+            events, worker.name, "rollout", "rollout_started", ("rollout_ended",)
+        ):
             note("world", "rollout_lost", rollout=rollout, worker=worker.name)
         seen = {one["call"] for one in events if one["event"] == "called"}
         for called in (called for call, called in worker.assigned.items() if call not in seen):
             note_never_made(self._recorder, called)
 
 
-def _under_way(events: list[Event], worker: str, key: str, begin: str, ends: Collection[str]) -> list[str]:
+def _under_way(
+    events: list[Event], worker: str, key: str, begin: str, ends: Collection[str]
+) -> list[str]:
     """Return which of a worker's calls or rollouts have begun and not ended."""
     over = {one[key] for one in events if one["event"] in ends}
     begun = (one[key] for one in events if one["event"] == begin and one["worker"] == worker)

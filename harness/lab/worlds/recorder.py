@@ -1,9 +1,10 @@
 """Writes events to a journal, with names instead of addresses and without secrets.
 
-Many processes share one journal: each sends its events as lines over a connection, and a server collects them. A line
-is sent when the event happens, so the events of a killed process are not lost, and the end of its connection tells when
-it died. Processes on one machine share the clock of the journal; the clock of another machine is compared with it when
-the connection is made, and the remaining uncertainty is kept as ``clock_error``.
+Many processes share one journal: each sends its events as lines over a connection, and a server
+collects them. A line is sent when the event happens, so the events of a killed process are not
+lost, and the end of its connection tells when it died. Processes on one machine share the clock of
+the journal; the clock of another machine is compared with it when the connection is made, and the
+remaining uncertainty is kept as ``clock_error``.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.lab.journal import SHOWN, Event, Journal, encode_line
-from sfusion.harness.lab.worlds.replacing import diverted_logs
+from ..journal import SHOWN, Event, Journal, encode_line
+from .replacing import diverted_logs
 
 SHORTEST_SECRET = 4
 """Characters of a secret that is searched for in texts."""
 
 
 class Recorder:
-    """Records events with the time of a clock. Secrets are removed from texts, and the event is marked as leaking."""
+    """Records events with the time of a clock. Secrets are removed from texts, and the event is
+    marked as leaking."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], float], zero: float | None = None) -> None:
+    def __init__(
+        self, journal: Journal, clock: Callable[[], float], zero: float | None = None
+    ) -> None:
         """The recording begins at ``zero`` of the clock; None for now."""
         self.journal = journal
         self._clock = clock
@@ -54,7 +58,8 @@ class Recorder:
         self._shortest = min(self._shortest, len(address))
 
     def keep_secret(self, secret: str, name: str) -> None:
-        """Watch for a text that must not be written, unless it is so short that it occurs by chance."""
+        """Watch for a text that must not be written, unless it is so short that it occurs by
+        chance."""
         if len(secret) < SHORTEST_SECRET:
             self.short_secrets.append(name)
         else:
@@ -88,11 +93,15 @@ class Recorder:
             elif isinstance(value, str):
                 if len(value) >= self._shortest:
                     record[key] = value = self._clean(value, leaked)
-                if key == "text":  # the whole text is searched for secrets, but only its beginning is kept
+                if (
+                    key == "text"
+                ):  # the whole text is searched for secrets, but only its beginning is kept
                     record[key] = value[:SHOWN]
         if record.get("pieces"):
             clean = self._clean
-            record["pieces"] = [clean(one, leaked) if isinstance(one, str) else one for one in record["pieces"]]
+            record["pieces"] = [
+                clean(one, leaked) if isinstance(one, str) else one for one in record["pieces"]
+            ]
         if leaked:
             record["leaked"] = leaked
         self.journal.add(record)
@@ -116,13 +125,22 @@ class LogHandler(logging.Handler):
         self._recorder = recorder
 
     def emit(self, record: logging.LogRecord) -> None:
-        place = {"place": f"{record.filename}:{record.funcName}"} if record.levelno >= logging.ERROR else {}
-        self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage(), **place)
+        place = (
+            {"place": f"{record.filename}:{record.funcName}"}
+            if record.levelno >= logging.ERROR
+            else {}
+        )
+        self._recorder.note(
+            "world", "log", level=record.levelname.lower(), text=record.getMessage(), **place
+        )
 
 
 def recorded_logs(recorder: Recorder) -> AbstractContextManager[None]:
-    """Send the log lines of the code under test to the journal, whatever the log level of the process."""
-    return diverted_logs(LogHandler(recorder), "sfusion_tools", "sfusion.fakes", level=logging.WARNING)
+    """Send the log lines of the code under test to the journal, whatever the log level of the
+    process."""
+    return diverted_logs(
+        LogHandler(recorder), "sfusion_tools", "sfusion.fakes", level=logging.WARNING
+    )
 
 
 _LONGEST_LINE = 2**20
@@ -162,11 +180,21 @@ class _RemoteJournal(Journal):
     def __init__(self, address: JournalAddress, process: str) -> None:
         super().__init__({})
         self._lock = threading.Lock()
-        self._socket = socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS)
-        os.register_at_fork(after_in_child=self._socket.close)  # or a fork's life would seem that of this process
+        self._socket = socket.create_connection(
+            (address.host, address.port), timeout=_CONNECT_SECONDS
+        )
+        os.register_at_fork(
+            after_in_child=self._socket.close
+        )  # or a fork's life would seem that of this process
         self.offset = 0.0
         other_clock = address.machine != this_machine()
-        self.add({"token": address.token, "process": process, "at": round(time.monotonic() - address.zero, 6)})
+        self.add(
+            {
+                "token": address.token,
+                "process": process,
+                "at": round(time.monotonic() - address.zero, 6),
+            }
+        )
         if other_clock:
             self._compare_clocks()
 
@@ -250,7 +278,9 @@ class JournalServer:
         """Return what other processes need to connect."""
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]
-        return JournalAddress(self.host, port, self._token, self.zero, this_machine(), names, hidden)
+        return JournalAddress(
+            self.host, port, self._token, self.zero, this_machine(), names, hidden
+        )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.current_task()
@@ -273,7 +303,8 @@ class JournalServer:
                 else:
                     writer.write(f"{time.monotonic()}\n".encode())
         except (ConnectionError, ValueError, asyncio.CancelledError):
-            pass  # the process died in the middle of a line, was not one of ours, or the run is over
+            # the process died in the middle of a line, was not one of ours, or the run is over
+            pass
         finally:
             self._connections.pop(connection, None)
             writer.close()

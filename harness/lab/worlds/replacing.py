@@ -1,9 +1,10 @@
 """Replaces attributes of modules and classes, the handlers of loggers, and all clocks, for a while.
 
-With a faster clock, every wait of this process is shortened by one factor: clocks (``time.time``, ``time.monotonic``,
-``time.perf_counter``), ``time.sleep``, event loops, timeouts of sockets and waits of ``threading`` all use it, in every
-thread. What takes processor time or another process takes as long as ever, and so does what keeps a clock of its own
-(C libraries, ``datetime.now()``): such waits are not shortened.
+With a faster clock, every wait of this process is shortened by one factor: clocks (``time.time``,
+``time.monotonic``, ``time.perf_counter``), ``time.sleep``, event loops, timeouts of sockets and
+waits of ``threading`` all use it, in every thread. What takes processor time or another process
+takes as long as ever, and so does what keeps a clock of its own (C libraries, ``datetime.now()``):
+such waits are not shortened.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def replaced(owner: Any, **made: Any) -> Iterator[None]:
 
 
 @contextmanager
-def diverted_logs(handler: logging.Handler, *names: str, level: int | None = None) -> Iterator[None]:
+def diverted_logs(
+    handler: logging.Handler, *names: str, level: int | None = None
+) -> Iterator[None]:
     """Send the log lines of some loggers to a handler and nowhere else."""
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger, logger.propagate, logger.level) for logger in loggers]
@@ -51,7 +54,13 @@ def diverted_logs(handler: logging.Handler, *names: str, level: int | None = Non
 
 
 _CLOCKS = ("time", "monotonic", "perf_counter")
-_SELECTORS = ("SelectSelector", "PollSelector", "EpollSelector", "DevpollSelector", "KqueueSelector")
+_SELECTORS = (
+    "SelectSelector",
+    "PollSelector",
+    "EpollSelector",
+    "DevpollSelector",
+    "KqueueSelector",
+)
 
 
 @contextmanager
@@ -72,7 +81,9 @@ def fast_clock(speed: float) -> Iterator[None]:
             stack.enter_context(replaced(found, select=_shorter(found.select, speed)))
         stack.enter_context(replaced(time, sleep=lambda seconds: sleep(seconds / speed), **clocks))
         stack.enter_context(replaced(threading.Condition, wait=wait))
-        stack.enter_context(replaced(socket.socket, settimeout=_shorter(settimeout, speed), gettimeout=timeout_of))
+        stack.enter_context(
+            replaced(socket.socket, settimeout=_shorter(settimeout, speed), gettimeout=timeout_of)
+        )
         yield
 
 

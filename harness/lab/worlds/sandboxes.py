@@ -1,4 +1,5 @@
-"""The sandboxes of a run, in the event loop of the world: fakes, or real ones behind proxies that inject the faults."""
+"""The sandboxes of a run, in the event loop of the world: fakes, or real ones behind proxies that
+inject the faults."""
 
 from __future__ import annotations
 
@@ -8,18 +9,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from sfusion.fakes.proxy import FaultProxy
-from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.schedules import running_as
-from sfusion.harness.real.targets import RealSandbox
-from sfusion.harness.real.targets.proxying import proxy_in_front_of
 from sfusion_tools.hosts import is_loopback
+
+from ....fakes.proxy import FaultProxy
+from ....fakes.sandbox import FakeSandbox
+from ...real.targets import RealSandbox
+from ...real.targets.proxying import proxy_in_front_of
+from ..scenarios.model import Scenario
+from .recorder import Recorder
+from .schedules import running_as
 
 
 class FakeSandboxes:
-    """The sandboxes of a run: fakes in this event loop; subclasses have them elsewhere, or real ones behind proxies."""
+    """The sandboxes of a run: fakes in this event loop; subclasses have them elsewhere, or real
+    ones behind proxies."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
         self._recorder = recorder
@@ -54,7 +57,11 @@ class FakeSandboxes:
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         """Crash, restart or wedge all of them (target ``sandbox``) or one (``sandbox-2``)."""
-        places = range(len(self._all)) if target == "sandbox" else [int(target.removeprefix("sandbox-")) - 1]
+        places = (
+            range(len(self._all))
+            if target == "sandbox"
+            else [int(target.removeprefix("sandbox-")) - 1]
+        )
         for place in places:
             with running_as(f"sandbox-{place + 1}"):
                 if kind == "crash":
@@ -71,7 +78,8 @@ class FakeSandboxes:
         self._all[place].restart()
 
     async def settle(self) -> None:
-        """Return when the events of all answers that have reached a client are recorded; in this loop they are."""
+        """Return when the events of all answers that have reached a client are recorded; in this
+        loop they are."""
 
     async def stop(self) -> None:
         """Stop all of them without waiting for requests under way."""
@@ -80,13 +88,16 @@ class FakeSandboxes:
 
 
 class RealSandboxes(FakeSandboxes):
-    """One proxy for each instance of the scenario, in this event loop, spread over the real sandboxes.
+    """One proxy for each instance of the scenario, in this event loop, spread over the real
+    sandboxes.
 
-    A crash really kills a sandbox that can be killed (a container). For a server that is only known by its address,
-    the proxy in front of it goes down instead.
+    A crash really kills a sandbox that can be killed (a container). For a server that is only known
+    by its address, the proxy in front of it goes down instead.
     """
 
-    def __init__(self, scenario: Scenario, recorder: Recorder, real: Sequence[RealSandbox], host: str) -> None:
+    def __init__(
+        self, scenario: Scenario, recorder: Recorder, real: Sequence[RealSandbox], host: str
+    ) -> None:
         part = scenario.sandbox
         count = max(part.instances, len(real))
         self._recorder = recorder
@@ -94,7 +105,8 @@ class RealSandboxes(FakeSandboxes):
         self._down: set[int] = set()
         self._returns: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
-        # The sandbox runs any code it is sent, so a proxy that other machines can reach asks for a token.
+        # The sandbox runs any code it is sent, so a proxy that other machines can reach asks for a
+        # token.
         self._token = None if is_loopback(host) else secrets.token_urlsafe(16)
         self._headers = scenario.headers
         self._faults = [part.instance(number).faults for number in range(1, count + 1)]
@@ -130,7 +142,8 @@ class RealSandboxes(FakeSandboxes):
 
     async def _crash(self, place: int, seconds: float | None) -> None:
         proxy, sandbox = self._proxies[place], self._real[place]
-        # The port goes first: a client must see what it would see without a proxy, never an answer of ours.
+        # The port goes first: a client must see what it would see without a proxy, never an answer
+        # of ours.
         proxy.crash(restart_after=None if sandbox.killable else seconds)
         if not sandbox.killable:
             return

@@ -1,12 +1,15 @@
 """Schedules: the order in which world sim runs callbacks that are ready at the same time.
 
-One event loop plays many processes, so it may run in any order what real processes, networks and clocks could order
-either way, and nothing else:
+One event loop plays many processes, so it may run in any order what real processes, networks and
+clocks could order either way, and nothing else:
 
-- The callbacks of one process keep their order, as in a real event loop (``call_soon`` is first in, first out).
+- The callbacks of one process keep their order, as in a real event loop (``call_soon`` is first in,
+first out).
 - What arrives over a connection keeps its order on that connection.
-- An arrival and a timer wait for the callbacks of their process that were ready before them; they may be late
-  compared with everything else. Of two timers of a process, the one that is due earlier fires first.
+- An arrival and a timer wait for the callbacks of their process that were ready before them; they
+may be late
+  compared with everything else. Of two timers of a process, the one that is due earlier fires
+  first.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any
 
-from sfusion.harness.lab.scenarios.parts import SchedulePart
+from ..scenarios.parts import SchedulePart
 
 DRIVER = "driver"
 """The process of all that belongs to no other."""
 _PROCESS: ContextVar[str] = ContextVar("process", default=DRIVER)
 _PATIENCE = 5_000
-"""Steps after which the first in the queue runs in any case: a process that polls must not stop all others."""
+"""Steps after which the first in the queue runs in any case: a process that polls must not stop all
+others."""
 _CHANGES = 3
 _FARTHEST_CHANGE = 17
 """Changes of priority are drawn from the first 2**17 choices, early ones with a higher density."""
@@ -41,20 +45,28 @@ def running_as(process: str) -> Iterator[None]:
 
 
 class ArrivalHandle(asyncio.Handle):
-    """A callback for something that arrives over a connection; ``end`` is the number of the receiving end."""
+    """A callback for something that arrives over a connection; ``end`` is the number of the
+    receiving end."""
 
     __slots__ = ("end",)
 
     def __init__(
-        self, callback: Any, args: Any, loop: asyncio.AbstractEventLoop, context: Context, *, end: int
+        self,
+        callback: Any,
+        args: Any,
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+        *,
+        end: int,
     ) -> None:
         super().__init__(callback, args, loop, context)
         self.end = end
 
 
 Schedule = Callable[[int, list[Hashable]], int]
-"""Chooses among callbacks that could run next: gets the number of the step and the source of each callback, and returns
-the number of one of them. A source is what keeps its own order: process, connection or timer."""
+"""Chooses among callbacks that could run next: gets the number of the step and the source of each
+callback, and returns the number of one of them. A source is what keeps its own order: process,
+connection or timer."""
 
 
 class _Priority:
@@ -123,9 +135,11 @@ class ScheduledQueue:
         self._waited = 0
         self.steps = 0
         self.deviations: list[tuple[int, int]] = []
-        """The steps in which another callback than the first in the queue ran, and its number among those possible."""
+        """The steps in which another callback than the first in the queue ran, and its number among
+        those possible."""
         self.is_over = False
-        """Set when the run has ended: what closes connections then runs first in, first out, and does not count."""
+        """Set when the run has ended: what closes connections then runs first in, first out, and
+        does not count."""
 
     def append(self, handle: asyncio.Handle) -> None:
         self._added += 1
@@ -137,7 +151,8 @@ class ScheduledQueue:
         if self.is_over:
             return queue.pop(0).handle
         for place, one in enumerate(queue):
-            # Does nothing, so it is no step: which timers a library starts and cancels depends on its version.
+            # Does nothing, so it is no step: which timers a library starts and cancels depends on
+            # its version.
             if one.handle.cancelled():
                 return queue.pop(place).handle
         self.steps += 1

@@ -1,4 +1,5 @@
-"""World sim: a cluster in one process and one event loop, in virtual time. A run is a function of its seed."""
+"""World sim: a cluster in one process and one event loop, in virtual time. A run is a function of
+its seed."""
 
 from __future__ import annotations
 
@@ -7,21 +8,22 @@ from contextlib import AsyncExitStack
 from math import inf
 from typing import Any
 
-from sfusion.harness.errors import WorldError
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.play import Backend, Play, note_began, note_never_made, note_stuck
-from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
-from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
-from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
-from sfusion.harness.lab.worlds.sim_limiter import CoreFactory, Link, SimLimiter
-from sfusion.harness.lab.worlds.training import OnSample
-from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
-from sfusion.harness.lab.worlds.worker import Worker
-from sfusion.harness.lab.worlds.worker_rollouts import Model, bounds_of
 from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox.client import fast_if_possible
+
+from ...errors import WorldError
+from ..journal import Journal
+from ..scenarios.model import Scenario
+from .play import Backend, Play, note_began, note_never_made, note_stuck
+from .recorder import Recorder, recorded_logs
+from .sandboxes import FakeSandboxes
+from .schedules import ScheduledQueue, make_schedule, running_as
+from .sim_limiter import CoreFactory, Link, SimLimiter
+from .training import OnSample
+from .virtual_time import VirtualTimeLoop, run_virtually
+from .worker import Worker
+from .worker_rollouts import Model, bounds_of
 
 
 class SimWorker(Worker):
@@ -80,8 +82,8 @@ class SimWorker(Worker):
 
 
 _MOMENT = 1e-8
-"""Seconds after which all that was ready has run. A schedule may leave a sandbox behind the last caller, and it has not
-recorded the answer yet."""
+"""Seconds after which all that was ready has run. A schedule may leave a sandbox behind the last
+caller, and it has not recorded the answer yet."""
 
 
 def run(
@@ -93,9 +95,12 @@ def run(
 ) -> Journal:
     """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules.
 
-    ``on_sample`` is called with each trajectory of a training that has ended, and its score and step.
+    ``on_sample`` is called with each trajectory of a training that has ended, and its score and
+    step.
     """
-    journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
+    journal = journal or Journal.begin(
+        scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim"
+    )
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
 
     async def play(bounds: RolloutLimits) -> None:
@@ -108,7 +113,9 @@ def run(
     except WorldError as error:
         note_stuck(journal, error)
     if queue is not None:
-        journal.note(journal.last_time, "world", "scheduled", steps=queue.steps, deviations=queue.deviations)
+        journal.note(
+            journal.last_time, "world", "scheduled", steps=queue.steps, deviations=queue.deviations
+        )
     return journal
 
 
@@ -120,7 +127,11 @@ class SimBackend(Backend):
     sandbox_class = FakeSandboxes
 
     def __init__(
-        self, scenario: Scenario, recorder: Recorder, bounds: RolloutLimits, core: CoreFactory = LimiterCore
+        self,
+        scenario: Scenario,
+        recorder: Recorder,
+        bounds: RolloutLimits,
+        core: CoreFactory = LimiterCore,
     ) -> None:
         self._scenario, self._bounds, self._core = scenario, bounds, core
         self.recorder = recorder
@@ -128,7 +139,9 @@ class SimBackend(Backend):
         self.sandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
-    async def play(self, queue: ScheduledQueue | None = None, on_sample: OnSample | None = None) -> None:
+    async def play(
+        self, queue: ScheduledQueue | None = None, on_sample: OnSample | None = None
+    ) -> None:
         with recorded_logs(self.recorder):
             async with AsyncExitStack() as stack:
                 await self._start(stack)
@@ -145,12 +158,19 @@ class SimBackend(Backend):
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
         await self.sandboxes.begin()
-        note_began(recorder, scenario, sandboxes=scenario.sandbox.instances, loss=scenario.cluster.link.loss)
+        note_began(
+            recorder,
+            scenario,
+            sandboxes=scenario.sandbox.instances,
+            loss=scenario.cluster.link.loss,
+        )
         if settings is not None and settings.enable_global_rate_limit:
             self.limiter = limiter = SimLimiter(settings.limits, recorder, self._core)
             limiter.start()
         for name in scenario.cluster.workers:
-            link = Link(name, limiter, scenario.cluster.link, scenario.seed) if self.limiter else None
+            link = (
+                Link(name, limiter, scenario.cluster.link, scenario.seed) if self.limiter else None
+            )
             worker = SimWorker(name, scenario, recorder, link, self._bounds)
             with running_as(name):
                 worker.make_tools(urls)
@@ -165,7 +185,9 @@ class SimBackend(Backend):
         await asyncio.gather(*(worker.die() for worker in self.workers if worker.name in names))
 
     async def flush(self) -> None:
-        await asyncio.wait([asyncio.ensure_future(worker.flush()) for worker in self.workers], timeout=10.0)
+        await asyncio.wait(
+            [asyncio.ensure_future(worker.flush()) for worker in self.workers], timeout=10.0
+        )
 
     def on_broken_off(self) -> None:
         # From here on, everything ends only because the run is torn down.

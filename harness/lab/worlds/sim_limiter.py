@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sfusion.fakes.faults.chance import drawer, uniform
-from sfusion.harness.lab.scenarios.parts import LinkPart
-from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterCore, LimiterHost, LimiterSettings, Snapshot
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
+
+from ....fakes.faults.chance import drawer, uniform
+from ..scenarios.parts import LinkPart
+from .recorder import Recorder
 
 NO_ANSWER_SECONDS = 1.0
 """How long a worker waits before it considers a message lost."""
@@ -22,9 +23,12 @@ CoreFactory = Callable[..., LimiterCore]
 
 
 class SimLimiter:
-    """A limiter that can die and restart; after a restart it knows only which clients it must learn from."""
+    """A limiter that can die and restart; after a restart it knows only which clients it must learn
+    from."""
 
-    def __init__(self, settings: LimiterSettings, recorder: Recorder, core: CoreFactory = LimiterCore) -> None:
+    def __init__(
+        self, settings: LimiterSettings, recorder: Recorder, core: CoreFactory = LimiterCore
+    ) -> None:
         self._settings = self._wanted = settings
         self._recorder = recorder
         self._core = core
@@ -36,7 +40,8 @@ class SimLimiter:
         """Not set while it is paused; messages wait for it then."""
         self.awake.set()
         self._stopped = 0.0
-        """For how long it has been paused in all; its clock stands still meanwhile, as that of the real actor does."""
+        """For how long it has been paused in all; its clock stands still meanwhile, as that of the
+        real actor does."""
 
     @property
     def lease(self) -> float | None:
@@ -134,7 +139,8 @@ class SimLimiter:
 
 
 class Link:
-    """One worker's connection to the limiter, with delay and loss. It can be closed, cut, or die with the worker."""
+    """One worker's connection to the limiter, with delay and loss. It can be closed, cut, or die
+    with the worker."""
 
     def __init__(self, worker: str, limiter: SimLimiter, part: LinkPart, seed: int) -> None:
         self._worker = worker

@@ -1,4 +1,5 @@
-"""The toy of a training as the model of rollouts: the fake engine asks it, and its calls go through the real stack."""
+"""The toy of a training as the model of rollouts: the fake engine asks it, and its calls go through
+the real stack."""
 
 from __future__ import annotations
 
@@ -6,16 +7,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sfusion.fakes.faults import Rule
-from sfusion.fakes.sglang import Ask, Reply, ToolCall, problems
-from sfusion.harness.lab.scenarios.program import PreparedCall, ProgramPart
-from sfusion.harness.lab.scenarios.training import TrainingPart
-from sfusion.harness.lab.worlds.worker_rollouts import Note
-from sfusion.harness.learning.toy import Toy, ToySample, TrainedStep
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, Message
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+
+from ....fakes.faults import Rule
+from ....fakes.sglang import Ask, Reply, ToolCall, problems
+from ...learning.toy import Toy, ToySample, TrainedStep
+from ..scenarios.program import PreparedCall, ProgramPart
+from ..scenarios.training import TrainingPart
+from .worker_rollouts import Note
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 GIVES_UP = "The tool gives me no result."
@@ -24,19 +26,32 @@ OnSample = Callable[[AsyncRolloutRequest, float, int], None]
 
 
 class ToyModel:
-    """Does what the toy decides: sends programs, reads what the tool answers, and states an answer to be scored."""
+    """Does what the toy decides: sends programs, reads what the tool answers, and states an answer
+    to be scored."""
 
     format = "hermes"
     steps_per_turn = 1_000_000
     faults: Sequence[Rule] = ()
 
     def __init__(
-        self, part: TrainingPart, seed: int, note: Note, *, real: bool = False, on_sample: OnSample | None = None
+        self,
+        part: TrainingPart,
+        seed: int,
+        note: Note,
+        *,
+        real: bool = False,
+        on_sample: OnSample | None = None,
     ) -> None:
         """With ``real``, the code of its programs really prints what they print."""
         self.toy = Toy(part, seed)
         self.think = part.think
-        self._part, self._seed, self._note, self._real, self._on_sample = part, seed, note, real, on_sample
+        self._part, self._seed, self._note, self._real, self._on_sample = (
+            part,
+            seed,
+            note,
+            real,
+            on_sample,
+        )
         self._problems = problems(seed, part.prompts * part.steps + 1)[1:]
         self._samples: dict[str, ToySample] = {}
         self._asked: dict[str, tuple[str, str]] = {}
@@ -53,7 +68,9 @@ class ToyModel:
         self._samples = {one.id: one for one in samples}
         groups = dict.fromkeys(one.group for one in samples)
         few, self._problems = self._problems[: len(groups)], self._problems[len(groups) :]
-        self._asked = {name: (one.question, one.ground_truth) for name, one in zip(groups, few, strict=True)}
+        self._asked = {
+            name: (one.question, one.ground_truth) for name, one in zip(groups, few, strict=True)
+        }
         self._prepared, self._read, self._ended = {}, {}, set()
         return list(self._samples)
 

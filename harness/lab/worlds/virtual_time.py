@@ -1,9 +1,11 @@
-"""An event loop whose clock is virtual: it jumps to the next timer when nothing is ready and nothing real is pending.
+"""An event loop whose clock is virtual: it jumps to the next timer when nothing is ready and
+nothing real is pending.
 
-What runs on it is a function of its inputs: timers fire in order, tasks and futures hash by their number instead of
-their address (so that sets of them have the same order in every process), and connections within the loop are made in
-memory. Real work stops the clock: while a thread of ``run_in_executor``, a subprocess or a real socket is pending, the
-loop waits for it in real time and virtual time stands still.
+What runs on it is a function of its inputs: timers fire in order, tasks and futures hash by their
+number instead of their address (so that sets of them have the same order in every process), and
+connections within the loop are made in memory. Real work stops the clock: while a thread of
+``run_in_executor``, a subprocess or a real socket is pending, the loop waits for it in real time
+and virtual time stands still.
 """
 
 from __future__ import annotations
@@ -19,18 +21,19 @@ from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
-from sfusion.harness.errors import NoProgress, NothingLeft
-from sfusion.harness.lab.worlds.memory_network import MemoryNetwork, MemoryServer
-from sfusion.harness.lab.worlds.replacing import replaced
-from sfusion.harness.lab.worlds.schedules import ArrivalHandle, ScheduledQueue
+from ...errors import NoProgress, NothingLeft
+from .memory_network import MemoryNetwork, MemoryServer
+from .replacing import replaced
+from .schedules import ArrivalHandle, ScheduledQueue
 
 T = TypeVar("T")
 
 _FRUITLESS = 500_000
 """Iterations without any passing of time after which the loop counts as busy for ever."""
 _TICK = 200
-"""Iterations after which the clock advances by its resolution, as any real clock would. Timers may fire early by a
-rounding error; several tasks that each wait until then, and find that it is too early, would keep the loop busy."""
+"""Iterations after which the clock advances by its resolution, as any real clock would. Timers may
+fire early by a rounding error; several tasks that each wait until then, and find that it is too
+early, would keep the loop busy."""
 
 
 class _Clock(selectors.DefaultSelector):
@@ -46,14 +49,18 @@ class _Clock(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Called by the loop when nothing is ready to run."""
-        real = self.threads > 0 or len(self.get_map()) > 1  # the loop's own pipe to itself does not count
+        real = (
+            self.threads > 0 or len(self.get_map()) > 1
+        )  # the loop's own pipe to itself does not count
         if timeout is not None and timeout <= 0:
             self._fruitless += 1
             if self._fruitless % _TICK == 0:
                 self.now += self.resolution
             if self._fruitless > _FRUITLESS:
                 self._fruitless = 0  # tasks that are cancelled now must be able to finish
-                raise NoProgress(f"at {self.now:.6f} s something runs again and again without letting time pass")
+                raise NoProgress(
+                    f"at {self.now:.6f} s something runs again and again without letting time pass"
+                )
             return super().select(0) if real else []
         self._fruitless = 0
         if real:
@@ -79,7 +86,9 @@ class _NumberedFuture(asyncio.Future[Any]):
 class _NumberedTask(asyncio.Task[Any]):
     """A task that hashes by number."""
 
-    def __init__(self, work: Coroutine[Any, Any, Any], *, loop: VirtualTimeLoop, **options: Any) -> None:
+    def __init__(
+        self, work: Coroutine[Any, Any, Any], *, loop: VirtualTimeLoop, **options: Any
+    ) -> None:
         self._number = next(loop.numbers)
         super().__init__(work, loop=loop, **options)
 
@@ -87,8 +96,11 @@ class _NumberedTask(asyncio.Task[Any]):
         return self._number
 
 
-def _begin_in_turn(loop: Any, work: Any, *, eager_start: bool | None = None, **options: Any) -> _NumberedTask:
-    """Make a task that begins when its turn comes; from Python 3.12 on, callers may ask for an eager start."""
+def _begin_in_turn(
+    loop: Any, work: Any, *, eager_start: bool | None = None, **options: Any
+) -> _NumberedTask:
+    """Make a task that begins when its turn comes; from Python 3.12 on, callers may ask for an
+    eager start."""
     return _NumberedTask(work, loop=loop, **options)
 
 
@@ -99,11 +111,16 @@ class _TaskOfAnyLoop(type):
     """Tasks of the real class are instances of its stand-in."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, _Task) if cls is _TaskInTurn else super().__instancecheck__(instance)
+        return (
+            isinstance(instance, _Task)
+            if cls is _TaskInTurn
+            else super().__instancecheck__(instance)
+        )
 
 
 class _TaskInTurn(_Task[Any], metaclass=_TaskOfAnyLoop):
-    """Stands in for ``asyncio.Task``, which aiohttp calls from Python 3.12 on to start tasks eagerly."""
+    """Stands in for ``asyncio.Task``, which aiohttp calls from Python 3.12 on to start tasks
+    eagerly."""
 
     def __new__(cls, work: Any, *, loop: Any = None, **options: Any) -> Any:
         if cls is not _TaskInTurn:
@@ -114,9 +131,12 @@ class _TaskInTurn(_Task[Any], metaclass=_TaskOfAnyLoop):
 
 
 class _NumberedTimer(asyncio.TimerHandle):
-    """A timer that is due in the order of its making among those of one time, whatever else is in the heap."""
+    """A timer that is due in the order of its making among those of one time, whatever else is in
+    the heap."""
 
-    def __init__(self, when: float, callback: Any, args: Any, loop: VirtualTimeLoop, context: Any = None) -> None:
+    def __init__(
+        self, when: float, callback: Any, args: Any, loop: VirtualTimeLoop, context: Any = None
+    ) -> None:
         super().__init__(when, callback, args, loop, context)
         self._due = when, next(loop.timers)
 
@@ -159,7 +179,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
-    def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
+    def call_on_arrival(
+        self, callback: Callable[..., object], *args: Any, end: int, context: Context
+    ) -> None:
         """Like ``call_soon``, for something that arrives at one end of a connection."""
         ready = getattr(self, "_ready", None)
         if ready is None:
@@ -170,7 +192,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(loop=self)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override] # typeshed's parameter kinds differ between releases
+    # typeshed's parameter kinds differ between releases
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
         """Run a function in a thread; the clock stands still until it is done."""
         future: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
         self._virtual.threads += 1
@@ -193,7 +218,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if not self.network.dial(sock, address):
             await super().sock_connect(sock, address)
 
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
         """Like asyncio's, also for in-memory connections."""
         sock = options.get("sock")
         if sock is None and self.network.knows((host, port)):
@@ -210,7 +237,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self.listen_in_memory(protocol_factory, sock)
 
     def listen_in_memory(self, protocol_factory: Any, sock: Any) -> MemoryServer:
-        """Accept in-memory connections to the address of a bound socket. The fakes look for this method."""
+        """Accept in-memory connections to the address of a bound socket. The fakes look for this
+        method."""
         return self.network.listen(protocol_factory, sock)
 
 
@@ -222,7 +250,8 @@ def _running_loop() -> VirtualTimeLoop | None:
 
 
 def _let_aiohttp_see_virtual_time() -> None:
-    """Make aiohttp's connection pool measure idle time on the loop's clock; with the real one it would be a race."""
+    """Make aiohttp's connection pool measure idle time on the loop's clock; with the real one it
+    would be a race."""
     from aiohttp import connector
 
     def monotonic() -> float:
@@ -233,7 +262,8 @@ def _let_aiohttp_see_virtual_time() -> None:
 
 
 def _sleep(real: Callable[[float], None], seconds: float) -> None:
-    """Do inside the loop what ``time.sleep`` does in real time: time passes, and nothing else happens."""
+    """Do inside the loop what ``time.sleep`` does in real time: time passes, and nothing else
+    happens."""
     loop = _running_loop()
     if loop is None:
         real(seconds)
@@ -242,7 +272,12 @@ def _sleep(real: Callable[[float], None], seconds: float) -> None:
 
 
 def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
-    """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO without ``queue``."""
+    """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO
+    without ``queue``."""
     runner = asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue))
-    with runner, replaced(time, sleep=partial(_sleep, time.sleep)), replaced(asyncio, Task=_TaskInTurn):
+    with (
+        runner,
+        replaced(time, sleep=partial(_sleep, time.sleep)),
+        replaced(asyncio, Task=_TaskInTurn),
+    ):
         return runner.run(main)

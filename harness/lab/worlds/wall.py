@@ -1,7 +1,9 @@
-"""World wall: a cluster in one process on a clock that keeps running, for tools that virtual time cannot play.
+"""World wall: a cluster in one process on a clock that keeps running, for tools that virtual time
+cannot play.
 
-Each sandbox is served by a thread of its own over real sockets, so a tool that blocks its event loop, or calls from
-threads, is answered all the same. Workers, limiter and kills are those of world sim.
+Each sandbox is served by a thread of its own over real sockets, so a tool that blocks its event
+loop, or calls from threads, is answered all the same. Workers, limiter and kills are those of world
+sim.
 """
 
 from __future__ import annotations
@@ -10,16 +12,17 @@ import asyncio
 import threading
 import time
 
-from sfusion.harness.errors import WorldError
-from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.play import note_stuck
-from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.replacing import fast_clock
-from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
-from sfusion.harness.lab.worlds.sim import SimBackend
-from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion_tools.rollout import RolloutLimits
+
+from ...errors import WorldError
+from ..journal import Event, Journal
+from ..scenarios.model import Scenario
+from .play import note_stuck
+from .recorder import Recorder
+from .replacing import fast_clock
+from .sandboxes import FakeSandboxes
+from .sim import SimBackend
+from .worker_rollouts import bounds_of
 
 SPEED = 5.0
 """How many seconds of a scenario pass in one of ours, by default."""
@@ -51,7 +54,9 @@ class ThreadedSandboxes(FakeSandboxes):
 
     async def settle(self) -> None:
         for sandbox in self._all:
-            await asyncio.to_thread(sandbox.metrics)  # answered by its loop, after everything that was ready there
+            await asyncio.to_thread(
+                sandbox.metrics
+            )  # answered by its loop, after everything that was ready there
         await asyncio.sleep(0)
 
     async def stop(self) -> None:
@@ -75,7 +80,9 @@ class _WallBackend(SimBackend):
 
 def run(scenario: Scenario, *, speed: float = SPEED) -> Journal:
     """Run one cell of a scenario and return its journal."""
-    journal = _Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="wall")
+    journal = _Journal.begin(
+        scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="wall"
+    )
     with fast_clock(speed):
         try:
             bounds = bounds_of(scenario, virtually=False)

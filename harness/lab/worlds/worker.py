@@ -1,4 +1,5 @@
-"""The inside of a worker: its tool, its client of the limiter, and the calls and rollouts it is running.
+"""The inside of a worker: its tool, its client of the limiter, and the calls and rollouts it is
+running.
 
 World sim runs several of these in one event loop, world ray one per process.
 """
@@ -12,19 +13,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from sfusion.fakes.faults.chance import uniform
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.program import PreparedCall
-from sfusion.harness.lab.worlds.calling import Workload, call_tool, make_tools
-from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.worker_rollouts import Model, Rollouts, ScriptedModel
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.client import Transport
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.program import RUNNABLE, Program
+
+from ....fakes.faults.chance import uniform
+from ..journal import Event
+from ..scenarios.model import Scenario
+from ..scenarios.program import PreparedCall
+from .calling import Workload, call_tool, make_tools
+from .recorder import Recorder
+from .worker_rollouts import Model, Rollouts, ScriptedModel
 
 
 class Worker:
@@ -46,7 +48,9 @@ class Worker:
         self._transport = transport
         self._bounds = bounds
         self._limiter: Limiter | None = None
-        self._fleet = Fleet()  # a worker knows the sandboxes as one process does, also where several share a loop
+        self._fleet = (
+            Fleet()
+        )  # a worker knows the sandboxes as one process does, also where several share a loop
         self._tools: list[Any] = []
         self._side: Rollouts | None = None
         self.model: Model | None = None
@@ -62,11 +66,16 @@ class Worker:
     def make_tools(self, urls: list[str]) -> None:
         """Make the tools for sandboxes at these addresses."""
         self._tools = make_tools(
-            self._scenario, urls, limiter=self.limiter, on_event=self.client_event, fleet=self._fleet
+            self._scenario,
+            urls,
+            limiter=self.limiter,
+            on_event=self.client_event,
+            fleet=self._fleet,
         )
 
     def limiter(self) -> Limiter | None:
-        """Return the client of the limiter, made on first use; None when the scenario has no limiter."""
+        """Return the client of the limiter, made on first use; None when the scenario has no
+        limiter."""
         if self._limiter is None and self._transport is not None:
             self._limiter = Limiter(self._transport, name=self.name)
         return self._limiter
@@ -88,8 +97,15 @@ class Worker:
         note = self._recorder.note
         called = self._not_made.pop(prepared.call)
         self._made.append(prepared.call)
-        allowed, asked = self._allowed(prepared, prepared.arguments), self._scenario.asked(prepared.arguments)
-        note("world", "called", **{**called, "allowed": allowed, **({"asked": asked} if asked else {})})
+        allowed, asked = (
+            self._allowed(prepared, prepared.arguments),
+            self._scenario.asked(prepared.arguments),
+        )
+        note(
+            "world",
+            "called",
+            **{**called, "allowed": allowed, **({"asked": asked} if asked else {})},
+        )
         facts = {"call": prepared.call, "worker": self.name}
         try:
             async with asyncio.timeout(self._workload.cancelled_after(number)):
@@ -102,18 +118,22 @@ class Worker:
         else:
             note("world", "returned", **facts, **returned)
         finally:
-            self._calls.pop(prepared.call, None)  # at once: it must not be lost with a worker that dies now
+            self._calls.pop(
+                prepared.call, None
+            )  # at once: it must not be lost with a worker that dies now
 
     def _allowed(self, prepared: PreparedCall | None, arguments: Any) -> float | None:
         """Return the seconds that our own tool allows for a call; None for other tools.
 
-        What the scenario says of the program counts. The arguments count if it says nothing else, and for calls that it
-        does not know, such as those of a malformed turn.
+        What the scenario says of the program counts. The arguments count if it says nothing else,
+        and for calls that it does not know, such as those of a malformed turn.
         """
         settings = self._scenario.settings
         if settings is None:
             return None
-        program = Program("", settings.default_language, settings.default_timeout, settings.compile_timeout)
+        program = Program(
+            "", settings.default_language, settings.default_timeout, settings.compile_timeout
+        )
         part = prepared.part if prepared is not None else None
         if part is None or part.arguments is not None:
             with suppress(BadArguments):  # then it is not sent at all
@@ -136,25 +156,44 @@ class Worker:
         if self._side is None:
             if self.model is None:
                 assert scenario.rollouts is not None
-                self.model = ScriptedModel(scenario.rollouts, scenario.seed, self._tools[0].name, self._recorder.note)
-            side = scenario, self.model, self._tools[0], self._bounds, self._recorder.note, self.name
+                self.model = ScriptedModel(
+                    scenario.rollouts, scenario.seed, self._tools[0].name, self._recorder.note
+                )
+            side = (
+                scenario,
+                self.model,
+                self._tools[0],
+                self._bounds,
+                self._recorder.note,
+                self.name,
+            )
             self._side = Rollouts(*side, allowed=self._allowed, is_alive=lambda: self.alive)
         request = self._side.request(name)
         await self._side.run(request)
         return request.state.value
 
     def look_inside(self) -> None:
-        """Record how many of the instances that were released the tool keeps; those under way may be there."""
+        """Record how many of the instances that were released the tool keeps; those under way may
+        be there."""
         released = [call for call in self._made if call not in self._calls]
-        kept = [call for call in released if any(call in one for one in _containers(self._tools[0]))]
-        facts = {"released": len(released), "kept": len(kept), **({"first": kept[0]} if kept else {})}
+        kept = [
+            call for call in released if any(call in one for one in _containers(self._tools[0]))
+        ]
+        facts = {
+            "released": len(released),
+            "kept": len(kept),
+            **({"first": kept[0]} if kept else {}),
+        }
         if released:
             self._recorder.note("world", "looked_inside", worker=self.name, **facts)
 
     async def cancel_calls(self, share: float) -> None:
         """Cancel a share of the calls under way, drawn by their ids."""
         for call, task in list(self._calls.items()):
-            if call not in self._not_made and uniform(self._scenario.seed, "cancel event", call) < share:
+            if (
+                call not in self._not_made
+                and uniform(self._scenario.seed, "cancel event", call) < share
+            ):
                 task.cancel()
 
     async def cancel_rollouts(self) -> None:

@@ -1,4 +1,5 @@
-"""Multi-turn rollouts in a world: the fake engine, the real rollout driver and the worker's tool."""
+"""Multi-turn rollouts in a world: the fake engine, the real rollout driver and the worker's
+tool."""
 
 from __future__ import annotations
 
@@ -10,17 +11,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sfusion.fakes.faults import Rule
-from sfusion.fakes.faults.pattern import matches
-from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
-from sfusion.fakes.sglang.malformed import malformed
-from sfusion.fakes.wire.app import MARK
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.program import PreparedCall
-from sfusion.harness.lab.scenarios.rollouts import RolloutPart
-from sfusion.harness.lab.worlds.calling import make_tools, raised_facts, read_result
-from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,
@@ -32,6 +22,18 @@ from sfusion_tools.rollout import (
 )
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox.tool import CODE_INTERPRETER
+
+from ....fakes.faults import Rule
+from ....fakes.faults.pattern import matches
+from ....fakes.sandbox import FakeSandbox
+from ....fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
+from ....fakes.sglang.malformed import malformed
+from ....fakes.wire.app import MARK
+from ..scenarios.model import Scenario
+from ..scenarios.program import PreparedCall
+from ..scenarios.rollouts import RolloutPart
+from .calling import make_tools, raised_facts, read_result
+from .virtual_time import run_virtually
 
 _NAMED = re.compile(r"\[(r[0-9]+)\]")
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
@@ -48,7 +50,8 @@ def names(count: int) -> list[str]:
 
 
 class Model(Protocol):
-    """What plays the model of the rollouts: a policy of the fake engine whose calls are known by their ids."""
+    """What plays the model of the rollouts: a policy of the fake engine whose calls are known by
+    their ids."""
 
     format: str
     think: float
@@ -109,7 +112,8 @@ class ScriptedModel:
             wrong = malformed(turn.malformed, self.part.format, self.seed, *calls)
             assert wrong is not None
             return Reply(
-                say + wrong.text, finish=None if wrong.finish_reason == "stop" else Finish(wrong.finish_reason)
+                say + wrong.text,
+                finish=None if wrong.finish_reason == "stop" else Finish(wrong.finish_reason),
             )
         return Reply(text=say, calls=tuple(ToolCall(self.tool, one.arguments) for one in programs))
 
@@ -149,11 +153,20 @@ class WatchedTool:
             self._unmarked += 1
         call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"
         prepared, scenario, note = self.of.model.by_call(call), self.of.scenario, self.of.note
-        intent = prepared.intent(scenario.default_timeout) if prepared is not None else {"kind": "real"}
+        intent = (
+            prepared.intent(scenario.default_timeout) if prepared is not None else {"kind": "real"}
+        )
         facts = {"call": call, "worker": self.of.worker}
         asked = scenario.asked(parameters)
         more = {"asked": asked} if asked else {}
-        note("world", "called", **facts, intent=intent, allowed=self.of.allowed(prepared, parameters), **more)
+        note(
+            "world",
+            "called",
+            **facts,
+            intent=intent,
+            allowed=self.of.allowed(prepared, parameters),
+            **more,
+        )
         try:
             answer = await self.tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
@@ -210,7 +223,9 @@ class Rollouts:
         """Run one trajectory to its end and record it."""
         self.note("world", "rollout_started", rollout=request.request_id, worker=self.worker)
         try:
-            with suppress(GuardTripped):  # it would end the job; here the run goes on to show what follows
+            with suppress(
+                GuardTripped
+            ):  # it would end the job; here the run goes on to show what follows
                 await self._driver.run(request)
         finally:
             self._note_strikes()
@@ -240,7 +255,9 @@ class Rollouts:
             "failure": request.failure,
             "turns": request.metrics.assistant_turns,
             "lengths": lengths if begun else dict.fromkeys(lengths, 0),
-            "limits": {name: getattr(self.limits, name) for name in _LIMITS if name.endswith("_len")},
+            "limits": {
+                name: getattr(self.limits, name) for name in _LIMITS if name.endswith("_len")
+            },
             "outcomes": dict(sorted(request.metrics.outcomes.items())),
             "refused": dict(sorted(request.metrics.refused.items())),
             "infrastructure_failures": request.metrics.infrastructure_failures,
@@ -249,7 +266,8 @@ class Rollouts:
 
 
 def bounds_of(scenario: Scenario, *, virtually: bool = True) -> RolloutLimits:
-    """Return the limits of a scenario's rollouts as numbers, measured where the file says `fits`."""
+    """Return the limits of a scenario's rollouts as numbers, measured where the file says
+    `fits`."""
     part = scenario.rollouts
     if part is None:
         return RolloutLimits()
@@ -268,7 +286,8 @@ def bounds_of(scenario: Scenario, *, virtually: bool = True) -> RolloutLimits:
 
 
 async def _measure(sandbox: FakeSandbox, scenario: Scenario, *, here: bool) -> dict[str, int]:
-    """Return what the first trajectory needs without limits; ``here``: this loop serves the sandbox."""
+    """Return what the first trajectory needs without limits; ``here``: this loop serves the
+    sandbox."""
     async with sandbox if here else nullcontext():
         tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
         assert scenario.rollouts is not None

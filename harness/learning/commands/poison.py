@@ -1,10 +1,11 @@
 """``sfusion poison``: show what lost calls did to the advantages of a training.
 
-Reads the rollouts that a trainer dumps (verl's trainer.rollout_data_dir, sfusion rollout --out, sfusion train --dump).
-Samples whose last tool call was lost are recognised by the event log of the tool, by what the dump says, or by texts
-that tools are known to write.
+Reads the rollouts that a trainer dumps (verl's trainer.rollout_data_dir, sfusion rollout --out,
+sfusion train --dump). Samples whose last tool call was lost are recognised by the event log of the
+tool, by what the dump says, or by texts that tools are known to write.
 
-Exit code 0, or with --fail-above 1 if lost samples carry more of the gradient's weight; 2 if the input is wrong.
+Exit code 0, or with --fail-above 1 if lost samples carry more of the gradient's weight; 2 if the
+input is wrong.
 
 Example: sfusion poison dumps --events logs --html poison.html
 """
@@ -18,42 +19,52 @@ from typing import Annotated
 
 from typer import Argument
 
-from sfusion.fakes.faults.pattern import check_pattern
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import Html, Json
-from sfusion.harness.errors import BadOption, NoDump
-from sfusion.harness.learning.advantages import Estimator
-from sfusion.harness.learning.dumps import DumpReader, read_keys
-from sfusion.harness.learning.evidence import Evidence
-from sfusion.harness.learning.poison import Poison
-from sfusion.harness.learning.poison_telling import PoisonReporter, render_poison, sentences
-from sfusion.harness.reports import Reports
-from sfusion.harness.studies.look.reading import UnreadableLines, read_records
+from ....fakes.faults.pattern import check_pattern
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import text_stream, write_json
+from ...commandline.options import Html, Json
+from ...errors import BadOption, NoDump
+from ...reports import Reports
+from ...studies.look.reading import UnreadableLines, read_records
+from ..advantages import Estimator
+from ..dumps import DumpReader, read_keys
+from ..evidence import Evidence
+from ..poison import Poison
+from ..poison_telling import PoisonReporter, render_poison, sentences
 
 
 @command
 def poison(
-    dumps: Annotated[list[Path], Argument(metavar="DUMP", help="Directories of <step>.jsonl files, or such files.")],
+    dumps: Annotated[
+        list[Path],
+        Argument(metavar="DUMP", help="Directories of <step>.jsonl files, or such files."),
+    ],
     events: Annotated[
         list[Path] | None, option("Event logs of the tool, or folders of them. Repeatable.", "LOG")
     ] = None,
-    estimator: Annotated[Estimator, option("How the trainer makes advantages of scores.")] = Estimator.GRPO,
+    estimator: Annotated[
+        Estimator, option("How the trainer makes advantages of scores.")
+    ] = Estimator.GRPO,
     lost_pattern: Annotated[
-        str | None, option("A regular expression: a tool message that matches was a lost call.", "REGEX")
+        str | None,
+        option("A regular expression: a tool message that matches was a lost call.", "REGEX"),
     ] = None,
     key: Annotated[
         list[str] | None,
         option(
-            "Another key of the dump for input, output, score, step, group, id (of the trajectory) or lost "
+            "Another key of the dump for input, output, score, step, group, id (of the "
+            "trajectory) or lost "
             "(number of lost calls). Repeatable.",
             "NAME=KEY",
         ),
     ] = None,
-    scores: Annotated[str, option("Scores of a failed and of a passed sample.", "LOW,HIGH")] = "0,1",
+    scores: Annotated[
+        str, option("Scores of a failed and of a passed sample.", "LOW,HIGH")
+    ] = "0,1",
     fail_above: Annotated[
-        float | None, option("Exit with 1 if lost samples carry more than this share of the weight.", "SHARE")
+        float | None,
+        option("Exit with 1 if lost samples carry more than this share of the weight.", "SHARE"),
     ] = None,
     html: Html = None,
     json: Json = None,
@@ -74,7 +85,9 @@ def poison(
         evidence.add_log(read_records(events, problems))
         if not evidence.logged_calls:
             named = ", ".join(map(str, events))
-            raise BadOption(f"--events {named}: no call of a tool in it; give the tool's event log, not a dump")
+            raise BadOption(
+                f"--events {named}: no call of a tool in it; give the tool's event log, not a dump"
+            )
     reader, found = DumpReader(dumps, evidence, keys, problems), Poison(estimator, bounds)
     with PoisonReporter(text_stream(json), reader.total_bytes) as reporter:
         for step in reader:
@@ -96,12 +109,16 @@ def poison(
         share = found.total.weight_share
         if fail_above is None or share <= fail_above:
             return 0
-        reporter.print(f"Lost samples carry {share:.1%} of the weight, more than --fail-above {fail_above:g}.", "red")
+        reporter.print(
+            f"Lost samples carry {share:.1%} of the weight, more than --fail-above {fail_above:g}.",
+            "red",
+        )
         return 1
 
 
 def _check_keys(reader: DumpReader, given: Sequence[str]) -> None:
-    """Refuse keys that no line has. Lost calls may be counted only where there are some, so that one is only told."""
+    """Refuse keys that no line has. Lost calls may be counted only where there are some, so that
+    one is only told."""
     for text in given:
         name = text.partition("=")[0]
         if name in reader.missing and name != "lost":
@@ -118,10 +135,14 @@ def _check_judged(found: Poison, reader: DumpReader, evidence: Evidence) -> None
     elif evidence.logged_calls and not evidence.matched:
         why = "no sample belongs to a trajectory of the event log"
     if why:
-        raise NoDump(f"{', '.join(map(str, reader.files[:3]))}: {why}, so --fail-above has nothing to judge")
+        raise NoDump(
+            f"{', '.join(map(str, reader.files[:3]))}: {why}, so --fail-above has nothing to judge"
+        )
 
 
-def as_data(found: Poison, reader: DumpReader, evidence: Evidence, said: list[str], unread: int) -> dict[str, object]:
+def as_data(
+    found: Poison, reader: DumpReader, evidence: Evidence, said: list[str], unread: int
+) -> dict[str, object]:
     """Return the answer for ``--json``."""
     return {
         "poison": 1,

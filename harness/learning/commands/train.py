@@ -1,9 +1,11 @@
-"""``sfusion train``: let a toy learn through a scenario's faults, in virtual time, beside its fault-free twin.
+"""``sfusion train``: let a toy learn through a scenario's faults, in virtual time, beside its
+fault-free twin.
 
-The scenario has a section `training`. Each seed plays it through the real stack: fake engine, rollouts, tool, limiter,
-fake sandbox and GSM8K score. `--tools` puts another tool in its place.
+The scenario has a section `training`. Each seed plays it through the real stack: fake engine,
+rollouts, tool, limiter, fake sandbox and GSM8K score. `--tools` puts another tool in its place.
 
-Exit code 0 if every promise held with every seed, 1 otherwise, 2 if the input is wrong, 3 if Ray is missing.
+Exit code 0 if every promise held with every seed, 1 otherwise, 2 if the input is wrong, 3 if Ray is
+missing.
 
 Example: sfusion train outage-trained-as-zeros --seeds 20 --html train.html
 """
@@ -14,17 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import WRITTEN, Tools
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.runs.seeded import SeededOptions
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, admit_tasks, read_tools
-from sfusion.harness.learning.train_telling import TrainReporter, headline, render_train, sentences
-from sfusion.harness.learning.trained import Trained, TrainedRun, check_played, dump_training, play_training, seeds_of
-from sfusion.harness.reports import Reports
 from sfusion_tools.wording import counted
+
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import text_stream, write_json
+from ...commandline.options import WRITTEN, Tools
+from ...errors import BadOption
+from ...lab.runs.seeded import SeededOptions
+from ...lab.runs.tasks import Task, adapt_tasks, admit_tasks, read_tools
+from ...reports import Reports
+from ..train_telling import TrainReporter, headline, render_train, sentences
+from ..trained import Trained, TrainedRun, check_played, dump_training, play_training, seeds_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,9 @@ class TrainOptions(SeededOptions):
     tools: Tools = None
     dump: Annotated[
         Path | None,
-        option("Write the samples of the first seed as verl does, for sfusion poison.", "DIR", WRITTEN),
+        option(
+            "Write the samples of the first seed as verl does, for sfusion poison.", "DIR", WRITTEN
+        ),
     ] = None
 
 
@@ -50,7 +55,9 @@ def train(options: TrainOptions) -> int:
         if options.dump.exists() and not options.dump.is_dir():
             raise BadOption(f"--dump {options.dump}: is a file; give a folder")
         if old := sorted(options.dump.glob("*.jsonl")):
-            raise BadOption(f"--dump {options.dump}: has a dump already ({old[0].name}); give a new folder")
+            raise BadOption(
+                f"--dump {options.dump}: has a dump already ({old[0].name}); give a new folder"
+            )
     runs: list[TrainedRun] = []
     with (
         options.workers(options.seeds) as workers,
@@ -66,12 +73,16 @@ def train(options: TrainOptions) -> int:
         check_played(runs)
         found = Trained(part, runs)
         if options.html is not None:
-            write_file(options.html, render_train(found, task.name, " ".join(task.scenario.about.split())))
+            write_file(
+                options.html, render_train(found, task.name, " ".join(task.scenario.about.split()))
+            )
         write_json(options.json, as_data(found, task))
         shown.tell(found, task.name)
         if options.dump is not None:
             count = dump_training(task.scenario, options.dump)
-            shown.print(f"{counted(count, 'sample')} of seed {task.scenario.seed} in {options.dump}")
+            shown.print(
+                f"{counted(count, 'sample')} of seed {task.scenario.seed} in {options.dump}"
+            )
     return int(any(count for count, _ in found.promises.values()))
 
 
@@ -81,7 +92,8 @@ def _task(options: TrainOptions) -> Task:
     cell = options.cell("wall" if not_sim else "sim")
     if cell.scenario.training is None:
         raise BadOption(
-            f"{options.scenario} has no section `training`; see `sfusion explain training`, and the bundled "
+            f"{options.scenario} has no section `training`; see `sfusion explain "
+            "training`, and the bundled "
             "outage-trained-as-zeros for an example"
         )
     (task,) = adapt_tasks([cell], tools=tools)
@@ -99,7 +111,8 @@ def as_data(found: Trained, task: Task) -> dict[str, Any]:
         "training": found.part.model_dump(mode="json"),
         "summary": found.summary(),
         "promises": {
-            name: {"not_held": count, "sentence": first.sentence} for name, (count, first) in found.promises.items()
+            name: {"not_held": count, "sentence": first.sentence}
+            for name, (count, first) in found.promises.items()
         },
         "runs": [{"seed": run.seed, "steps": run.steps} for run in found.runs],
     }

@@ -1,4 +1,5 @@
-"""Checks of the address: placeholders, wrong routes, proxies in between, hosts that other nodes cannot reach."""
+"""Checks of the address: placeholders, wrong routes, proxies in between, hosts that other nodes
+cannot reach."""
 
 from __future__ import annotations
 
@@ -7,16 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, note, proxy_of_requests
-from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer, send
-from sfusion.harness.real.doctor.settings import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.endpoints import is_placeholder, is_usable, redact
 from sfusion_tools.sandbox.program import Program
 
+from .context import CheckContext, Finding, breaks, hurts, note, proxy_of_requests
+from .http import HttpAnswer, NoAnswer, send
+from .settings import Client
+
 ROUTE = "/run_code"
-_CONTAINER_FILES = {".dockerenv": "/.dockerenv exists", "run/.containerenv": "/run/.containerenv exists"}
+_CONTAINER_FILES = {
+    ".dockerenv": "/.dockerenv exists",
+    "run/.containerenv": "/run/.containerenv exists",
+}
 _CONTAINER_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc")
 
 
@@ -28,39 +33,62 @@ async def check_address(context: CheckContext) -> Finding | None:
             "placeholder-url",
             seen=f"{settings.label} looks like the URL of an example, not of a sandbox",
             training="every call fails; training continues with nothing but failed tool messages",
-            change="enter the address of your Sandbox Fusion server, such as http://10.0.0.5:8080/run_code",
+            change=(
+                "enter the address of your Sandbox Fusion server, such as "
+                "http://10.0.0.5:8080/run_code"
+            ),
         )
     if settings.host in ("0.0.0.0", "::"):
         return hurts(
             "unspecified-address",
             seen=f"{settings.label} uses {settings.host}, an address for servers to listen on",
-            training="as a destination it means the local machine, on Linux only, and so a different machine on "
+            training="as a destination it means the local machine, on Linux only, and so a "
+            "different machine on "
             "every node",
-            change="use 127.0.0.1 if all of training runs on this machine, otherwise the machine's own address",
+            change=(
+                "use 127.0.0.1 if all of training runs on this machine, otherwise the "
+                "machine's own address"
+            ),
         )
     return None
 
 
 def check_loopback(context: CheckContext, failure: str) -> Finding | None:
-    """Report a loopback URL that is used from a container; ``failure`` says why nothing answers, if nothing does."""
+    """Report a loopback URL that is used from a container; ``failure`` says why nothing answers, if
+    nothing does."""
     settings = context.settings
     container = in_container(context.root, context.environ)
-    if settings.started_here or not settings.is_local or not (container or context.plan.from_container):
+    if (
+        settings.started_here
+        or not settings.is_local
+        or not (container or context.plan.from_container)
+    ):
         return None
-    how = f"this runs in a container ({container})" if container else "training runs in a container (--from-container)"
+    how = (
+        f"this runs in a container ({container})"
+        if container
+        else "training runs in a container (--from-container)"
+    )
     # If it answers, it runs in our own container, and perhaps all of training does.
     make = breaks if failure or context.plan.from_container else note
     return make(
         "loopback-in-container",
-        seen=f"{settings.label} is loopback, and {how}" + (f"; nothing answers there: {failure}" if failure else ""),
-        training="inside a container, loopback is the container itself: workers in other containers cannot reach it",
-        change="use a name that the containers share (host.docker.internal, a compose service, a Kubernetes service), "
-        "or start them with --network host" + ("; if the sandbox belongs in this one, start it" if failure else ""),
+        seen=f"{settings.label} is loopback, and {how}"
+        + (f"; nothing answers there: {failure}" if failure else ""),
+        training=(
+            "inside a container, loopback is the container itself: workers in other "
+            "containers cannot reach it"
+        ),
+        change="use a name that the containers share (host.docker.internal, a compose "
+        "service, a Kubernetes service), "
+        "or start them with --network host"
+        + ("; if the sandbox belongs in this one, start it" if failure else ""),
     )
 
 
 def in_container(root: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the evidence that this process runs in a container, None without any. ``root`` is where ``/`` is."""
+    """Return the evidence that this process runs in a container, None without any. ``root`` is
+    where ``/`` is."""
     for mark, reason in _CONTAINER_FILES.items():
         if (root / mark).exists():
             return reason
@@ -69,7 +97,9 @@ def in_container(root: Path, environ: Mapping[str, str]) -> str | None:
     if environ.get("container"):
         return "the variable `container` is set"
     try:
-        found = _CONTAINER_CGROUP.search((root / "proc/1/cgroup").read_text(encoding="utf-8", errors="replace"))
+        found = _CONTAINER_CGROUP.search(
+            (root / "proc/1/cgroup").read_text(encoding="utf-8", errors="replace")
+        )
     except OSError:
         return None
     return f"/proc/1/cgroup names {found[0]}" if found else None
@@ -118,9 +148,13 @@ async def check_proxies(context: CheckContext) -> Finding | None:
     make = note if context.settings.client is Client.SFUSION else hurts
     return make(
         "proxy-catches",
-        seen=f"the environment sets the proxy {redact(of_requests)}; sfusion connects to {context.settings.host} "
+        seen=f"the environment sets the proxy {redact(of_requests)}; sfusion connects to "
+        f"{context.settings.host} "
         "directly, but `requests` does not",
-        training="verl's tool and reward use `requests`: their calls go to the proxy, which cannot reach this host",
+        training=(
+            "verl's tool and reward use `requests`: their calls go to the proxy, "
+            "which cannot reach this host"
+        ),
         change=_change(context),
     )
 
@@ -128,28 +162,40 @@ async def check_proxies(context: CheckContext) -> Finding | None:
 async def _check_through(context: CheckContext, proxy: str) -> Finding | None:
     through = await context.get("v1/ping")
     direct = await send(context.http, context.settings.at("v1/ping"), within=context.plan.connect)
-    caught = f"calls to {context.settings.host} go through the proxy {redact(proxy)} of the environment"
+    caught = (
+        f"calls to {context.settings.host} go through the proxy {redact(proxy)} of the environment"
+    )
     if _is_pong(through):
         make = hurts if _is_pong(direct) else note
         return make(
             "proxy-catches",
             seen=f"{caught}; the sandbox answers through it"
             + (", and also without it" if _is_pong(direct) else ", and not without it"),
-            training="every program and its output pass through the proxy, and wait for it under load",
-            change=_change(context) if _is_pong(direct) else "nothing, if this is how the sandbox is reached",
+            training=(
+                "every program and its output pass through the proxy, and wait for it under load"
+            ),
+            change=_change(context)
+            if _is_pong(direct)
+            else "nothing, if this is how the sandbox is reached",
         )
     context.stopped = "a proxy from the environment intercepts the requests"
     without = "the sandbox answers" if _is_pong(direct) else _describe(direct)
     return breaks(
         "proxy-catches",
         seen=f"{caught}: {_describe(through)}; without it: {without}",
-        training="the proxy answers instead of the sandbox: every call fails and the sandbox gets the blame",
+        training=(
+            "the proxy answers instead of the sandbox: every call fails and the "
+            "sandbox gets the blame"
+        ),
         change=_change(context),
     )
 
 
 def _change(context: CheckContext) -> str:
-    return f"add {context.settings.host} to NO_PROXY on every training node, or unset the proxy variables there"
+    return (
+        f"add {context.settings.host} to NO_PROXY on every training node, or unset the "
+        "proxy variables there"
+    )
 
 
 def _is_pong(answer: HttpAnswer | NoAnswer) -> bool:
@@ -157,4 +203,8 @@ def _is_pong(answer: HttpAnswer | NoAnswer) -> bool:
 
 
 def _describe(answer: HttpAnswer | NoAnswer) -> str:
-    return f"the ping returns {answer.status}" if isinstance(answer, HttpAnswer) else f"no answer ({answer.text})"
+    return (
+        f"the ping returns {answer.status}"
+        if isinstance(answer, HttpAnswer)
+        else f"no answer ({answer.text})"
+    )

@@ -2,7 +2,8 @@
 
 Reports what is wrong, what that does to training and what to change.
 
-Exit code 0 if nothing breaks training, 1 if something does, 2 if the input is wrong, 3 if no sandbox was reached.
+Exit code 0 if nothing breaks training, 1 if something does, 2 if the input is wrong, 3 if no
+sandbox was reached.
 
 Example: sfusion doctor http://127.0.0.1:8080 --tools tools.yaml
 """
@@ -22,32 +23,34 @@ from typing import Annotated
 
 from typer import Argument
 
-from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.exits import fail, say
-from sfusion.harness.commandline.json_answer import text_stream, write_answer
-from sfusion.harness.commandline.options import SANDBOX, WRITTEN, Json
-from sfusion.harness.real.doctor.context import Finding, Severity
-from sfusion.harness.real.doctor.examination import CHECKS, Check, Examination, Observer, examine
-from sfusion.harness.real.doctor.knee import model_file
-from sfusion.harness.real.doctor.settings import Plan, SandboxSettings, settings_of_tools, settings_of_url
-from sfusion.harness.real.targets import open_targets, read_target
-from sfusion.harness.reports import Reports
-from sfusion.harness.reports.files import check_file
-from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import decoded, read_bounded
 from sfusion_tools.errors import InputError, near
 from sfusion_tools.sandbox import LANGUAGES
 from sfusion_tools.wording import counted
 
+from ....fakes.sandbox import FakeSandbox
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.exits import fail, say
+from ...commandline.json_answer import text_stream, write_answer
+from ...commandline.options import SANDBOX, WRITTEN, Json
+from ...reports import Reports
+from ...reports.files import check_file
+from ...terminal import ProgressReporter
+from ..targets import open_targets, read_target
+from .context import Finding, Severity
+from .examination import CHECKS, Check, Examination, Observer, examine
+from .knee import model_file
+from .settings import Plan, SandboxSettings, settings_of_tools, settings_of_url
+
 _STYLES = {Severity.BREAKS: "bold red", Severity.HURTS: "yellow", Severity.NOTE: "cyan"}
 FINE, BROKEN, UNREACHED = 0, 1, 3
 
 
 def exit_code(examinations: Sequence[Examination]) -> int:
-    """0 if nothing breaks training, 1 if something does, 3 if no sandbox could be reached at all."""
+    """0 if nothing breaks training, 1 if something does, 3 if no sandbox could be reached at
+    all."""
     if examinations and all(one.reached is False for one in examinations):
         return UNREACHED
     return BROKEN if any(one.breaks for one in examinations) else FINE
@@ -105,14 +108,19 @@ class DoctorReporter(ProgressReporter, Observer):
     def announce(self, text: str) -> None:
         self.print(f"        {text}", "dim")
 
-    def check_ended(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
+    def check_ended(
+        self, check: Check, number: int, found: Sequence[Finding], why_not: str
+    ) -> None:
         worst = ranked(found)[0].severity if found else None
         style = _STYLES[worst] if worst is not None else ("dim" if why_not else "green")
         self.print(f"[{number:>2}/{self._total}] {check.name:<16} {_result(found, why_not)}", style)
 
     def stopped(self, left: Sequence[Check], why: str) -> None:
         if left:
-            self.print(f"        not examined, because {why}: {', '.join(check.name for check in left)}", "dim")
+            self.print(
+                f"        not examined, because {why}: {', '.join(check.name for check in left)}",
+                "dim",
+            )
 
     def finish(self, examinations: Sequence[Examination]) -> None:
         """Print the findings, the worst first, and the headline."""
@@ -123,16 +131,27 @@ class DoctorReporter(ProgressReporter, Observer):
                 self.print(f"{one.settings.label}{source}:", "bold")
             for finding in ranked(one.findings):
                 self.print(f"{finding.severity.value}: {finding.id}", _STYLES[finding.severity])
-                texts = (("seen", finding.seen), ("training", finding.training), ("change", finding.change))
-                self.table([(f"  {label}", text) for label, text in texts], styles=["dim"] * len(texts))
+                texts = (
+                    ("seen", finding.seen),
+                    ("training", finding.training),
+                    ("change", finding.change),
+                )
+                self.table(
+                    [(f"  {label}", text) for label, text in texts], styles=["dim"] * len(texts)
+                )
         self.print()
-        self.print(doctor_headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
+        self.print(
+            doctor_headline(examinations),
+            "bold red" if any(one.breaks for one in examinations) else "green",
+        )
 
 
 def _result(found: Sequence[Finding], why_not: str) -> str:
     if why_not:
         return f"not examined: {why_not}"
-    return ", ".join(f"{finding.severity.value}: {finding.id}" for finding in ranked(found)) or "fine"
+    return (
+        ", ".join(f"{finding.severity.value}: {finding.id}" for finding in ranked(found)) or "fine"
+    )
 
 
 @dataclass(frozen=True)
@@ -140,9 +159,10 @@ class DoctorOptions:
     """The options of the command."""
 
     sandbox: Annotated[str | None, Argument(help="What to examine.", metavar=SANDBOX)] = None
-    tools: Annotated[Path | None, option("Tool config (verl's YAML): examine its addresses, limits and language.")] = (
-        None
-    )
+    tools: Annotated[
+        Path | None,
+        option("Tool config (verl's YAML): examine its addresses, limits and language."),
+    ] = None
     quick: Annotated[bool, option("Create no load: skip the burst and the sweep.")] = False
     sweep: Annotated[
         bool | None,
@@ -153,16 +173,25 @@ class DoctorOptions:
         ),
     ] = None
     program: Annotated[
-        Path | None, option("Measure throughput with this Python program, one like those of your training.")
+        Path | None,
+        option("Measure throughput with this Python program, one like those of your training."),
     ] = None
-    from_container: Annotated[bool, option("Training runs in a container: judge the address from there.")] = False
-    packages: Annotated[str | None, option("Python packages that training needs, separated by commas.", "A,B")] = None
-    languages: Annotated[str | None, option("Languages that training needs, separated by commas.", "A,B")] = None
+    from_container: Annotated[
+        bool, option("Training runs in a container: judge the address from there.")
+    ] = False
+    packages: Annotated[
+        str | None, option("Python packages that training needs, separated by commas.", "A,B")
+    ] = None
+    languages: Annotated[
+        str | None, option("Languages that training needs, separated by commas.", "A,B")
+    ] = None
     timeout: Annotated[float, option("Time to wait for an answer.", "SECONDS", min=0.1)] = 8.0
     model_out: Annotated[
         Path | None,
         option(
-            "Write the measured behaviour under load as a server model, for `sfusion sweep --model`.", panel=WRITTEN
+            "Write the measured behaviour under load as a server model, for `sfusion "
+            "sweep --model`.",
+            panel=WRITTEN,
         ),
     ] = None
     json: Json = None
@@ -184,7 +213,9 @@ class DoctorOptions:
 
 @command
 def doctor(options: DoctorOptions) -> int:
-    logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it better
+    logging.getLogger("sfusion_tools").addHandler(
+        logging.NullHandler()
+    )  # the findings say it better
     plan, model_out = options.plan(), options.model_out
     if model_out is not None and (options.quick or options.sweep is False):
         fail("--model-out needs the sweep: leave out --quick and --no-sweep")
@@ -192,22 +223,34 @@ def doctor(options: DoctorOptions) -> int:
     check_file("--model-out", model_out)
     with _sandboxes(options.sandbox, options.tools) as sandboxes:
         if model_out is not None and len(sandboxes) != 1:
-            fail(f"--model-out describes one sandbox, but there are {len(sandboxes)}; give the URL of one")
+            fail(
+                f"--model-out describes one sandbox, but there are {len(sandboxes)}; give "
+                "the URL of one"
+            )
         with DoctorReporter(text_stream(options.json), len(CHECKS), "examining") as shown:
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
     write_answer(options.json, examinations_as_json(done))
     if model_out is not None:
         if "server_model" not in done[0].measured:
-            fail(f"{model_out} was not written: the sweep measured nothing that a model could be made of", 3)
+            fail(
+                f"{model_out} was not written: the sweep measured nothing that a model "
+                "could be made of",
+                3,
+            )
         write_file(model_out, model_file(done[0].measured, done[0].settings.label))
     return exit_code(done)
 
 
-async def _examine_all(sandboxes: list[SandboxSettings], plan: Plan, shown: DoctorReporter) -> list[Examination]:
+async def _examine_all(
+    sandboxes: list[SandboxSettings], plan: Plan, shown: DoctorReporter
+) -> list[Examination]:
     done = []
     for settings in sandboxes:
-        shown.print(f"examining {settings.label}" + (f" ({settings.source})" if settings.source else ""), "bold")
+        shown.print(
+            f"examining {settings.label}" + (f" ({settings.source})" if settings.source else ""),
+            "bold",
+        )
         done.append(await examine(settings, plan, environ=os.environ, observer=shown))
     return done
 
@@ -254,5 +297,8 @@ def _languages(text: str | None) -> list[str] | None:
     names = _names(text)
     for name in names or ():
         if name not in LANGUAGES:
-            fail(f"--languages: {name!r} is not a language of Sandbox Fusion; {near(name, LANGUAGES)}")
+            fail(
+                f"--languages: {name!r} is not a language of Sandbox Fusion; "
+                f"{near(name, LANGUAGES)}"
+            )
     return names

@@ -1,4 +1,5 @@
-"""What the checks share: what a finding is, access to the sandbox, and what is known about it so far."""
+"""What the checks share: what a finding is, access to the sandbox, and what is known about it so
+far."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 
 import aiohttp
 
-from sfusion.harness.errors import NotExamined, Vanished
-from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer, send
-from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
 from sfusion_tools.sandbox.endpoints import SHORTEST_PASSWORD, is_usable, proxy_for, proxy_variable
+
+from ...errors import NotExamined, Vanished
+from .http import HttpAnswer, NoAnswer, send
+from .settings import Client, Plan, SandboxSettings
 
 
 class Severity(StrEnum):
@@ -37,7 +39,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result of a check. The three texts are shown under the labels seen, training and change."""
+    """One result of a check. The three texts are shown under the labels seen, training and
+    change."""
 
     id: str
     severity: Severity
@@ -127,12 +130,15 @@ class CheckContext:
 
     @property
     def proxy(self) -> str | None:
-        """The proxy that training's requests go through; for an unknown client, the one sfusion would use."""
+        """The proxy that training's requests go through; for an unknown client, the one sfusion
+        would use."""
         settings = self.settings
         if settings.client is Client.VERL:
             proxy = proxy_of_requests(settings.base, self.environ)
         else:
-            proxy = proxy_for(settings.base, self.environ) if settings.config.trust_proxy_env else None
+            proxy = (
+                proxy_for(settings.base, self.environ) if settings.config.trust_proxy_env else None
+            )
         return proxy if proxy is not None and is_usable(proxy) else None
 
     async def get(self, route: str) -> HttpAnswer | NoAnswer:
@@ -158,8 +164,9 @@ class CheckContext:
     ) -> CallResult:
         """Run a program with the client that training uses.
 
-        Without an answer from the sandbox it is sent again, as training would, unless ``once``. Raises Vanished when
-        the sandbox is gone, and NotExamined when only this program gets no answer.
+        Without an answer from the sandbox it is sent again, as training would, unless ``once``.
+        Raises Vanished when the sandbox is gone, and NotExamined when only this program gets no
+        answer.
         """
         limit = self.memory_limit_mb if memory_limit_mb is None else memory_limit_mb
         program = Program(
@@ -187,10 +194,14 @@ class CheckContext:
 
     async def must_answer(self, why: str) -> None:
         """Raise Vanished unless the sandbox still runs the simplest program."""
-        program = Program(marked("alive", "print(1)"), timeout=self.plan.patience, memory_limit_mb=-1)
+        program = Program(
+            marked("alive", "print(1)"), timeout=self.plan.patience, memory_limit_mb=-1
+        )
         answer = await self.post(program)
         if isinstance(answer, NoAnswer):
-            raise Vanished(f"{why}; a program that prints one line gets no answer either: {answer.text}")
+            raise Vanished(
+                f"{why}; a program that prints one line gets no answer either: {answer.text}"
+            )
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -217,6 +228,7 @@ def _failure(result: CallResult) -> str:
 
 
 def marked(name: str, code: str, language: str = "python", hints: str = "") -> str:
-    """Append the call mark as a comment, so that a fake's ledger shows which calls were the doctor's."""
+    """Append the call mark as a comment, so that a fake's ledger shows which calls were the
+    doctor's."""
     sign = "//" if language in _SLASHES else "#" if language in _HASH else ""
     return f"{code}\n{sign} sfusion:call=doctor-{name}{hints}\n" if sign else code

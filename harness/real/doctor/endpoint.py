@@ -1,4 +1,5 @@
-"""Checks of what is behind the address: nothing, another protocol, another service, or a sandbox that runs code."""
+"""Checks of what is behind the address: nothing, another protocol, another service, or a sandbox
+that runs code."""
 
 from __future__ import annotations
 
@@ -6,21 +7,23 @@ import asyncio
 import time
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
-from sfusion.harness.errors import NotExamined
-from sfusion.harness.real.doctor.address import check_loopback
-from sfusion.harness.real.doctor.context import TRIES, CheckContext, Finding, breaks, hurts, marked
-from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer, connects, speaks_plain_http, speaks_tls
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import excerpt, read_answer
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.retry import retry_after
 
+from ...errors import NotExamined
+from .address import check_loopback
+from .context import TRIES, CheckContext, Finding, breaks, hurts, marked
+from .http import HttpAnswer, NoAnswer, connects, speaks_plain_http, speaks_tls
+
 _FAILS = "every call fails the same way; the model reads an error text each time and learns from it"
 
 
 def judge_answer(answer: HttpAnswer, *, url: str, expected: str) -> Finding | None:
-    """Return None if a sandbox ran the program and it printed ``expected``, otherwise the finding."""
+    """Return None if a sandbox ran the program and it printed ``expected``, otherwise the
+    finding."""
     status = answer.status
     seen = f"POST {redact(url)} returns {status}: {excerpt(answer.body, 100)}"
     if 300 <= status < 400:
@@ -31,16 +34,27 @@ def judge_answer(answer: HttpAnswer, *, url: str, expected: str) -> Finding | No
             "authentication",
             seen=seen,
             training=f"{who} wants credentials: {_FAILS}",
-            change="put the credentials into `headers:` of the tool config (sfusion), or into the URL "
+            change="put the credentials into `headers:` of the tool config (sfusion), or "
+            "into the URL "
             "(http://user:password@host); or let the gateway admit the training nodes without them",
         )
     if status in (429, 503):
         return breaks(
             "throttled-at-rest",
             seen=f"a single program gets {status}"
-            + (f" with Retry-After {answer.headers['Retry-After']}" if "Retry-After" in answer.headers else ""),
-            training="there is no room for even one call: the quota is used up, or nothing runs behind the gateway",
-            change="find out who else uses it, raise the quota, or start the instances behind the gateway",
+            + (
+                f" with Retry-After {answer.headers['Retry-After']}"
+                if "Retry-After" in answer.headers
+                else ""
+            ),
+            training=(
+                "there is no room for even one call: the quota is used up, or nothing "
+                "runs behind the gateway"
+            ),
+            change=(
+                "find out who else uses it, raise the quota, or start the instances "
+                "behind the gateway"
+            ),
         )
     if "html" in answer.content_type.lower() or answer.body.lstrip()[:1] == b"<":
         return breaks(
@@ -67,7 +81,9 @@ def judge_answer(answer: HttpAnswer, *, url: str, expected: str) -> Finding | No
         return breaks(
             "server-error",
             seen=f"a program that prints one line gets {status}: {excerpt(answer.body, 100)}",
-            training="every call fails in the sandbox and is repeated until its attempts are used up",
+            training=(
+                "every call fails in the sandbox and is repeated until its attempts are used up"
+            ),
             change="look at the server's log, and at the gateway's for 502 and 504",
         )
     return _judge_content(answer, url, expected)
@@ -79,7 +95,10 @@ def _judge_content(answer: HttpAnswer, url: str, expected: str) -> Finding | Non
         body = excerpt(answer.body, 100)
         return breaks(
             "other-service",
-            seen=f"POST {redact(url)} returns {answer.status}, but not in the format of Sandbox Fusion: {body}",
+            seen=(
+                f"POST {redact(url)} returns {answer.status}, but not in the format of "
+                f"Sandbox Fusion: {body}"
+            ),
             training=f"another service, or an incompatible version: {_FAILS}",
             change="correct the URL: it must be that of a Sandbox Fusion server",
         )
@@ -94,9 +113,16 @@ def _judge_content(answer: HttpAnswer, url: str, expected: str) -> Finding | Non
     if reading.stdout != expected:
         return breaks(
             "wrong-output",
-            seen=f"a program that prints {expected.strip()!r} is a Success with the output {reading.stdout[:80]!r}",
-            training="answers are accepted, but are not what the program printed: rewards and tool texts are noise",
-            change="check that programs are really run there (a scripted fake runs nothing), and that output is not "
+            seen=(
+                f"a program that prints {expected.strip()!r} is a Success with the output "
+                f"{reading.stdout[:80]!r}"
+            ),
+            training=(
+                "answers are accepted, but are not what the program printed: rewards "
+                "and tool texts are noise"
+            ),
+            change="check that programs are really run there (a scripted fake runs "
+            "nothing), and that output is not "
             "lost on the way",
         )
     return None
@@ -109,7 +135,10 @@ def _redirect(answer: HttpAnswer, url: str) -> Finding:
     if loops or not location:
         training = "no client gets past the redirect: every call fails"
         change = "correct the gateway: it redirects " + (
-            "this address to itself (often a rule from http to https behind a proxy that already terminates TLS)"
+            (
+                "this address to itself (often a rule from http to https behind a proxy that "
+                "already terminates TLS)"
+            )
             if loops
             else "without a Location header"
         )
@@ -117,7 +146,9 @@ def _redirect(answer: HttpAnswer, url: str) -> Finding:
         training = "clients repeat the request as a GET without the program: calls fail"
         change = f"put the final address into the URL: {_shown(target, url)}"
     else:
-        training = "sfusion follows no redirects, verl's tool does: calls fail, or take twice the time"
+        training = (
+            "sfusion follows no redirects, verl's tool does: calls fail, or take twice the time"
+        )
         change = f"put the final address into the URL: {_shown(target, url)}"
     where = _shown(target, url) if location else "nowhere"
     return breaks(
@@ -129,7 +160,8 @@ def _redirect(answer: HttpAnswer, url: str) -> Finding:
 
 
 def _shown(target: str, url: str) -> str:
-    """Return where a server redirects to, with its path unless that is ours, which may contain a token."""
+    """Return where a server redirects to, with its path unless that is ours, which may contain a
+    token."""
     parts = urlsplit(target)
     if parts.path == urlsplit(url).path:
         return redact(target)
@@ -161,8 +193,10 @@ async def check_connection(context: CheckContext) -> Finding | None:
         return loopback
     change = {
         "dns": "correct the host name, or make it resolvable on this machine",
-        "refused": "start the sandbox, and check host and port. A container needs its port published (-p), "
-        "and images built after July 2026 listen on the container's loopback unless HOST=0.0.0.0 is set",
+        "refused": "start the sandbox, and check host and port. A container needs its port "
+        "published (-p), "
+        "and images built after July 2026 listen on the container's loopback unless "
+        "HOST=0.0.0.0 is set",
     }.get(failure.why, "check host and port, and open any firewall in between")
     return breaks(
         "unreachable",
@@ -203,7 +237,10 @@ async def _judge_protocol(context: CheckContext, ping: NoAnswer) -> Finding | No
         if direct and await speaks_plain_http(settings.host, settings.port, within=plan.connect):
             return breaks(
                 "https-to-plain-port",
-                seen=f"the URL says https, but port {settings.port} of {settings.host} speaks plain HTTP",
+                seen=(
+                    f"the URL says https, but port {settings.port} of {settings.host} "
+                    "speaks plain HTTP"
+                ),
                 training="every call fails while connecting",
                 change="write http:// in the URL, or use the port that serves TLS",
             )
@@ -247,7 +284,8 @@ async def check_run_code(context: CheckContext) -> Finding | None:
     if answer.why == "timeout" and isinstance(ping, HttpAnswer):
         return breaks(
             "run-code-hangs",
-            seen=f"/v1/ping answered in {ping.seconds * 1000:.0f} ms, but a program that prints one line got no "
+            seen=f"/v1/ping answered in {ping.seconds * 1000:.0f} ms, but a program that "
+            "prints one line got no "
             f"answer within {waited}",
             training="health checks stay green while every call runs into its timeout",
             change="restart the sandbox, and monitor it by running a program, not by its ping",
@@ -255,14 +293,19 @@ async def check_run_code(context: CheckContext) -> Finding | None:
     if answer.why == "timeout":
         return breaks(
             "no-answer",
-            seen=f"connections are accepted, but neither /v1/ping nor /run_code answered ({waited})",
+            seen=(
+                f"connections are accepted, but neither /v1/ping nor /run_code answered ({waited})"
+            ),
             training="every call runs into its timeout",
             change="restart the sandbox; if it never worked here, check that this is its port",
         )
     if answer.why == "garbled" and isinstance(ping, NoAnswer) and ping.why == "garbled":
         return breaks(
             "other-service",
-            seen=f"port {context.settings.port} of {context.settings.host} does not speak HTTP: {answer.text}",
+            seen=(
+                f"port {context.settings.port} of {context.settings.host} does not speak "
+                f"HTTP: {answer.text}"
+            ),
             training="a service of another kind listens there: every call fails",
             change="correct host and port: they must be those of a Sandbox Fusion server",
         )
@@ -278,7 +321,8 @@ async def check_run_code(context: CheckContext) -> Finding | None:
 
 
 async def _hello_answer(context: CheckContext) -> HttpAnswer | NoAnswer:
-    """Send the simplest program; after a refusal or a lost connection send it again, as training would."""
+    """Send the simplest program; after a refusal or a lost connection send it again, as training
+    would."""
     plan = context.plan
     program = Program(marked("hello", HELLO), "python", plan.patience, memory_limit_mb=-1)
     failures: list[str] = []
@@ -308,12 +352,17 @@ def _check_dead_ping(context: CheckContext) -> Finding | None:
     ping = context.ping
     if isinstance(ping, HttpAnswer) and ping.status == 200:
         return None
-    seen = f"returns {ping.status}" if isinstance(ping, HttpAnswer) else f"gets no answer ({ping and ping.text})"
+    seen = (
+        f"returns {ping.status}"
+        if isinstance(ping, HttpAnswer)
+        else f"gets no answer ({ping and ping.text})"
+    )
     path = urlsplit(context.settings.at("v1/ping")).path
     return hurts(
         "ping-dead",
         seen=f"programs run, but GET {path} {seen}",
-        training="calls work, but whatever waits for the ping (health checks, `--sandbox docker`) thinks the "
+        training="calls work, but whatever waits for the ping (health checks, `--sandbox "
+        "docker`) thinks the "
         "sandbox is down",
         change="let the gateway forward /v1/ping too, or check health by running a program",
     )

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.errors import NotExamined, Vanished
-from sfusion.harness.real.doctor import address, endpoint, server, throughput
-from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, secrets_of_proxies
-from sfusion.harness.real.doctor.http import open_http
-from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
-from sfusion.harness.real.probes.scrubbing import with_texts
 from sfusion_tools.sandbox.endpoints import hide as hide_secrets
+
+from ...errors import NotExamined, Vanished
+from ..probes.scrubbing import with_texts
+from . import address, endpoint, server, throughput
+from .context import CheckContext, Finding, breaks, hurts, secrets_of_proxies
+from .http import open_http
+from .settings import Plan, SandboxSettings
 
 
 async def check_stability(context: CheckContext) -> Finding | None:
@@ -26,10 +27,17 @@ async def check_stability(context: CheckContext) -> Finding | None:
     reasons = ", ".join(f"{count} x {what}" for what, count in context.failures.most_common())
     return hurts(
         "unsteady",
-        seen=f"{lost} of {context.programs} programs, sent a few at a time, got no answer from the sandbox: {reasons}",
-        training="sfusion's tool sends such calls again, and their programs may run twice; verl's tool repeats "
+        seen=(
+            f"{lost} of {context.programs} programs, sent a few at a time, got no answer "
+            f"from the sandbox: {reasons}"
+        ),
+        training="sfusion's tool sends such calls again, and their programs may run twice; "
+        "verl's tool repeats "
         "only after 504 and loses the others",
-        change="look for what cuts requests off: restarts, a gateway, a worker that dies; see the server's log",
+        change=(
+            "look for what cuts requests off: restarts, a gateway, a worker that dies; "
+            "see the server's log"
+        ),
     )
 
 
@@ -38,7 +46,10 @@ def stopped_answering(check: str, how: str) -> Finding:
         "stops-answering",
         seen=f"it ran programs, then stopped answering during the check `{check}`: {how}",
         training="it works for a while and then fails every call, without reporting an error",
-        change="check whether it was killed (memory) or is stuck, restart it, and run fewer programs at a time",
+        change=(
+            "check whether it was killed (memory) or is stuck, restart it, and run "
+            "fewer programs at a time"
+        ),
     )
 
 
@@ -95,9 +106,12 @@ class Observer:
         """A check begins."""
 
     def announce(self, text: str) -> None:
-        """The examination is about to do something that the user should know of first, such as load."""
+        """The examination is about to do something that the user should know of first, such as
+        load."""
 
-    def check_ended(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
+    def check_ended(
+        self, check: Check, number: int, found: Sequence[Finding], why_not: str
+    ) -> None:
         """A check ended; ``why_not`` is the reason if it could not be made."""
 
     def stopped(self, left: Sequence[Check], why: str) -> None:
@@ -113,7 +127,8 @@ async def examine(
     observer: Observer | None = None,
     checks: Sequence[Check] = CHECKS,
 ) -> Examination:
-    """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file system."""
+    """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file
+    system."""
     observer = observer or Observer()
     result = Examination(settings)
     hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ)])
@@ -124,7 +139,12 @@ async def examine(
                 observer.check_started(check, number)
                 found, why_not = await _run(check, context)
                 found = [
-                    replace(one, seen=hide(one.seen), training=hide(one.training), change=hide(one.change))
+                    replace(
+                        one,
+                        seen=hide(one.seen),
+                        training=hide(one.training),
+                        change=hide(one.change),
+                    )
                     for one in found
                 ]
                 why_not = hide(why_not)

@@ -1,4 +1,5 @@
-"""Single HTTP requests: the exact answer, or the exact reason why there was none. No server behaviour raises."""
+"""Single HTTP requests: the exact answer, or the exact reason why there was none. No server
+behaviour raises."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ _URL = re.compile(r"\w+://[^\s'\"]+")
 _LONGEST = 4 * 2**20
 """Bytes of an answer that are read."""
 
-Why = Literal["dns", "refused", "connect", "certificate", "tls", "proxy", "timeout", "lost", "garbled"]
+Why = Literal[
+    "dns", "refused", "connect", "certificate", "tls", "proxy", "timeout", "lost", "garbled"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,26 @@ class NoAnswer:
 
 
 async def send(
-    session: aiohttp.ClientSession, url: str, body: bytes | None = None, *, within: float, proxy: str | None = None
+    session: aiohttp.ClientSession,
+    url: str,
+    body: bytes | None = None,
+    *,
+    within: float,
+    proxy: str | None = None,
 ) -> HttpAnswer | NoAnswer:
-    """POST a JSON body, or GET if there is none, as the sandbox's own client does; redirects are not followed."""
+    """POST a JSON body, or GET if there is none, as the sandbox's own client does; redirects are
+    not followed."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    method, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/json"})
+    method, headers = (
+        ("GET", {}) if body is None else ("POST", {"Content-Type": "application/json"})
+    )
     try:
         async with (
             asyncio.timeout(within),
-            session.request(method, URL(url), data=body, headers=headers, proxy=proxy, allow_redirects=False) as answer,
+            session.request(
+                method, URL(url), data=body, headers=headers, proxy=proxy, allow_redirects=False
+            ) as answer,
         ):
             content = await _read(answer)
             return HttpAnswer(answer.status, answer.headers, content, loop.time() - began)
@@ -65,7 +78,9 @@ async def send(
 
 def open_http(headers: Mapping[str, str], connect: float) -> aiohttp.ClientSession:
     """``connect`` is how many seconds connecting may take."""
-    sent = CIMultiDict({"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"})
+    sent = CIMultiDict(
+        {"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"}
+    )
     sent.update(headers)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
@@ -108,7 +123,11 @@ def _reason(error: Exception) -> str:
             return error.reason or str(error)
         return error.strerror or str(error) or type(error).__name__
     # aiohttp shows a bad status line on several lines with a caret below it.
-    text = error.message.rstrip(" \n^") if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    text = (
+        error.message.rstrip(" \n^")
+        if isinstance(error, aiohttp.ClientResponseError)
+        else str(error)
+    )
     # It also quotes the URL, which may hold a password or a token.
     text = _URL.sub(lambda found: redact(found[0]), " ".join(text.split()))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -147,7 +166,11 @@ async def connects(host: str, port: int, *, within: float) -> NoAnswer | None:
     except OSError as error:
         why = "dns" if isinstance(error, socket.gaierror) else "refused"
         # asyncio joins the failures of several addresses into one text without an errno.
-        text = os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+        text = (
+            os.strerror(error.errno)
+            if error.errno and error.errno > 0
+            else (error.strerror or str(error))
+        )
     return NoAnswer(why, text, asyncio.get_running_loop().time() - began)
 
 

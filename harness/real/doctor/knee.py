@@ -12,7 +12,8 @@ import yaml
 from sfusion_tools._version import __version__
 
 ENOUGH = 0.85
-"""Share of the best throughput that counts as reaching it: measurements of one second are no more precise."""
+"""Share of the best throughput that counts as reaching it: measurements of one second are no more
+precise."""
 COLLAPSED = 0.7
 """Below this share of the best throughput, load makes the sandbox slower."""
 TOLERATED = 0.02
@@ -48,7 +49,8 @@ class Knee:
     throughput: float
     """The best throughput, in programs per second."""
     shape: Shape
-    """What happens above the knee: no gain, a loss, refusals, failures; ``rising`` if the end was not reached."""
+    """What happens above the knee: no gain, a loss, refusals, failures; ``rising`` if the end was
+    not reached."""
 
 
 def find_knee(points: Sequence[Point]) -> Knee | None:
@@ -67,8 +69,9 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     shape = _shape(levels, working, knee, best)
     if shape == "rising" or place == 0:
         return Knee(knee.concurrency, best, shape)
-    # Levels double, so the true value lies somewhere above the previous level. Little's law says where: the number
-    # in flight is throughput times the duration of one call, which is the previous level's as long as nothing queues.
+    # Levels double, so the true value lies somewhere above the previous level. Little's law says
+    # where: the number in flight is throughput times the duration of one call, which is the
+    # previous level's as long as nothing queues.
     before = working[place - 1]
     needed = math.ceil(round(best * before.latency, 3))
     return Knee(min(knee.concurrency, max(before.concurrency + 1, needed)), best, shape)
@@ -88,13 +91,17 @@ def _still_rises(levels: list[Point]) -> bool:
     if len(levels) < 2:
         return True
     before, last = levels[-2:]
-    return last.throughput / before.throughput - 1 >= (last.concurrency / before.concurrency - 1) / 2
+    return (
+        last.throughput / before.throughput - 1 >= (last.concurrency / before.concurrency - 1) / 2
+    )
 
 
 SERIAL = 0.6, 1.3
-"""Starting programs in turn is the cause if the time beyond their sleep, times the best throughput, is in here.
+"""Starting programs in turn is the cause if the time beyond their sleep, times the best throughput,
+is in here.
 
-More than that is the way to the server, and then the number of workers explains the throughput as well.
+More than that is the way to the server, and then the number of workers explains the throughput as
+well.
 """
 
 
@@ -107,48 +114,69 @@ class FittedModel:
 
 
 def fit_model(
-    points: Sequence[Point], *, sleeps: float | None, status: int | None = None, retry_after: float | None = None
+    points: Sequence[Point],
+    *,
+    sleeps: float | None,
+    status: int | None = None,
+    retry_after: float | None = None,
 ) -> FittedModel | None:
     """Return the model for the points of a sweep; None if not even one program at a time worked.
 
-    ``sleeps`` is how long its programs slept; None if they computed. Refused requests got this ``status``.
+    ``sleeps`` is how long its programs slept; None if they computed. Refused requests got this
+    ``status``.
     """
     knee = find_knee(points)
     if knee is None:
         return None
     levels = sorted(points, key=lambda point: point.concurrency)
     alone, best = levels[0], knee.throughput
-    took = f"alone, a program takes {alone.latency:.3g} s; at best {best:.3g} programs end per second"
+    took = (
+        f"alone, a program takes {alone.latency:.3g} s; at best {best:.3g} programs end per second"
+    )
     busy = best * alone.latency
     if knee.shape == "rising":
-        text = f"throughput still rises at {levels[-1].concurrency} programs at a time, so no limit was found"
+        text = (
+            f"throughput still rises at {levels[-1].concurrency} programs at a time, so "
+            "no limit was found"
+        )
         return FittedModel({"kind": "unbounded"}, (took, text))
     if knee.shape == "throttled" and status is not None:
         return _refusing(levels, busy, status, retry_after, took)
     beyond = {
-        "collapse": "above it throughput falls, which no model does: do not trust a sweep far above it",
+        "collapse": (
+            "above it throughput falls, which no model does: do not trust a sweep far above it"
+        ),
         "failing": "above it requests fail, which no model does: do not trust a sweep far above it",
     }.get(knee.shape, "more at a time only wait")
     if sleeps is None:
-        text = f"{best:.3g} per second times {alone.latency:.3g} s: as many cores as work at once; {beyond}"
+        text = (
+            f"{best:.3g} per second times {alone.latency:.3g} s: as many cores as work "
+            f"at once; {beyond}"
+        )
         return FittedModel({"kind": "unbounded", "cores": _round(busy)}, (took, text))
     overhead = alone.latency - sleeps
     if SERIAL[0] <= best * overhead <= SERIAL[1]:
         text = (
-            f"programs that sleep need no core, so the time between two starts is the limit: 1/{best:.3g} s; {beyond}"
+            "programs that sleep need no core, so the time between two starts is the "
+            f"limit: 1/{best:.3g} s; {beyond}"
         )
         return FittedModel({"kind": "unbounded", "spawn_cost": _round(1 / best)}, (took, text))
     text = (
-        f"programs that sleep need no core, so {best:.3g} per second times {alone.latency:.3g} s are workers; {beyond}"
+        f"programs that sleep need no core, so {best:.3g} per second times "
+        f"{alone.latency:.3g} s are workers; {beyond}"
     )
     return FittedModel({"kind": "queue", "workers": _workers(busy)}, (took, text))
 
 
-def _refusing(levels: Sequence[Point], busy: float, status: int, retry_after: float | None, took: str) -> FittedModel:
+def _refusing(
+    levels: Sequence[Point], busy: float, status: int, retry_after: float | None, took: str
+) -> FittedModel:
     place = next(place for place, point in enumerate(levels) if not point.works)
     refused, before = levels[place], levels[place - 1]
     share = refused.throttled / refused.requests if refused.requests else 0.0
-    admitted = max(before.concurrency, min(refused.concurrency - 1, round(refused.concurrency * (1 - share))))
+    admitted = max(
+        before.concurrency, min(refused.concurrency - 1, round(refused.concurrency * (1 - share)))
+    )
     text = (
         f"at {refused.concurrency} programs at a time {share:.0%} of the requests get {status}, at "
         f"{before.concurrency} none: about {admitted} are admitted"
@@ -157,20 +185,33 @@ def _refusing(levels: Sequence[Point], busy: float, status: int, retry_after: fl
     if status == 429:
         return FittedModel({"kind": "quota", "in_flight": admitted, **wait}, (took, text))
     workers = min(admitted, _workers(busy))
-    model = {"kind": "queue", "workers": workers, "waiting": admitted - workers, "status": status, **wait}
+    model = {
+        "kind": "queue",
+        "workers": workers,
+        "waiting": admitted - workers,
+        "status": status,
+        **wait,
+    }
     return FittedModel(model, (took, text, f"{busy:.3g} of them work at once, the others wait"))
 
 
 def model_file(measured: Mapping[str, Any], label: str) -> str:
-    """Return the model that was measured as a commented part of a scenario file, for ``sfusion sweep --model``."""
+    """Return the model that was measured as a commented part of a scenario file, for ``sfusion
+    sweep --model``."""
     found, points = measured["server_model"], [Point(**point) for point in measured["sweep"]]
     lines = [
         f"# What sfusion doctor {__version__} measured at {label}, with {found['programs']}.",
-        "# Use it with `sfusion sweep SCENARIO --model THIS_FILE`, or begin a scenario with `extends: THIS_FILE`.",
+        (
+            "# Use it with `sfusion sweep SCENARIO --model THIS_FILE`, or begin a scenario "
+            "with `extends: THIS_FILE`."
+        ),
         "#",
         "# at a time  per second  median duration  refused",
         *(
-            f"# {point.concurrency:>9}  {point.throughput:>10.1f}  {point.latency:>13.3f} s  {point.throttled:>7}"
+            (
+                f"# {point.concurrency:>9}  {point.throughput:>10.1f}  {point.latency:>13.3f} "
+                f"s  {point.throttled:>7}"
+            )
             for point in points
         ),
         "#",

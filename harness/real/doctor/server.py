@@ -1,26 +1,34 @@
-"""Checks of the server itself: its limits of memory, time and output, the stdin race, version, languages, packages."""
+"""Checks of the server itself: its limits of memory, time and output, the stdin race, version,
+languages, packages."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 
-from sfusion.harness.errors import NotExamined
-from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, note
-from sfusion.harness.real.doctor.endpoint import GREETING, HELLO
-from sfusion.harness.real.doctor.settings import LANGUAGES, PACKAGES
-from sfusion.harness.real.probes.model import bundled_probes
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES
 from sfusion_tools.sandbox.result import CallResult
 
+from ...errors import NotExamined
+from ..probes.model import bundled_probes
+from .context import CheckContext, Finding, breaks, hurts, note
+from .endpoint import GREETING, HELLO
+from .settings import LANGUAGES, PACKAGES
+
 SMALL_MB, LARGE_MB = 512, 2048
 """A limit that is enough for Python to start, and a block that does not fit into it."""
-# The block is never written to, so it costs the sandbox's machine nothing. (A bytearray would be zero-filled.)
-_GREEDY = f"import mmap\nblock = mmap.mmap(-1, {LARGE_MB} * 2**20, mmap.MAP_PRIVATE)\nprint(len(block))"
+# The block is never written to, so it costs the sandbox's machine nothing. (A bytearray would be
+# zero-filled.)
+_GREEDY = (
+    f"import mmap\nblock = mmap.mmap(-1, {LARGE_MB} * 2**20, mmap.MAP_PRIVATE)\nprint(len(block))"
+)
 _THREAD = "import threading\nthread = threading.Thread(target=print)\nthread.start()\nthread.join()"
-_NUMPY = "import importlib.util as util\nif util.find_spec('numpy'):\n    import numpy\nprint('imported')"
+_NUMPY = (
+    "import importlib.util as util\nif util.find_spec('numpy'):\n    import "
+    "numpy\nprint('imported')"
+)
 
 
 async def check_memory_limit(context: CheckContext) -> list[Finding | None]:
@@ -42,9 +50,13 @@ async def check_memory_limit(context: CheckContext) -> list[Finding | None]:
         too_small = hurts(
             "memory-limit-too-small",
             seen=f"with memory_limit_mb {limit} `import numpy` fails: {_last_line(imported)}",
-            training="the limit applies to address space, not to memory used: correct programs fail, and are "
+            training="the limit applies to address space, not to memory used: correct "
+            "programs fail, and are "
             "scored as wrong",
-            change=f"raise memory_limit_mb well above {limit}, or set it to -1 and limit the container instead",
+            change=(
+                f"raise memory_limit_mb well above {limit}, or set it to -1 and limit "
+                "the container instead"
+            ),
         )
         return [enforced, too_small]
     context.memory_limit_mb = limit
@@ -58,9 +70,12 @@ def _no_threads(limit: int, threaded: CallResult, imported: CallResult) -> Findi
     return hurts(
         "no-threads-under-limit",
         seen=seen,
-        training="the server sets the stack limit to the same value, and each new thread reserves a stack of that "
-        "size: anything that uses threads (numpy's OpenBLAS, torch) fails under any limit, and is scored as wrong",
-        change="set memory_limit_mb: -1 and limit the container's memory instead (a higher limit does not help), or "
+        training="the server sets the stack limit to the same value, and each new thread "
+        "reserves a stack of that "
+        "size: anything that uses threads (numpy's OpenBLAS, torch) fails under any limit, "
+        "and is scored as wrong",
+        change="set memory_limit_mb: -1 and limit the container's memory instead (a higher "
+        "limit does not help), or "
         "set OPENBLAS_NUM_THREADS=1 in the sandbox",
     )
 
@@ -69,14 +84,26 @@ def _breaks(limit: int, hello: CallResult) -> Finding:
     """The very first program, which had no limit, ran; the same program fails with it."""
     error = _last_line(hello)
     if "preexec_fn" in error:
-        cause = "the machine's hard stack limit is lower, so setting any limit fails (SandboxFusion issue 70)"
-        change = "set memory_limit_mb: -1 and limit the container's memory instead, or start it with --ulimit stack=-1"
+        cause = (
+            "the machine's hard stack limit is lower, so setting any limit fails "
+            "(SandboxFusion issue 70)"
+        )
+        change = (
+            "set memory_limit_mb: -1 and limit the container's memory instead, or "
+            "start it with --ulimit stack=-1"
+        )
     else:
         cause = "Python needs more than that just to start"
-        change = f"raise memory_limit_mb well above {limit}, or set it to -1 and limit the container's memory instead"
+        change = (
+            f"raise memory_limit_mb well above {limit}, or set it to -1 and limit the "
+            "container's memory instead"
+        )
     return breaks(
         "memory-limit-breaks",
-        seen=f"a program runs without a memory limit; with memory_limit_MB {limit} the same one fails: {error}",
+        seen=(
+            f"a program runs without a memory limit; with memory_limit_MB {limit} the "
+            f"same one fails: {error}"
+        ),
         training=f"{cause}: every call with that limit fails, and verl sends 1024 by default",
         change=change,
     )
@@ -92,8 +119,13 @@ async def _check_enforced(context: CheckContext) -> Finding | None:
     return hurts(
         "memory-limit-ignored",
         seen=f"with memory_limit_MB {SMALL_MB} a program could allocate {LARGE_MB} MB",
-        training="one greedy program can take the memory of all the others; the server may be killed",
-        change="limit the container's memory; images built after June 2025 enforce the limit themselves",
+        training=(
+            "one greedy program can take the memory of all the others; the server may be killed"
+        ),
+        change=(
+            "limit the container's memory; images built after June 2025 enforce the "
+            "limit themselves"
+        ),
     )
 
 
@@ -103,8 +135,11 @@ def _printed(result: CallResult, expected: str) -> bool:
 
 def _last_line(result: CallResult) -> str:
     lines = result.stderr.strip().splitlines()
-    # OpenBLAS prints what failed and then interrupts itself: the last line would be KeyboardInterrupt.
-    line = next((line for line in lines if "pthread_create failed" in line), lines[-1] if lines else "")
+    # OpenBLAS prints what failed and then interrupts itself: the last line would be
+    # KeyboardInterrupt.
+    line = next(
+        (line for line in lines if "pthread_create failed" in line), lines[-1] if lines else ""
+    )
     return (result.message or line or result.outcome.value)[-200:]
 
 
@@ -116,19 +151,27 @@ async def check_run_timeout(context: CheckContext) -> Finding | None:
     """Is a program stopped at its time limit?"""
     limit = context.plan.timed_out_after
     sleeps = limit * _OVERRUN
-    result = await context.run("clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit, once=True)
+    result = await context.run(
+        "clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit, once=True
+    )
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
         return None
     if result.outcome is Outcome.OK:
-        seen = f"a program that sleeps {sleeps:g} s with run_timeout {limit:g} ran to its end ({result.seconds:.1f} s)"
+        seen = (
+            f"a program that sleeps {sleeps:g} s with run_timeout {limit:g} ran to its "
+            f"end ({result.seconds:.1f} s)"
+        )
     elif result.outcome is Outcome.TRANSPORT_TIMEOUT:
         seen = f"a program with run_timeout {limit:g} had no answer after {result.seconds:.1f} s"
     else:
-        raise NotExamined(f"the program that sleeps ended as {result.outcome.value}: {result.message[:160]}")
+        raise NotExamined(
+            f"the program that sleeps ended as {result.outcome.value}: {result.message[:160]}"
+        )
     return breaks(
         "run-timeout-ignored",
         seen=seen,
-        training="an endless loop written by the model holds its permit until the client gives up: a few of them "
+        training="an endless loop written by the model holds its permit until the client "
+        "gives up: a few of them "
         "stop the whole rollout",
         change="use a server that enforces run_timeout, or let its gateway end requests",
     )
@@ -161,7 +204,9 @@ async def check_long_output(context: CheckContext) -> Finding | None:
             endings[size] = f"a Success with {arrived:,} bytes of output"
         elif result.outcome is Outcome.PROGRAM_TIMEOUT:
             bound = bound or arrived
-            endings[size] = f"a TimeLimitExceeded with {arrived:,} bytes of output, blocked while printing"
+            endings[size] = (
+                f"a TimeLimitExceeded with {arrived:,} bytes of output, blocked while printing"
+            )
         else:
             endings[size] = f"{result.outcome.value} ({result.message[:120]})"
     context.measured["output_bytes"] = max(whole, bound)
@@ -178,7 +223,9 @@ async def check_long_output(context: CheckContext) -> Finding | None:
             "stdout-cut",
             seen=f"printed at once, {cut}",
             training="ordinary outputs are cut or lost: correct programs are scored as wrong",
-            change="look at whatever is between here and the sandbox, and at the server's own limits",
+            change=(
+                "look at whatever is between here and the sandbox, and at the server's own limits"
+            ),
         )
     return hurts(
         "stdout-cut",
@@ -189,10 +236,13 @@ async def check_long_output(context: CheckContext) -> Finding | None:
                 f"of {LOOP:,} bytes in short prints, {short_prints:,} arrive",
             ]
         ),
-        training="long output is cut silently, or blocks the program until it times out and gets the blame; "
+        training="long output is cut silently, or blocks the program until it times out "
+        "and gets the blame; "
         "answers that are compared as text never match",
-        change=f"let programs print less than {safe:,} bytes (every Sandbox Fusion server has such a limit, lower "
-        "for many short prints, and it may vary from run to run); write long results to a file and fetch it",
+        change=f"let programs print less than {safe:,} bytes (every Sandbox Fusion server "
+        "has such a limit, lower "
+        "for many short prints, and it may vary from run to run); write long results to a "
+        "file and fetch it",
     )
 
 
@@ -204,7 +254,9 @@ _LOST = ("WriteUnixTransport", "the handler is closed")
 async def check_stdin_race(context: CheckContext) -> Finding | None:
     """Send many programs at once, each with input that it does not read."""
     count = context.plan.burst_for(local=context.settings.is_local)
-    context.announce(f"load: {count} short programs at once, to test for the stdin race of the 2025-06 image")
+    context.announce(
+        f"load: {count} short programs at once, to test for the stdin race of the 2025-06 image"
+    )
     results = await asyncio.gather(
         *(
             context.run(f"stdin-{number}", _NOTHING, language="bash", stdin="unread\n", once=True)
@@ -218,11 +270,14 @@ async def check_stdin_race(context: CheckContext) -> Finding | None:
     if raced:
         return breaks(
             "stdin-race",
-            seen=f"{raced} of {count} programs sent at once with stdin that they do not read ended as "
+            seen=f"{raced} of {count} programs sent at once with stdin that they do not "
+            "read ended as "
             "SandboxError `unable to perform operation on <WriteUnixTransport …>`",
-            training="rewards that feed test cases through stdin lose most of them under load: correct programs "
+            training="rewards that feed test cases through stdin lose most of them under "
+            "load: correct programs "
             "score 0. Calls of the tool, which send no stdin, are not affected",
-            change="use a Sandbox Fusion server built after 2025-06-26 (the image server-20250609 has this race), "
+            change="use a Sandbox Fusion server built after 2025-06-26 (the image "
+            "server-20250609 has this race), "
             "or judge one case at a time",
         )
     if not any(result.outcome.is_from_program for result in results):
@@ -244,7 +299,11 @@ async def detect_version(context: CheckContext) -> Finding | None:
     context.measured["looks_like"] = looks or None
     if not looks:
         return None
-    image = "the published image server-20250609" if looks == "2025-06" else "a server built after June 2025"
+    image = (
+        "the published image server-20250609"
+        if looks == "2025-06"
+        else "a server built after June 2025"
+    )
     return note(
         "server-version",
         seen=f"it behaves like the source of {looks} ({image}): {why}",
@@ -266,17 +325,31 @@ print(json.dumps(missing))"""
 
 
 async def check_languages(context: CheckContext) -> list[Finding | None]:
-    """Are the languages installed that the config or ``--languages`` asks for, or else the usual ones?"""
+    """Are the languages installed that the config or ``--languages`` asks for, or else the usual
+    ones?"""
     asked = context.plan.languages
     config = context.settings.config
     must = list(dict.fromkeys([config.default_language, *(config.languages or ()), *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
-    sent = [one.request.body for one in reversed(bundled_probes()) if one.group == "languages" and one.request]
-    programs = {body["language"]: body["code"] for body in sent} | {"scala": "object Main extends App { println(1) }"}
+    sent = [
+        one.request.body
+        for one in reversed(bundled_probes())
+        if one.group == "languages" and one.request
+    ]
+    programs = {body["language"]: body["code"] for body in sent} | {
+        "scala": "object Main extends App { println(1) }"
+    }
     results = await asyncio.gather(
-        *(context.run(f"language-{one}", programs.get(one, "1"), language=one, memory_limit_mb=-1) for one in tried)
+        *(
+            context.run(f"language-{one}", programs.get(one, "1"), language=one, memory_limit_mb=-1)
+            for one in tried
+        )
     )
-    lacking = {name: _why(result) for name, result in zip(tried, results, strict=True) if _is_lacking(result)}
+    lacking = {
+        name: _why(result)
+        for name, result in zip(tried, results, strict=True)
+        if _is_lacking(result)
+    }
     context.measured["languages"] = [name for name in tried if name not in lacking]
     needed = [name for name in must if name in lacking]
     others = [name for name in lacking if name not in needed]
@@ -290,18 +363,26 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
         "languages",
         seen=f"missing: {', '.join(others)}; available: {', '.join(context.measured['languages'])}",
         training="only programs in those languages fail",
-        change="nothing, unless the tool offers them to the model (--languages a,b makes languages required)",
+        change=(
+            "nothing, unless the tool offers them to the model (--languages a,b makes "
+            "languages required)"
+        ),
     )
     return [broken if needed else None, missing if others else None]
 
 
 def _is_lacking(result: CallResult) -> bool:
-    # The tool cannot tell a missing interpreter from a program that exits with 127; our own programs never do.
-    return result.outcome in (Outcome.SANDBOX_ERROR, Outcome.BAD_RESPONSE) or result.return_code == 127
+    # The tool cannot tell a missing interpreter from a program that exits with 127; our own
+    # programs never do.
+    return (
+        result.outcome in (Outcome.SANDBOX_ERROR, Outcome.BAD_RESPONSE) or result.return_code == 127
+    )
 
 
 def _why(result: CallResult) -> str:
-    return (result.message or result.stderr.strip().rpartition("\n")[2] or result.outcome.value)[-160:]
+    return (result.message or result.stderr.strip().rpartition("\n")[2] or result.outcome.value)[
+        -160:
+    ]
 
 
 async def check_packages(context: CheckContext) -> Finding | None:
@@ -315,7 +396,9 @@ async def check_packages(context: CheckContext) -> Finding | None:
     except ValueError:
         missing = None
     if not isinstance(missing, list):
-        raise NotExamined(f"the program that looks for packages ended as {result.outcome.value}: {_why(result)}")
+        raise NotExamined(
+            f"the program that looks for packages ended as {result.outcome.value}: {_why(result)}"
+        )
     there = [name for name in names if name not in missing]
     context.measured["packages"] = there
     if not missing:
@@ -325,7 +408,11 @@ async def check_packages(context: CheckContext) -> Finding | None:
         "missing-packages",
         seen=f"cannot be imported: {', '.join(map(str, missing))}"
         + (f"; available: {', '.join(there)}" if there else ""),
-        training="programs that import them fail with ModuleNotFoundError; the model learns to avoid them, or is "
+        training="programs that import them fail with ModuleNotFoundError; the model "
+        "learns to avoid them, or is "
         "scored as wrong where it was right",
-        change="install them in the sandbox's Python runtime, or list the available ones in the model's prompt",
+        change=(
+            "install them in the sandbox's Python runtime, or list the available ones "
+            "in the model's prompt"
+        ),
     )

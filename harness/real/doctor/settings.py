@@ -25,7 +25,8 @@ class Client(StrEnum):
     SFUSION = "sfusion"
     """Appends /run_code itself, connects to loopback without a proxy, retries on 429."""
     VERL = "verl"
-    """Posts to the URL unchanged, through the proxies that `requests` finds, and retries on 504 only."""
+    """Posts to the URL unchanged, through the proxies that `requests` finds, and retries on 504
+    only."""
     OTHER = "other"
     """Another class of a tool config."""
     UNKNOWN = "unknown"
@@ -92,7 +93,8 @@ def settings_of_url(url: str) -> SandboxSettings:
 
 
 def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSettings]:
-    """The sandboxes of a tool config file, or its settings applied to another ``url``; raises ConfigError."""
+    """The sandboxes of a tool config file, or its settings applied to another ``url``; raises
+    ConfigError."""
     sandboxes: list[SandboxSettings] = []
     for number, entry in enumerate(read_entries(path)):
         config = entry.get("config") or {}
@@ -103,23 +105,48 @@ def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSett
         owner = f"{path}: tools[{number}] ({entry['class_name']})"
         sandboxes += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
     if not sandboxes:
-        raise ConfigError(f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine")
-    return list({(one.url, one.client, one.rate_limit, one.config.memory_limit_mb): one for one in sandboxes}.values())
+        raise ConfigError(
+            f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine"
+        )
+    return list(
+        {
+            (one.url, one.client, one.rate_limit, one.config.memory_limit_mb): one
+            for one in sandboxes
+        }.values()
+    )
 
 
-def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[SandboxSettings]:
+def _of_config(
+    config: dict[str, Any], class_name: str, owner: str, source: str
+) -> list[SandboxSettings]:
     clients = {"sfusion_tools": Client.SFUSION, "verl": Client.VERL}
     client = clients.get(class_name.partition(".")[0], Client.OTHER)
     if client is not Client.SFUSION:
         # Other classes may have keys of their own; those that we know are checked like ours.
-        config = {key: value for key, value in config.items() if key in SandboxToolConfig.model_fields}
+        config = {
+            key: value for key, value in config.items() if key in SandboxToolConfig.model_fields
+        }
     read = SandboxToolConfig.read(config, owner)
-    urls = [read.sandbox_fusion_url] if isinstance(read.sandbox_fusion_url, str) else read.sandbox_fusion_url
+    urls = (
+        [read.sandbox_fusion_url]
+        if isinstance(read.sandbox_fusion_url, str)
+        else read.sandbox_fusion_url
+    )
     limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
     return [SandboxSettings(url, read, client, source, limit) for url in dict.fromkeys(urls)]
 
 
-PACKAGES = ("numpy", "scipy", "sympy", "pandas", "matplotlib", "sklearn", "networkx", "requests", "tqdm")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "sympy",
+    "pandas",
+    "matplotlib",
+    "sklearn",
+    "networkx",
+    "requests",
+    "tqdm",
+)
 """Packages that code written by a model commonly imports."""
 LANGUAGES = ("python", "bash", "cpp", "nodejs", "java", "go")
 """Languages that tool configs commonly offer."""
@@ -130,7 +157,8 @@ BURST_LOCAL, BURST_REMOTE = 64, 16
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an examination may do. Every request has a deadline, and the load is a bounded number of requests."""
+    """What an examination may do. Every request has a deadline, and the load is a bounded number of
+    requests."""
 
     patience: float = 8.0
     """Seconds that an answer may take beyond the program's own limit."""
@@ -139,7 +167,8 @@ class Plan:
     seconds: float = 10.0
     """Time limit of an ordinary program."""
     pause: float = 0.2
-    """Seconds before a program without an answer is sent again; twice that before the third attempt."""
+    """Seconds before a program without an answer is sent again; twice that before the third
+    attempt."""
     per_check: float = 40.0
     """Seconds after which a check is abandoned."""
     quick: bool = False
@@ -151,7 +180,8 @@ class Plan:
     packages: Sequence[str] | None = None
     """Packages that training requires; None: look for the usual ones, none of them required."""
     languages: Sequence[str] | None = None
-    """Languages that training requires besides the config's; None: try the usual ones, none of them required."""
+    """Languages that training requires besides the config's; None: try the usual ones, none of them
+    required."""
     burst: int | None = None
     """Programs sent at once; None: fewer on other machines."""
     levels: int | None = None

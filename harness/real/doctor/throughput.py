@@ -8,20 +8,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
-from sfusion.harness.errors import NotExamined
-from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, marked, note
-from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
-from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, find_knee, fit_model
-from sfusion.harness.real.doctor.settings import Client, Plan
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.retry import retry_after
 
+from ...errors import NotExamined
+from .context import CheckContext, Finding, breaks, hurts, marked, note
+from .http import HttpAnswer, NoAnswer
+from .knee import COLLAPSED, Knee, Point, find_knee, fit_model
+from .settings import Client, Plan
+
 ROUNDS = 2
 """Programs that each concurrent worker sends, one after the other."""
 GAIN = 1.15
-"""A level must beat the best one so far by this factor; after two levels in a row that do not, the sweep ends."""
+"""A level must beat the best one so far by this factor; after two levels in a row that do not, the
+sweep ends."""
 MOST_SWEEPS = 4
 """A sweep is repeated until the recommendation is stable, but not more often."""
 STABLE = 0.2
@@ -44,7 +46,9 @@ class Sweep:
         """Add the answers to all programs of a level, which took this long."""
         came = [one for one in answers if isinstance(one, HttpAnswer)]
         refused = [one for one in came if one.status in _THROTTLED]
-        readings = [(one.seconds, read_answer(one.status, one.content_type, one.body)) for one in came]
+        readings = [
+            (one.seconds, read_answer(one.status, one.content_type, one.body)) for one in came
+        ]
         ran = [seconds for seconds, reading in readings if reading.outcome is Outcome.OK]
         if refused and self.throttled_at is None:
             self.throttled_at = level
@@ -53,7 +57,9 @@ class Sweep:
         self.statuses |= {one.status for one in refused}
         failed = len(answers) - len(ran) - len(refused)
         latency = median(ran) if ran else 0.0
-        point = Point(level, len(ran) / max(seconds, 1e-6), latency, len(answers), len(refused), failed)
+        point = Point(
+            level, len(ran) / max(seconds, 1e-6), latency, len(answers), len(refused), failed
+        )
         self.points.append(point)
         return point
 
@@ -65,19 +71,27 @@ async def check_throughput(context: CheckContext) -> list[Finding | None]:
     highest = plan.levels_for(local=settings.is_local, rate_limit=settings.rate_limit)
     levels = [level for level in (2**power for power in range(12)) if level <= highest] or [1]
     context.announce(
-        f"load: {_what(plan)}, at most {sum(levels) * ROUNDS} of them and {levels[-1]} at a time, for about "
+        f"load: {_what(plan)}, at most {sum(levels) * ROUNDS} of them and {levels[-1]} at "
+        "a time, for about "
         f"{plan.sweep_seconds:g} s; repeated up to {MOST_SWEEPS} times until the result is stable"
     )
     sweeps: list[Sweep] = []
     knees: list[int] = []
     while True:
         sweeps.append(sweep := await _measure(context, levels))
-        await context.must_answer(f"it stopped answering after {sweep.points[-1].concurrency} programs at a time")
+        await context.must_answer(
+            f"it stopped answering after {sweep.points[-1].concurrency} programs at a time"
+        )
         points = pooled([sweep.points for sweep in sweeps])
         knee = find_knee(points)
         if knee is not None and (of_one := find_knee(sweep.points)) is not None:
             knees.append(of_one.rate_limit)
-        if knee is None or sweep.throttled_at is not None or len(sweeps) == MOST_SWEEPS or is_stable(knees):
+        if (
+            knee is None
+            or sweep.throttled_at is not None
+            or len(sweeps) == MOST_SWEEPS
+            or is_stable(knees)
+        ):
             break
     context.measured["sweep"] = [asdict(point) for point in points]
     sleeps = plan.sweep_sleep if plan.program is None else None
@@ -123,11 +137,20 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     sweep, without_gain, best = Sweep(), 0, 0.0
     for level in levels:
         began = loop.time()
-        answers = await asyncio.gather(*(_work(context, f"sweep-{level}-{number}") for number in range(level)))
-        point = sweep.add(level, [answer for some in answers for answer in some], loop.time() - began)
+        answers = await asyncio.gather(
+            *(_work(context, f"sweep-{level}-{number}") for number in range(level))
+        )
+        point = sweep.add(
+            level, [answer for some in answers for answer in some], loop.time() - began
+        )
         without_gain = 0 if point.throughput > GAIN * best else without_gain + 1
         best = max(best, point.throughput)
-        if not point.works or without_gain == 2 or point.throughput < COLLAPSED * best or loop.time() > ends:
+        if (
+            not point.works
+            or without_gain == 2
+            or point.throughput < COLLAPSED * best
+            or loop.time() > ends
+        ):
             break
     return sweep
 
@@ -136,10 +159,14 @@ async def _work(context: CheckContext, name: str) -> list[HttpAnswer | NoAnswer]
     """Send the programs of one worker, one after the other."""
     sleep, given = context.plan.sweep_sleep, context.plan.program
     # A fake that runs no code takes the program's duration from the hint beside the mark.
-    code, hints = (f"import time\ntime.sleep({sleep})", f" seconds={sleep}") if given is None else (given, "")
+    code, hints = (
+        (f"import time\ntime.sleep({sleep})", f" seconds={sleep}") if given is None else (given, "")
+    )
     limit = context.memory_limit_mb
     programs = [marked(f"{name}-{turn}", code, hints=hints) for turn in range(ROUNDS)]
-    return [await context.post(Program(one, timeout=30.0, memory_limit_mb=limit)) for one in programs]
+    return [
+        await context.post(Program(one, timeout=30.0, memory_limit_mb=limit)) for one in programs
+    ]
 
 
 def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> Finding | None:
@@ -147,12 +174,21 @@ def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) ->
     if level is None:
         return None
     statuses = " and ".join(map(str, sorted(sweep.statuses)))
-    wait = "without Retry-After" if sweep.retry_after is None else f"with Retry-After {sweep.retry_after:g}"
+    wait = (
+        "without Retry-After"
+        if sweep.retry_after is None
+        else f"with Retry-After {sweep.retry_after:g}"
+    )
     limit = context.settings.rate_limit
     seen = f"with {level} programs at a time, requests get {statuses} {wait}"
     change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"
     if limit is not None and limit < level:
-        return note("throttled", seen=seen, training=f"does not happen with rate_limit {limit}", change=change)
+        return note(
+            "throttled",
+            seen=seen,
+            training=f"does not happen with rate_limit {limit}",
+            change=change,
+        )
     verl = context.settings.client is Client.VERL
     make = breaks if verl and limit is not None else hurts
     return make(
@@ -160,13 +196,20 @@ def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) ->
         seen=seen + (f"; rate_limit is {limit}" if limit is not None else ""),
         training="verl's tool does not repeat such a call: it is lost, and the model reads an error"
         if verl
-        else "sfusion's tool repeats such calls later, verl's tool loses them; either way training waits",
+        else (
+            "sfusion's tool repeats such calls later, verl's tool loses them; either way "
+            "training waits"
+        ),
         change=change,
     )
 
 
 def _what(plan: Plan) -> str:
-    return "the given program" if plan.program is not None else f"programs that sleep {plan.sweep_sleep:g} s"
+    return (
+        "the given program"
+        if plan.program is not None
+        else f"programs that sleep {plan.sweep_sleep:g} s"
+    )
 
 
 def _judge_limit(
@@ -178,25 +221,47 @@ def _judge_limit(
             return None
         return breaks(
             "fails-under-load",
-            seen=f"{points[0].failed} of {points[0].requests} short programs failed, sent one at a time",
+            seen=(
+                f"{points[0].failed} of {points[0].requests} short programs failed, sent "
+                "one at a time"
+            ),
             training="calls fail at random; their rewards are noise",
             change="look at the server's log",
         )
     figures = ", ".join(f"{point.concurrency}: {point.throughput:.0f}/s" for point in points)
-    by_concurrency = f"(programs per second by concurrency: {figures}; measured with {_what(context.plan)})"
-    spread = f" ({min(knees)} to {max(knees)} in {len(knees)} sweeps)" if len(set(knees)) > 1 else ""
+    by_concurrency = (
+        f"(programs per second by concurrency: {figures}; measured with {_what(context.plan)})"
+    )
+    spread = (
+        f" ({min(knees)} to {max(knees)} in {len(knees)} sweeps)" if len(set(knees)) > 1 else ""
+    )
     if context.plan.program is None:
         spread += "; programs that compute need fewer: measure with --program FILE"
-    if limit is not None and limit > knee.rate_limit and knee.shape in ("plateau", "collapse", "failing"):
+    if (
+        limit is not None
+        and limit > knee.rate_limit
+        and knee.shape in ("plateau", "collapse", "failing")
+    ):
         wait = limit / knee.throughput
         late = wait > context.settings.config.default_timeout + MARGIN
-        what = {"plateau": "gains nothing", "collapse": "loses throughput", "failing": "fails calls"}[knee.shape]
+        what = {
+            "plateau": "gains nothing",
+            "collapse": "loses throughput",
+            "failing": "fails calls",
+        }[knee.shape]
         make = breaks if late else hurts
         return make(
             "rate-limit-above-knee",
-            seen=f"rate_limit is {limit}, but above {knee.rate_limit} at a time the sandbox {what} {by_concurrency}",
+            seen=(
+                f"rate_limit is {limit}, but above {knee.rate_limit} at a time the "
+                f"sandbox {what} {by_concurrency}"
+            ),
             training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
-            + (", longer than clients wait: calls time out and run again" if late else ", most of it waiting"),
+            + (
+                ", longer than clients wait: calls time out and run again"
+                if late
+                else ", most of it waiting"
+            ),
             change=f"set rate_limit: {knee.rate_limit}{spread}, or add sandboxes",
         )
     if limit is not None and limit <= knee.rate_limit and 2 * limit > knee.rate_limit:
@@ -211,8 +276,11 @@ def _judge_limit(
         change = f"set rate_limit: {knee.rate_limit} or more{spread}; --sweep measures further"
     return note(
         "rate-limit",
-        seen=f"at best it runs {knee.throughput:.0f} programs per second; {knee.rate_limit} at a time are enough "
+        seen=f"at best it runs {knee.throughput:.0f} programs per second; "
+        f"{knee.rate_limit} at a time are enough "
         f"for nearly all of that, {end} {by_concurrency}",
-        training="this rate_limit gets the most out of the sandbox without making calls wait inside it",
+        training=(
+            "this rate_limit gets the most out of the sandbox without making calls wait inside it"
+        ),
         change=change,
     )

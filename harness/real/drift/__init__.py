@@ -1,1 +1,2 @@
-"""Drift: where two sandboxes, usually the fake and a real one, answer the same request differently."""
+"""Drift: where two sandboxes, usually the fake and a real one, answer the same request
+differently."""

@@ -1,11 +1,12 @@
 """``sfusion drift``: compare the fake with a real sandbox, or record what a real one answers.
 
-Sends the probe suite to both and grades the differences between their answers. With --record the answers of the real
-one are written to a file instead, without paths, hosts and secrets: a cassette, which drift compares and the fake
-serves. It is written all at once at the end; if anything goes wrong, an existing file is left untouched.
+Sends the probe suite to both and grades the differences between their answers. With --record the
+answers of the real one are written to a file instead, without paths, hosts and secrets: a cassette,
+which drift compares and the fake serves. It is written all at once at the end; if anything goes
+wrong, an existing file is left untouched.
 
-Exit code 0 if no difference would break a client, 1 if one would, 2 if the input is wrong, 3 if a server cannot be
-reached, is not a sandbox, or stops answering.
+Exit code 0 if no difference would break a client, 1 if one would, 2 if the input is wrong, 3 if a
+server cannot be reached, is not a sandbox, or stops answering.
 
 Example: sfusion drift http://127.0.0.1:8080 --record answers.jsonl && sfusion drift answers.jsonl
 """
@@ -24,14 +25,25 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer import Argument
 
-from sfusion.fakes.sandbox import EXECUTORS, PROFILES
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.exits import fail, say
-from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, read_headers
-from sfusion.harness.errors import Unreachable
-from sfusion.harness.real.drift.judging import (
+from sfusion_tools.errors import near
+from sfusion_tools.wording import counted
+
+from ....fakes.sandbox import EXECUTORS, PROFILES
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.exits import fail, say
+from ...commandline.json_answer import text_stream, write_json
+from ...commandline.options import Force, Headers, Json, Keyword, read_headers
+from ...errors import Unreachable
+from ...reports import Reports
+from ...reports.files import check_new_file
+from ...terminal import ProgressReporter
+from ..probes.cassette import read_recording, recording_lines
+from ..probes.model import Probe, bundled_probes, chosen
+from ..probes.raw_http import Server
+from ..probes.sending import Sender, scrubber_for
+from ..targets import open_targets, read_target
+from .judging import (
     GRADES,
     DriftReport,
     ServerAnswers,
@@ -41,16 +53,6 @@ from sfusion.harness.real.drift.judging import (
     profile_of,
     recorded_answers,
 )
-from sfusion.harness.real.probes.cassette import read_recording, recording_lines
-from sfusion.harness.real.probes.model import Probe, bundled_probes, chosen
-from sfusion.harness.real.probes.raw_http import Server
-from sfusion.harness.real.probes.sending import Sender, scrubber_for
-from sfusion.harness.real.targets import open_targets, read_target
-from sfusion.harness.reports import Reports
-from sfusion.harness.reports.files import check_new_file
-from sfusion.harness.terminal import ProgressReporter
-from sfusion_tools.errors import near
-from sfusion_tools.wording import counted
 
 _STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim", "variable": "dim"}
 _MAX_ROWS = 200
@@ -60,7 +62,9 @@ _MAX_ROWS = 200
 def drift_headline(report: DriftReport) -> str:
     """The summary line."""
     counts = ", ".join(
-        f"{report.count(grade)} {grade}" for grade in GRADES if grade != "variable" or report.count(grade)
+        f"{report.count(grade)} {grade}"
+        for grade in GRADES
+        if grade != "variable" or report.count(grade)
     )
     probes = len({finding.difference.probe for finding in report.findings})
     return (
@@ -79,10 +83,15 @@ def print_report(report: DriftReport, out: TextIO) -> None:
         terminal.print()
         shown = report.ranked[:_MAX_ROWS]
         head = ("grade", "probe", "place", report.left, report.right)
-        rows = [(one.grade, one.difference.probe, one.difference.place, *one.difference.shown(44)) for one in shown]
+        rows = [
+            (one.grade, one.difference.probe, one.difference.place, *one.difference.shown(44))
+            for one in shown
+        ]
         terminal.table(rows, head, [_STYLES[finding.grade] for finding in shown], texts=len(head))
         if len(report.ranked) > _MAX_ROWS:
-            terminal.print(f"... and {len(report.ranked) - _MAX_ROWS} more; --json FILE has all of them")
+            terminal.print(
+                f"... and {len(report.ranked) - _MAX_ROWS} more; --json FILE has all of them"
+            )
         terminal.print()
         for rule in dict.fromkeys(finding.rule for finding in report.ranked):
             terminal.print(f"{rule.grade}: {rule.name}: {rule.because}")
@@ -106,10 +115,17 @@ def as_data(report: DriftReport) -> dict[str, Any]:
         "compared": report.compared,
         "counts": {grade: report.count(grade) for grade in GRADES},
         "differences": [
-            {**vars(one.difference), "grade": one.grade, "rule": one.rule.name, "because": one.rule.because}
+            {
+                **vars(one.difference),
+                "grade": one.grade,
+                "rule": one.rule.name,
+                "because": one.rule.because,
+            }
             for one in report.findings
         ],
-        "not_comparable": [{"probe": probe, "reason": reason} for probe, reason in report.not_comparable],
+        "not_comparable": [
+            {"probe": probe, "reason": reason} for probe, reason in report.not_comparable
+        ],
     }
 
 
@@ -122,21 +138,33 @@ _LINES = 5
 class DriftOptions:
     """The options of the command."""
 
-    real: Annotated[str | None, Argument(metavar=_REAL, help="The real sandbox, or a recording of one (.jsonl).")] = (
-        None
-    )
-    record: Annotated[Path | None, option("Write the answers of the real one to this file and compare nothing.")] = None
+    real: Annotated[
+        str | None,
+        Argument(metavar=_REAL, help="The real sandbox, or a recording of one (.jsonl)."),
+    ] = None
+    record: Annotated[
+        Path | None, option("Write the answers of the real one to this file and compare nothing.")
+    ] = None
     force: Force = False
     executor: Annotated[
-        str, option("How the fake runs code; with scripted, programs are not compared.", "python|scripted")
+        str,
+        option(
+            "How the fake runs code; with scripted, programs are not compared.", "python|scripted"
+        ),
     ] = "python"
     profile: Annotated[
-        str, option("Which server the fake plays; auto: found by the real one's answers.", "2026-07|2025-06|auto")
+        str,
+        option(
+            "Which server the fake plays; auto: found by the real one's answers.",
+            "2026-07|2025-06|auto",
+        ),
     ] = "auto"
     keyword: Keyword = ""
     quick: Annotated[bool, option("Skip the slow probes.")] = False
     header: Headers = None
-    timeout: Annotated[float, option("Time to wait for the answer to a probe.", "SECONDS", min=0.1)] = 60.0
+    timeout: Annotated[
+        float, option("Time to wait for the answer to a probe.", "SECONDS", min=0.1)
+    ] = 60.0
     show: Annotated[bool, option("Show the probes and send nothing.", names="--list")] = False
     json: Json = None
 
@@ -152,10 +180,15 @@ def drift(options: DriftOptions) -> int:
     if options.record is not None:
         return _record(options, options.real, options.record, probes)
     if options.profile not in (*PROFILES, "auto"):
-        fail(f"--profile {options.profile!r} is not known; {near(options.profile, (*PROFILES, 'auto'))}")
+        fail(
+            f"--profile {options.profile!r} is not known; "
+            f"{near(options.profile, (*PROFILES, 'auto'))}"
+        )
     runners = [name for name in EXECUTORS if name != "recorded"]
     if options.executor not in runners:
-        fail(f"--executor {options.executor!r} cannot be compared; {near(options.executor, runners)}")
+        fail(
+            f"--executor {options.executor!r} cannot be compared; {near(options.executor, runners)}"
+        )
     Reports(json=options.json).check()
     right = _real(options.real, probes, options)
     notes: list[str] = []
@@ -179,17 +212,28 @@ def _real(text: str, probes: Sequence[Probe], options: DriftOptions) -> ServerAn
     ):
         return asyncio.run(
             live_answers(
-                sandbox.url, probes, name=str(target), headers=headers, timeout=options.timeout, on_answer=advance
+                sandbox.url,
+                probes,
+                name=str(target),
+                headers=headers,
+                timeout=options.timeout,
+                on_answer=advance,
             )
         )
 
 
-def _fake(probes: Sequence[Probe], real: ServerAnswers, options: DriftOptions, notes: list[str]) -> ServerAnswers:
+def _fake(
+    probes: Sequence[Probe], real: ServerAnswers, options: DriftOptions, notes: list[str]
+) -> ServerAnswers:
     profile = options.profile
     if profile == "auto":
         detected = profile_of(real.answers)
         profile = detected or "2026-07"
-        why = "detected by its memory limits" if detected else "the default, as the answers do not show which it is"
+        why = (
+            "detected by its memory limits"
+            if detected
+            else "the default, as the answers do not show which it is"
+        )
         notes.append(f"the fake plays profile {profile} ({why}); --profile overrides it")
     with probe_progress(f"fake {profile}", len(probes)) as advance:
         return asyncio.run(
@@ -213,17 +257,24 @@ def _record(options: DriftOptions, real: str, out: Path, probes: Sequence[Probe]
             server = Server.at(sandbox.url, headers)
             sent = [probe for probe in probes if server.can_send(probe)]
             with probe_progress("recording", len(sent)) as advance:
-                answers = asyncio.run(Sender(server, str(target), options.timeout).ask(sent, advance))
+                answers = asyncio.run(
+                    Sender(server, str(target), options.timeout).ask(sent, advance)
+                )
             scrubber = scrubber_for(sandbox.url, headers, sent)
     except Unreachable as error:
         fail(f"{error}; nothing was written", error.exit_code)
     except KeyboardInterrupt:
         fail("interrupted; nothing was written", 130)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    write_file(out, recording_lines(sent, answers, target=str(target), recorded_at=now, scrubber=scrubber))
+    write_file(
+        out, recording_lines(sent, answers, target=str(target), recorded_at=now, scrubber=scrubber)
+    )
     typer.echo(f"{out}: {counted(len(sent), 'answer')} of {target}")
     if raw := len(probes) - len(sent):
-        typer.echo(f"left out {counted(raw, 'raw-byte probe')}, which cannot carry your header, prefix or key")
+        typer.echo(
+            f"left out {counted(raw, 'raw-byte probe')}, which cannot carry your header, "
+            "prefix or key"
+        )
     typer.echo(f"serve them with: sfusion serve sandbox --executor recorded --cassette {out}")
     return 0
 
@@ -238,7 +289,8 @@ def _list(probes: Sequence[Probe]) -> None:
 
 @contextmanager
 def probe_progress(label: str, total: int) -> Iterator[Callable[[Probe], None]]:
-    """Show progress on stderr: a bar on a terminal, a few lines otherwise. Yields what to call after each probe."""
+    """Show progress on stderr: a bar on a terminal, a few lines otherwise. Yields what to call
+    after each probe."""
     done = 0
     with ProgressReporter(sys.stderr, total, label) as terminal:
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sfusion.harness.real.probes.model import Probe
-from sfusion.harness.real.probes.raw_http import ProbeAnswer
-from sfusion.harness.real.probes.scrubbing import mask
-from sfusion.harness.terminal import printable
 from sfusion_tools.bounded_input import parse_json
+
+from ...terminal import printable
+from ..probes.model import Probe
+from ..probes.raw_http import ProbeAnswer
+from ..probes.scrubbing import mask
 
 Kind = Literal[
     "no-answer",
@@ -146,7 +147,9 @@ def compare(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> list[Differe
 
 def _may_vary(place: str, kind: Kind, pattern: str) -> bool:
     """A place that varies may have any value, but of the same type."""
-    return matches(place, pattern) and not (kind in ("type", "not-json") and matches(place, pattern, below=False))
+    return matches(place, pattern) and not (
+        kind in ("type", "not-json") and matches(place, pattern, below=False)
+    )
 
 
 def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Found]:
@@ -183,7 +186,12 @@ def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> I
     spelt = [{key.lower(): key for key, _ in one.headers} for one in (left, right)]
     unlike = [name for name in common if spelt[0][name] != spelt[1][name]]
     if unlike:
-        yield "headers", "header-case", [spelt[0][name] for name in unlike], [spelt[1][name] for name in unlike]
+        yield (
+            "headers",
+            "header-case",
+            [spelt[0][name] for name in unlike],
+            [spelt[1][name] for name in unlike],
+        )
 
 
 def _by_name(answer: ProbeAnswer) -> dict[str, str]:
@@ -220,7 +228,11 @@ def _form(text: str) -> str:
     """How the JSON is written: with or without whitespace, with or without escapes."""
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
     spaced = "spaced" if re.search(r"\s", outside) else "compact"
-    return f"{spaced}, escaped" if re.search(r"\\u(?!00[01][0-9a-fA-F])(?![dD][89a-fA-F])", text) else spaced
+    return (
+        f"{spaced}, escaped"
+        if re.search(r"\\u(?!00[01][0-9a-fA-F])(?![dD][89a-fA-F])", text)
+        else spaced
+    )
 
 
 def _values(place: str, key: str, was: Any, now: Any) -> Iterator[Found]:
@@ -248,7 +260,9 @@ def _type(value: Any) -> str:
 
 
 def _objects(place: str, was: dict[str, Any], now: dict[str, Any]) -> Iterator[Found]:
-    gone, new = ([name for name in one if name not in other] for one, other in ((was, now), (now, was)))
+    gone, new = (
+        [name for name in one if name not in other] for one, other in ((was, now), (now, was))
+    )
     for name in list(gone):
         # A value of the same type at the same position under another name counts as renamed.
         other = list(now)[list(was).index(name)] if list(was).index(name) < len(now) else None

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from sfusion.fakes.sandbox import FakeSandbox, Profile
-from sfusion.harness.real.drift.comparing import Difference, Kind, compare
-from sfusion.harness.real.probes.cassette import Recording, probe_request_record
-from sfusion.harness.real.probes.model import Probe
-from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server
-from sfusion.harness.real.probes.sending import PATIENCE, OnAnswer, Sender, scrubber_for
+from ....fakes.sandbox import FakeSandbox, Profile
+from ..probes.cassette import Recording, probe_request_record
+from ..probes.model import Probe
+from ..probes.raw_http import ProbeAnswer, Server
+from ..probes.sending import PATIENCE, OnAnswer, Sender, scrubber_for
+from .comparing import Difference, Kind, compare
 
 Grade = Literal["breaking", "visible", "cosmetic", "variable"]
 GRADES: tuple[Grade, ...] = get_args(Grade)
@@ -50,8 +50,15 @@ def _media(value: object) -> str:
 
 
 RULES: tuple[GradingRule, ...] = (
-    GradingRule("no answer", "breaking", "One server answers and the other does not.", ("no-answer",)),
-    GradingRule("http status", "breaking", "Clients decide by the HTTP status what to do next.", ("http-status",)),
+    GradingRule(
+        "no answer", "breaking", "One server answers and the other does not.", ("no-answer",)
+    ),
+    GradingRule(
+        "http status",
+        "breaking",
+        "Clients decide by the HTTP status what to do next.",
+        ("http-status",),
+    ),
     GradingRule(
         "content type",
         "cosmetic",
@@ -68,7 +75,11 @@ RULES: tuple[GradingRule, ...] = (
         r"header\.(content-type|location|retry-after)",
     ),
     GradingRule(
-        "allowed methods", "visible", "The methods that a 405 lists are read by people only.", _HEADER, r"header\.allow"
+        "allowed methods",
+        "visible",
+        "The methods that a 405 lists are read by people only.",
+        _HEADER,
+        r"header\.allow",
     ),
     GradingRule(
         "other header",
@@ -76,7 +87,12 @@ RULES: tuple[GradingRule, ...] = (
         "No client of a sandbox reads this header, its casing or its position.",
         (*_HEADER, "header-order", "header-case"),
     ),
-    GradingRule("not json", "breaking", "A client that reads one of the bodies cannot read the other.", ("not-json",)),
+    GradingRule(
+        "not json",
+        "breaking",
+        "A client that reads one of the bodies cannot read the other.",
+        ("not-json",),
+    ),
     GradingRule(
         "server's own log",
         "visible",
@@ -99,10 +115,23 @@ RULES: tuple[GradingRule, ...] = (
         r"body\.detail\[\d+\]\.(input|ctx)\b.*",
     ),
     GradingRule(
-        "missing key", "breaking", "A client that reads this key fails on one of the two.", ("key-missing", "key-extra")
+        "missing key",
+        "breaking",
+        "A client that reads this key fails on one of the two.",
+        ("key-missing", "key-extra"),
     ),
-    GradingRule("renamed key", "breaking", "A client that reads this key fails on one of the two.", ("key-renamed",)),
-    GradingRule("other type", "breaking", "A client that expects one JSON type cannot read the other.", ("type",)),
+    GradingRule(
+        "renamed key",
+        "breaking",
+        "A client that reads this key fails on one of the two.",
+        ("key-renamed",),
+    ),
+    GradingRule(
+        "other type",
+        "breaking",
+        "A client that expects one JSON type cannot read the other.",
+        ("type",),
+    ),
     GradingRule(
         "outcome",
         "breaking",
@@ -125,7 +154,11 @@ RULES: tuple[GradingRule, ...] = (
         r"body\..*(stdout|display\[.*)",
     ),
     GradingRule(
-        "fetched file", "breaking", "A fetched file is the program's result.", ("text", "blanks"), r"body\.files\..*"
+        "fetched file",
+        "breaking",
+        "A fetched file is the program's result.",
+        ("text", "blanks"),
+        r"body\.files\..*",
     ),
     GradingRule(
         "kind of error",
@@ -142,14 +175,35 @@ RULES: tuple[GradingRule, ...] = (
         one_empty=True,
     ),
     GradingRule("list length", "breaking", "The lists have different lengths.", ("length",)),
-    GradingRule("number", "breaking", "A number or boolean that a client reads differs.", ("value",)),
     GradingRule(
-        "help page", "cosmetic", "The link to a page about the error differs.", ("text",), r"body\.detail\[\d+\]\.url"
+        "number", "breaking", "A number or boolean that a client reads differs.", ("value",)
     ),
-    GradingRule("wording", "visible", "The text for people or the model differs, but not its meaning.", ("text",)),
+    GradingRule(
+        "help page",
+        "cosmetic",
+        "The link to a page about the error differs.",
+        ("text",),
+        r"body\.detail\[\d+\]\.url",
+    ),
+    GradingRule(
+        "wording",
+        "visible",
+        "The text for people or the model differs, but not its meaning.",
+        ("text",),
+    ),
     GradingRule("whitespace", "cosmetic", "The text differs only in whitespace.", ("blanks",)),
-    GradingRule("order of keys", "cosmetic", "The order of keys in a JSON object has no meaning.", ("key-order",)),
-    GradingRule("formatting", "cosmetic", "The same JSON, formatted differently.", ("number-form", "body-form")),
+    GradingRule(
+        "order of keys",
+        "cosmetic",
+        "The order of keys in a JSON object has no meaning.",
+        ("key-order",),
+    ),
+    GradingRule(
+        "formatting",
+        "cosmetic",
+        "The same JSON, formatted differently.",
+        ("number-form", "body-form"),
+    ),
 )
 
 
@@ -227,7 +281,9 @@ def compare_answers(
         compared += 1
         for difference in compare(probe, left.answers[probe.id], right.answers[probe.id]):
             findings.append(DriftFinding(difference, rule_for(difference, racy=probe.racy)))
-    return DriftReport(left.name, right.name, compared, tuple(findings), tuple(not_comparable), tuple(notes))
+    return DriftReport(
+        left.name, right.name, compared, tuple(findings), tuple(not_comparable), tuple(notes)
+    )
 
 
 def _why_not_comparable(probe: Probe, left: ServerAnswers, right: ServerAnswers) -> str:
@@ -239,7 +295,10 @@ def _why_not_comparable(probe: Probe, left: ServerAnswers, right: ServerAnswers)
     for side, other in ((left, right), (right, left)):
         answer, others = side.answers[probe.id], other.answers[probe.id]
         if _refuses_pages(answer) and not _refuses_pages(others):
-            return f"{side.name} is sfusion's fake, which refuses requests of web pages and of other host names"
+            return (
+                f"{side.name} is sfusion's fake, which refuses requests of web pages "
+                "and of other host names"
+            )
         if (lack := lacking(probe, answer)) and not lacking(probe, others):
             return f"{side.name} has no {lack}"
     return ""
@@ -251,13 +310,16 @@ def _refuses_pages(answer: ProbeAnswer) -> bool:
 
 
 def lacking(probe: Probe, answer: ProbeAnswer) -> str:
-    """Return the command or module that the probe needs and that is missing according to the answer."""
+    """Return the command or module that the probe needs and that is missing according to the
+    answer."""
     if not probe.needs or answer.failure:
         return ""
     texts = "\n".join(_texts(answer.json()))
     for need in probe.needs:
         name = re.escape(need)
-        if re.search(rf"(?m)(?:^|[\s:/]){name}: (?:command )?not found|No module named ['\"]{name}", texts):
+        if re.search(
+            rf"(?m)(?:^|[\s:/]){name}: (?:command )?not found|No module named ['\"]{name}", texts
+        ):
             return need
     return ""
 
@@ -291,7 +353,9 @@ async def live_answers(
     raw = await Sender(server, name, timeout).ask(sent, on_answer)
     scrubber = scrubber_for(url, headers, probes)
     answers = {probe.id: scrubber.answer(one) for probe, one in zip(sent, raw, strict=True)}
-    return ServerAnswers(name, answers, {probe.id: RAW for probe in probes if not server.can_send(probe)})
+    return ServerAnswers(
+        name, answers, {probe.id: RAW for probe in probes if not server.can_send(probe)}
+    )
 
 
 async def fake_answers(
@@ -303,12 +367,19 @@ async def fake_answers(
     on_answer: OnAnswer = lambda _: None,
 ) -> ServerAnswers:
     """Ask a fake that is started in this process."""
-    # The fake refuses foreign names and web pages, which the real server serves: allow those that the probes imitate.
+    # The fake refuses foreign names and web pages, which the real server serves: allow those that
+    # the probes imitate.
     hosts = {name for probe in probes for name in _HOST.findall(probe.raw or "")}
     asked = [probe.request.sent_headers for probe in probes if probe.request is not None]
-    origins = {value for headers in asked for name, value in headers.items() if name.lower() == "origin"}
-    async with FakeSandbox(executor=executor, profile=profile, allow_hosts=hosts, allow_origins=origins) as sandbox:
-        fake = await live_answers(sandbox.url, probes, name=f"fake {profile}", timeout=timeout, on_answer=on_answer)
+    origins = {
+        value for headers in asked for name, value in headers.items() if name.lower() == "origin"
+    }
+    async with FakeSandbox(
+        executor=executor, profile=profile, allow_hosts=hosts, allow_origins=origins
+    ) as sandbox:
+        fake = await live_answers(
+            sandbox.url, probes, name=f"fake {profile}", timeout=timeout, on_answer=on_answer
+        )
         runs_code = sandbox.executor.runs_code
     if runs_code:
         return fake

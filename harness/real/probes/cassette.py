@@ -1,4 +1,5 @@
-"""Recordings: answers to probes as JSON lines, in the format that the fake's recorded executor serves.
+"""Recordings: answers to probes as JSON lines, in the format that the fake's recorded executor
+serves.
 
 The first line describes the origin; each further line is one probe with its request and its answer.
 """
@@ -11,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sfusion.fakes.wire.message import dump_json, json_line
-from sfusion.harness.errors import BadProbes
-from sfusion.harness.real.probes.model import SUITE_VERSION, Probe
-from sfusion.harness.real.probes.raw_http import ProbeAnswer
-from sfusion.harness.real.probes.scrubbing import Scrubber
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
+
+from ....fakes.wire.message import dump_json, json_line
+from ...errors import BadProbes
+from .model import SUITE_VERSION, Probe
+from .raw_http import ProbeAnswer
+from .scrubbing import Scrubber
 
 FORMAT = 1
 
@@ -28,7 +30,12 @@ Recording = dict[str, tuple[Mapping[str, Any], ProbeAnswer]]
 
 
 def recording_lines(
-    probes: Sequence[Probe], answers: Sequence[ProbeAnswer], *, target: str, recorded_at: str, scrubber: Scrubber
+    probes: Sequence[Probe],
+    answers: Sequence[ProbeAnswer],
+    *,
+    target: str,
+    recorded_at: str,
+    scrubber: Scrubber,
 ) -> list[str]:
     servers = {one.header("server") for one in answers} - {None}
     meta = {
@@ -57,7 +64,11 @@ def probe_request_record(probe: Probe) -> dict[str, Any]:
     if probe.request is None:
         return {"raw": probe.raw}
     request = probe.request
-    record: dict[str, Any] = {"method": request.method, "path": request.path, "headers": request.sent_headers}
+    record: dict[str, Any] = {
+        "method": request.method,
+        "path": request.path,
+        "headers": request.sent_headers,
+    }
     if "body" in request.model_fields_set:
         record["json"] = request.body
     elif request.text is not None:
@@ -73,7 +84,10 @@ def response_record(answer: ProbeAnswer) -> dict[str, Any]:
     """``text`` is kept beside ``json`` if the bytes cannot be rebuilt from the JSON value."""
     if answer.failure:
         return {"failure": answer.failure}
-    record: dict[str, Any] = {"status": answer.status, "headers": [list(pair) for pair in answer.headers]}
+    record: dict[str, Any] = {
+        "status": answer.status,
+        "headers": [list(pair) for pair in answer.headers],
+    }
     try:
         text = answer.body.decode()
     except UnicodeDecodeError:
@@ -114,7 +128,10 @@ def read_recording(path: Path) -> Recording:
             if "cassette" in record:
                 continue
             request = record["request"]
-            recording[f"{record['group']}/{record['id']}"] = request, read_response(record["response"])
+            recording[f"{record['group']}/{record['id']}"] = (
+                request,
+                read_response(record["response"]),
+            )
             if not isinstance(request.get("headers") or {}, dict):
                 raise TypeError("the headers of a request are not a mapping")
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

@@ -1,4 +1,5 @@
-"""A probe: one request, with a sentence that says what it is for. The suite is in YAML files beside this one."""
+"""A probe: one request, with a sentence that says what it is for. The suite is in YAML files beside
+this one."""
 
 from __future__ import annotations
 
@@ -11,11 +12,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from sfusion.harness.commandline.keyword import read_keyword
-from sfusion.harness.errors import BadProbes
 from sfusion_tools.marked_yaml import read_marked
 
-Name = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=80)]
+from ...commandline.keyword import read_keyword
+from ...errors import BadProbes
+
+Name = Annotated[
+    str, StringConstraints(pattern=r"^[\w.-]+/[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=80)
+]
 Token = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\r\n\x00]*$")]
 
@@ -55,7 +59,9 @@ class ProbeRequest(_Strict):
     def sent_headers(self) -> dict[str, str]:
         """The headers, including the content type of a JSON body."""
         own = {name: value for name, value in self.headers.items() if value is not None}
-        if "body" in self.model_fields_set and "content-type" not in {name.lower() for name in self.headers}:
+        if "body" in self.model_fields_set and "content-type" not in {
+            name.lower() for name in self.headers
+        }:
             own["content-type"] = JSON
         return own
 
@@ -69,7 +75,8 @@ class Probe(_Strict):
     raw: str | None = None
     """Bytes to send instead of a request, one character each (latin-1)."""
     varies: tuple[str, ...] = ()
-    """Parts of the answer that may differ between machines: ``body.run_result.stdout``, ``header.allow``, ``body``."""
+    """Parts of the answer that may differ between machines: ``body.run_result.stdout``,
+    ``header.allow``, ``body``."""
     needs: tuple[str, ...] = ()
     """Commands or modules; answers from a machine that lacks one are not comparable."""
     slow: bool = False
@@ -77,7 +84,8 @@ class Probe(_Strict):
     alone: bool = False
     """Sent while nothing else is in flight."""
     racy: bool = False
-    """The outcome depends on a race inside the server, so even one server answers differently from run to run."""
+    """The outcome depends on a race inside the server, so even one server answers differently from
+    run to run."""
     burst: int = 1
     """How many copies are sent at once; the worst answer counts."""
 
@@ -111,7 +119,8 @@ def bundled_probes() -> Sequence[Probe]:
 
 
 def chosen(probes: Sequence[Probe], *, keyword: str = "", quick: bool = False) -> list[Probe]:
-    """Keep the probes whose id matches the expression of ``-k``, and drop the slow ones if ``quick``."""
+    """Keep the probes whose id matches the expression of ``-k``, and drop the slow ones if
+    ``quick``."""
     matches = read_keyword(keyword)
     found = [probe for probe in probes if matches(probe.id)]
     if not found:
@@ -129,7 +138,9 @@ def _read(file: Path) -> Iterator[Probe]:
         values = {**fields, "id": f"{file.stem}/{fields['id']}"}
         values |= {name: tuple(fields[name]) for name in ("varies", "needs") if name in fields}
         if "raw" not in fields:
-            values["request"] = ProbeRequest(**_merged(content.get("defaults", {}), fields.get("request", {})))
+            values["request"] = ProbeRequest(
+                **_merged(content.get("defaults", {}), fields.get("request", {}))
+            )
         yield Probe(**values)
 
 

@@ -1,4 +1,5 @@
-"""One request over one connection, byte for byte, and the answer with its exact headers, casing and order.
+"""One request over one connection, byte for byte, and the answer with its exact headers, casing and
+order.
 
 A client library would normalise both, and those details are what drift compares.
 """
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from sfusion.harness.real.probes.model import Probe
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.sandbox.endpoints import basic_auth
+
+from .model import Probe
 
 MAX_ANSWER = 64 * 2**20
 """Largest answer that is read; no probe asks for this much."""
@@ -70,17 +72,22 @@ class Server:
             carried["authorization"] = login
         port = parts.port or (443 if parts.scheme == "https" else 80)
         host = parts.hostname or ""
-        return cls(parts.scheme, host, port, parts.path.rstrip("/"), parts.query, tuple(carried.items()))
+        return cls(
+            parts.scheme, host, port, parts.path.rstrip("/"), parts.query, tuple(carried.items())
+        )
 
     def can_send(self, probe: Probe) -> bool:
-        """False for raw bytes if every request needs a header, a path prefix or a key: they cannot carry it."""
+        """False for raw bytes if every request needs a header, a path prefix or a key: they cannot
+        carry it."""
         return probe.request is not None or not (self.headers or self.base or self.query)
 
     @property
     def authority(self) -> str:
         """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+        return (
+            host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+        )
 
 
 def request_bytes(probe: Probe, server: Server) -> bytes:
@@ -94,17 +101,24 @@ def request_bytes(probe: Probe, server: Server) -> bytes:
     headers = {"Host": server.authority, **dict(server.headers), **request.sent_headers}
     if content or request.method in ("POST", "PUT", "PATCH"):
         headers["Content-Length"] = str(len(content))
-    lines = [f"{request.method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"{request.method} {target} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + content
 
 
-async def exchange(server: Server, data: bytes, *, head_only: bool = False, timeout: float = 60.0) -> ProbeAnswer:
+async def exchange(
+    server: Server, data: bytes, *, head_only: bool = False, timeout: float = 60.0
+) -> ProbeAnswer:
     """Send bytes over a new connection and read one answer; raises NotConnected."""
     loop = asyncio.get_running_loop()
     context = ssl.create_default_context() if server.scheme == "https" else None
     try:
         async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_connection(server.host, server.port, ssl=context, limit=_MAX_HEAD)
+            reader, writer = await asyncio.open_connection(
+                server.host, server.port, ssl=context, limit=_MAX_HEAD
+            )
     except TimeoutError:
         raise NotConnected(f"no connection within {timeout:g} s") from None
     except (OSError, ssl.SSLError) as error:
@@ -119,7 +133,11 @@ async def exchange(server: Server, data: bytes, *, head_only: bool = False, time
     except TimeoutError:
         answer = ProbeAnswer(failure=f"no answer within {timeout:g} s")
     except asyncio.IncompleteReadError as error:
-        after = f"after {len(error.partial)} bytes of the answer" if error.partial else "without an answer"
+        after = (
+            f"after {len(error.partial)} bytes of the answer"
+            if error.partial
+            else "without an answer"
+        )
         answer = ProbeAnswer(failure=f"the connection was closed {after}")
     except OSError:
         answer = ProbeAnswer(failure="the connection was reset")

@@ -1,4 +1,5 @@
-"""Remove from answers what must not be written down: secrets, hosts and addresses, users, paths, process ids."""
+"""Remove from answers what must not be written down: secrets, hosts and addresses, users, paths,
+process ids."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from sfusion.harness.real.probes.model import Probe
-from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from sfusion_tools.bounded_input import parse_json
+
+from .model import Probe
+from .raw_http import ProbeAnswer
 
 Replace = str | Callable[[re.Match[str]], str]
 
@@ -24,8 +26,24 @@ SYSTEM = re.compile(
 """Paths that every machine has, and what is below them; they reveal nothing."""
 ROUTES = frozenset(
     {
-        *("docs", "favicon.ico", "metrics", "openapi.json", "redoc", "run_code", "run_jupyter", "v1"),
-        *("get_metrics", "get_metrics_function", "get_prompt_by_id", "get_prompts", "list_datasets", "list_ids"),
+        *(
+            "docs",
+            "favicon.ico",
+            "metrics",
+            "openapi.json",
+            "redoc",
+            "run_code",
+            "run_jupyter",
+            "v1",
+        ),
+        *(
+            "get_metrics",
+            "get_metrics_function",
+            "get_prompt_by_id",
+            "get_prompts",
+            "list_datasets",
+            "list_ids",
+        ),
         "submit",
     }
 )
@@ -72,7 +90,10 @@ Patterns = tuple[tuple[re.Pattern[str], Replace], ...]
 SECRETS: Patterns = tuple(
     (re.compile(pattern), mark)
     for pattern, mark in (
-        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "<SECRET>"),
+        (
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+            "<SECRET>",
+        ),
         (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", "<SECRET>"),
         (r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|glpat|hf|xox[abprs])[-_][A-Za-z0-9_-]{16,}", "<SECRET>"),
         (r"\bgithub_pat_\w{16,}", "<SECRET>"),
@@ -99,7 +120,10 @@ ALL: Patterns = SECRETS + tuple(
         (r"(?P<address>\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\])(?::\d+)?", _address),
         (r"(?<![\w:])(?P<address>[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:])", _address),
         (r"(?i)(?<![^\W\d])localhost\b(?::\d+)?|<HOST>:\d+", "<HOST>"),
-        (r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,8}(?:internal|local|lan|corp|intranet|home|svc|cluster)\b(?::\d+)?", "<HOST>"),
+        (
+            r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,8}(?:internal|local|lan|corp|intranet|home|svc|cluster)\b(?::\d+)?",
+            "<HOST>",
+        ),
         # Paths of the run.
         (
             rf"(?:/(?!{_TMP}\b)[\w.-]{{1,80}}){{0,40}}/{_TMP}(?![\w.])|(?:/[\w.-]{{1,80}}){{0,40}}/{_TMP}(?=\.?/|')",
@@ -148,18 +172,34 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
 SHORTEST = 4
 """Shorter secrets are not masked in texts: they would match everywhere."""
 
-_SECRET_VARIABLE = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|cookie")
+_SECRET_VARIABLE = re.compile(
+    r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|cookie"
+)
 _SECRET_HEADER = re.compile(r"(?i)auth|token|secret|passw|credential|key|cookie")
 _LONG_ENOUGH = 8
 """Minimum length of an environment variable's value that counts as a secret."""
 _HARMLESS = frozenset(
     {
-        *("true", "false", "none", "null", "root", "user", "home", "test", "admin", "localhost", "application/json"),
+        *(
+            "true",
+            "false",
+            "none",
+            "null",
+            "root",
+            "user",
+            "home",
+            "test",
+            "admin",
+            "localhost",
+            "application/json",
+        ),
         *("python", "pytest", "node", "bash", "java", "perl", "ruby", "julia", "sandbox"),
     }
 )
 """Words that appear in answers anyway, so they reveal nothing."""
-_PLAIN_HEADERS = frozenset({"content-type", "accept", "content-length", "user-agent", "host", "accept-encoding"})
+_PLAIN_HEADERS = frozenset(
+    {"content-type", "accept", "content-length", "user-agent", "host", "accept-encoding"}
+)
 
 
 @dataclass(frozen=True)
@@ -199,10 +239,16 @@ class Scrubber:
         if parts.path.strip("/"):
             known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects contain
         known |= dict.fromkeys((path for path in paths if len(path) > SHORTEST), "<PATH>")
-        known |= dict.fromkeys(users, "<USER>") | dict.fromkeys((parts.hostname or "", *hosts), "<HOST>")
+        known |= dict.fromkeys(users, "<USER>") | dict.fromkeys(
+            (parts.hostname or "", *hosts), "<HOST>"
+        )
         for secret in secrets:
             known |= dict.fromkeys(_encodings(secret), "<SECRET>")
-        kept = {text: mark for text, mark in known.items() if len(text) >= SHORTEST and text.lower() not in _HARMLESS}
+        kept = {
+            text: mark
+            for text, mark in known.items()
+            if len(text) >= SHORTEST and text.lower() not in _HARMLESS
+        }
         return cls(tuple(sorted(kept.items(), key=lambda one: (-len(one[0]), one[0]))))
 
     def text(self, text: str) -> str:
@@ -226,10 +272,13 @@ class Scrubber:
         return mask(text, SECRETS)
 
     def value(self, value: Any, name: str = "") -> Any:
-        """Mask everything inside a JSON value that has this name, including keys and base64 files."""
+        """Mask everything inside a JSON value that has this name, including keys and base64
+        files."""
         match value:
             case str() if name == "$ref" and value.startswith("#/"):
-                return self._without_secrets(value)  # it looks like a path but leads to a place in the same document
+                return self._without_secrets(
+                    value
+                )  # it looks like a path but leads to a place in the same document
             case str():
                 return self.text(value)
             case list():
@@ -257,7 +306,8 @@ class Scrubber:
         if not isinstance(value, dict | list | str):
             return body
         clean = self.value(value)
-        # Rewriting loses the exact form of numbers, whitespace and escapes, so do it only if something was masked.
+        # Rewriting loses the exact form of numbers, whitespace and escapes, so do it only if
+        # something was masked.
         return body if clean == value else _like(text, clean).encode("utf-8", "backslashreplace")
 
     def _file(self, content: Any) -> Any:
@@ -274,7 +324,9 @@ class Scrubber:
 def secrets_of(probes: Iterable[Probe]) -> list[str]:
     """Values of the probes' headers whose names sound like secrets."""
     sent = [probe.request.sent_headers for probe in probes if probe.request is not None]
-    return [value for headers in sent for name, value in headers.items() if _SECRET_HEADER.search(name)]
+    return [
+        value for headers in sent for name, value in headers.items() if _SECRET_HEADER.search(name)
+    ]
 
 
 def _of_header(value: str) -> list[str]:
@@ -310,4 +362,6 @@ def _like(text: str, value: Any) -> str:
     """Write the value with the whitespace and escaping style of the text."""
     compact = not re.search(r'^\s|(?<!\\)"\s*:\s', text)
     ascii_only = text.isascii() and bool(re.search(r"\\u(?!00[01])", text))
-    return json.dumps(value, ensure_ascii=ascii_only, separators=(",", ":") if compact else (", ", ": "))
+    return json.dumps(
+        value, ensure_ascii=ascii_only, separators=(",", ":") if compact else (", ", ": ")
+    )

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfusion.harness.errors import Unreachable
-from sfusion.harness.real.probes.model import Probe, ProbeRequest
-from sfusion.harness.real.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
-from sfusion.harness.real.probes.scrubbing import Scrubber, secrets_of
+from ...errors import Unreachable
+from .model import Probe, ProbeRequest
+from .raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
+from .scrubbing import Scrubber, secrets_of
 
 AT_ONCE = 4
 PATIENCE = 60.0
@@ -43,12 +43,16 @@ class Sender:
         if isinstance(posted.json(), dict):
             return
         raise Unreachable(
-            f"{self.shown} answers, but not like Sandbox Fusion: GET /v1/ping returns {_shape(ping)} "
+            f"{self.shown} answers, but not like Sandbox Fusion: GET /v1/ping returns "
+            f"{_shape(ping)} "
             f"and POST /run_code returns {_shape(posted)}; is it the right address?"
         )
 
-    async def send(self, probes: Sequence[Probe], on_answer: OnAnswer = lambda _: None) -> list[ProbeAnswer]:
-        """Return the answers in the order of the probes; raises Unreachable if the server goes away."""
+    async def send(
+        self, probes: Sequence[Probe], on_answer: OnAnswer = lambda _: None
+    ) -> list[ProbeAnswer]:
+        """Return the answers in the order of the probes; raises Unreachable if the server goes
+        away."""
         answers: dict[int, ProbeAnswer] = {}
         timeouts = 0
         total = len(probes)
@@ -59,19 +63,26 @@ class Sender:
             done = len(answers)
             try:
                 # The answer; of a burst, the first of the worst answers.
-                answers[number] = max(await asyncio.gather(*map(self._ask, [probe] * probe.burst)), key=_badness)
+                answers[number] = max(
+                    await asyncio.gather(*map(self._ask, [probe] * probe.burst)), key=_badness
+                )
             except NotConnected as error:
-                raise Unreachable(f"{self.shown} cannot be reached after {done} of {total} probes: {error}") from None
+                raise Unreachable(
+                    f"{self.shown} cannot be reached after {done} of {total} probes: {error}"
+                ) from None
             if answers[number].failure.startswith("no answer within"):
                 timeouts += 1
                 if timeouts >= MAX_TIMEOUTS:
                     raise Unreachable(
-                        f"{self.shown} stopped answering: {timeouts} probes got no answer within {self.timeout:g} s, "
+                        f"{self.shown} stopped answering: {timeouts} probes got no answer "
+                        f"within {self.timeout:g} s, "
                         f"the last one {probe.id}, after {len(answers)} of {total} probes"
                     )
             on_answer(probe)
 
-        together = iter([number for number, probe in enumerate(probes) if not probe.alone and probe.burst == 1])
+        together = iter(
+            [number for number, probe in enumerate(probes) if not probe.alone and probe.burst == 1]
+        )
 
         async def worker() -> None:
             for number in together:
@@ -95,7 +106,9 @@ class Sender:
 
     async def _ask(self, probe: Probe) -> ProbeAnswer:
         data = request_bytes(probe, self.server)
-        return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
+        return await exchange(
+            self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout
+        )
 
 
 def _probe(method: str, path: str) -> Probe:
@@ -104,7 +117,8 @@ def _probe(method: str, path: str) -> Probe:
 
 
 def _badness(answer: ProbeAnswer) -> int:
-    """Rank an answer, the worst highest: no answer, rejected, the sandbox failed, the program failed, success."""
+    """Rank an answer, the worst highest: no answer, rejected, the sandbox failed, the program
+    failed, success."""
     if answer.failure:
         return 4
     if answer.status != 200:
@@ -120,8 +134,11 @@ def _shape(answer: ProbeAnswer) -> str:
     return f"{answer.status} with {answer.header('content-type') or 'no content type'}"
 
 
-def scrubber_for(url: str, headers: Mapping[str, str] | None = None, probes: Sequence[Probe] = ()) -> Scrubber:
-    """Scrub what is sent to the server, and the names of this machine and its user: the server may run on it."""
+def scrubber_for(
+    url: str, headers: Mapping[str, str] | None = None, probes: Sequence[Probe] = ()
+) -> Scrubber:
+    """Scrub what is sent to the server, and the names of this machine and its user: the server may
+    run on it."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

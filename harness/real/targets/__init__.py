@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle, islice
 
-from sfusion.harness.errors import BadTarget, MissingTarget, TargetError
-from sfusion.harness.real.targets.target import (
+from ...errors import BadTarget, MissingTarget, TargetError
+from .target import (
     DEFAULT_IMAGE,
     DockerTarget,
     FakeTarget,
@@ -52,8 +52,8 @@ def open_targets(
 ) -> Iterator[list[RealSandbox]]:
     """Open ``at_least`` sandboxes; the targets take turns if there are fewer of them.
 
-    Each turn of a docker target is a new container; each turn of an address is the same address again. With ``check``
-    an address where nothing answers raises MissingTarget.
+    Each turn of a docker target is a new container; each turn of an address is the same address
+    again. With ``check`` an address where nothing answers raises MissingTarget.
     """
     if not targets:
         raise BadTarget("no sandbox given")
@@ -61,7 +61,7 @@ def open_targets(
     with ExitStack() as opened:
         containers: Iterator[RealSandbox] = iter(())
         if docker := [target for target in wanted if isinstance(target, DockerTarget)]:
-            from sfusion.harness.real.targets.container import started_containers
+            from .container import started_containers
 
             containers = iter(opened.enter_context(started_containers(docker, say)))
         seen: Counter[str] = Counter()
@@ -70,14 +70,23 @@ def open_targets(
             if isinstance(target, UrlTarget):
                 seen[target.url] += 1
                 number = seen[target.url]
-                sandbox = RealSandbox(str(target) if number == 1 else f"{target} #{number}", target.url)
-                if check and seen[target.url] == 1 and (why := why_unreachable(target.url, ANSWERS_WITHIN)):
+                sandbox = RealSandbox(
+                    str(target) if number == 1 else f"{target} #{number}", target.url
+                )
+                if (
+                    check
+                    and seen[target.url] == 1
+                    and (why := why_unreachable(target.url, ANSWERS_WITHIN))
+                ):
                     raise MissingTarget(
-                        f"nothing answers at {sandbox.name}: {why}; start the sandbox, or correct the address"
+                        f"nothing answers at {sandbox.name}: {why}; start the sandbox, or "
+                        "correct the address"
                     )
                 sandboxes.append(sandbox)
             elif isinstance(target, DockerTarget):
                 sandboxes.append(next(containers))
             else:
-                raise BadTarget("fake is not a real sandbox; give an address, docker, or docker:IMAGE")
+                raise BadTarget(
+                    "fake is not a real sandbox; give an address, docker, or docker:IMAGE"
+                )
         yield sandboxes

@@ -1,4 +1,5 @@
-"""The containers of a run, each with a sandbox in it: removed however it ends, with those that earlier runs left."""
+"""The containers of a run, each with a sandbox in it: removed however it ends, with those that
+earlier runs left."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from sfusion.harness.errors import MissingTarget
-from sfusion.harness.real.targets.docker_engine import (
+from ...errors import MissingTarget
+from .docker_engine import (
     PREFIX,
     ContainerEngine,
     DockerOptions,
@@ -24,16 +25,17 @@ from sfusion.harness.real.targets.docker_engine import (
     error_text,
     size,
 )
-from sfusion.harness.real.targets.owner import LABEL, Owner
-from sfusion.harness.real.targets.target import DockerTarget, RealSandbox, is_ready
+from .owner import LABEL, Owner
+from .target import DockerTarget, RealSandbox, is_ready
 
 IMAGE_LABEL = "sfusion.image"
-"""The name of the image; the container itself is created from the digest that the name had at the time."""
+"""The name of the image; the container itself is created from the digest that the name had at the
+time."""
 PORT = 8080
 """The port inside the container, the default of Sandbox Fusion images."""
 KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
-"""All others are dropped. Our own server needs none of them; the published image runs programs as root, and those that
-unpack archives or change users expect these."""
+"""All others are dropped. Our own server needs none of them; the published image runs programs as
+root, and those that unpack archives or change users expect these."""
 LOG_LINES, LINE_LENGTH = 20, 300
 _STEP, _PING = 0.1, 2.0
 _HOST = "127.0.0.1"
@@ -44,11 +46,17 @@ class Container(RealSandbox):
     killable = True
 
     def __init__(
-        self, engine: ContainerEngine, image: Any, image_name: str, options: DockerOptions, number: int = 1
+        self,
+        engine: ContainerEngine,
+        image: Any,
+        image_name: str,
+        options: DockerOptions,
+        number: int = 1,
     ) -> None:
         super().__init__(f"docker-{number}", "")
         self.container_name = f"sfusion-{os.getpid()}-{secrets.token_hex(4)}"
-        """The name on the engine, chosen in advance so that the container can be removed even if its start fails."""
+        """The name on the engine, chosen in advance so that the container can be removed even if
+        its start fails."""
         self._engine = engine
         self._image, self._image_name = image, image_name
         self._options = options
@@ -77,7 +85,8 @@ class Container(RealSandbox):
         self._run()
 
     def wait(self) -> None:
-        """Wait for its ping; raises MissingTarget with its last log lines if it exits or does not answer in time."""
+        """Wait for its ping; raises MissingTarget with its last log lines if it exits or does not
+        answer in time."""
         deadline = time.monotonic() + self._options.ready
         while not (self.url and is_ready(self.url, _PING)):
             with self._engine.reporting_errors(f"{self.container_name} cannot be inspected"):
@@ -89,7 +98,8 @@ class Container(RealSandbox):
             time.sleep(_STEP)
 
     def kill(self) -> None:
-        """Send SIGKILL and wait until it is dead: its connections break, and nothing listens any more."""
+        """Send SIGKILL and wait until it is dead: its connections break, and nothing listens any
+        more."""
         from docker.errors import APIError
 
         with self._engine.reporting_errors(f"{self.container_name} could not be killed"):
@@ -128,14 +138,19 @@ class Container(RealSandbox):
     def _known_problem(self, output: str) -> str | None:
         if "exec format error" in output:
             theirs, ours = architecture(self._image), self._engine.architecture
-            known = f" ({theirs})" if theirs != ours else ""  # some images do not say, or say something wrong
+            known = (
+                f" ({theirs})" if theirs != ours else ""
+            )  # some images do not say, or say something wrong
             return (
-                f"{self._image_name} is for another architecture{known} than this engine's ({ours}): exec format "
-                f"error; use an image built for {ours}, or install an emulator (qemu-user-static with binfmt-support)"
+                f"{self._image_name} is for another architecture{known} than this engine's "
+                f"({ours}): exec format "
+                f"error; use an image built for {ours}, or install an emulator "
+                "(qemu-user-static with binfmt-support)"
             )
         if "port is already allocated" in output or "address already in use" in output:
             return (
-                f"port {self._options.port} of {_HOST} is already in use, so the container cannot listen there; unset "
+                f"port {self._options.port} of {_HOST} is already in use, so the container "
+                "cannot listen there; unset "
                 f"{PREFIX}PORT to use any free port"
             )
         return None
@@ -145,8 +160,13 @@ class Container(RealSandbox):
         if problem := self._known_problem("\n".join(lines)):
             return problem
         if state.get("OOMKilled") or state.get("ExitCode") == _SIGKILLED:
-            # The engine hears of the memory limit and of the exit from two sources, in either order.
-            surely = "killed" if state.get("OOMKilled") else f"killed (exit code {_SIGKILLED}), most likely"
+            # The engine hears of the memory limit and of the exit from two sources, in either
+            # order.
+            surely = (
+                "killed"
+                if state.get("OOMKilled")
+                else f"killed (exit code {_SIGKILLED}), most likely"
+            )
             why = f"{surely} at its memory limit of {size(self._options.memory)}"
             hint = f"raise it with {PREFIX}MEMORY"
         else:
@@ -154,21 +174,34 @@ class Container(RealSandbox):
             hint = f"try it alone with: docker run --rm -e HOST=0.0.0.0 {self._image_name}"
         if state.get("Error"):
             why += f", {' '.join(str(state['Error']).split())}"
-        return f"the container of {self._image_name} exited before it answered: {why}; {hint}{_quoted(lines)}"
+        return (
+            f"the container of {self._image_name} exited before it answered: {why}; "
+            f"{hint}{_quoted(lines)}"
+        )
 
     def _silent(self) -> str:
-        hint = f"is it a Sandbox Fusion server listening on port {PORT}? {PREFIX}READY gives it more seconds"
+        hint = (
+            f"is it a Sandbox Fusion server listening on port {PORT}? {PREFIX}READY "
+            "gives it more seconds"
+        )
         if Path("/.dockerenv").exists():
-            hint += "; this command itself runs in a container, from which the engine's loopback cannot be reached"
+            hint += (
+                "; this command itself runs in a container, from which the engine's "
+                "loopback cannot be reached"
+            )
         return (
-            f"the container of {self._image_name} runs, but did not answer /v1/ping within {self._options.ready:g} s"
+            f"the container of {self._image_name} runs, but did not answer /v1/ping within "
+            f"{self._options.ready:g} s"
             f"; {hint}{_quoted(self._last_lines())}"
         )
 
     def _last_lines(self) -> list[str]:
         with self._engine.reporting_errors(f"the log of {self.container_name} cannot be read"):
             text = self._container.logs(tail=LOG_LINES).decode("utf-8", "replace")
-        lines = ("".join(letter if letter.isprintable() else " " for letter in line) for line in text.splitlines())
+        lines = (
+            "".join(letter if letter.isprintable() else " " for letter in line)
+            for line in text.splitlines()
+        )
         return [line.rstrip()[:LINE_LENGTH] for line in lines if line.strip()]
 
 
@@ -197,20 +230,31 @@ def _remove_all() -> None:
 def remove_leftovers(engine: ContainerEngine, say: Callable[[str], None]) -> list[str]:
     """Remove every labelled container whose owner is gone, report it, and return their names.
 
-    Containers without the label, of a living run, or of one that is not visible from here are left alone.
+    Containers without the label, of a living run, or of one that is not visible from here are left
+    alone.
     """
     from docker.errors import APIError
 
     here = Owner.here()
     removed: list[str] = []
     with engine.reporting_errors("the containers cannot be listed"):
-        found: list[dict[str, Any]] = engine.client.api.containers(all=True, filters={"label": LABEL})
+        found: list[dict[str, Any]] = engine.client.api.containers(
+            all=True, filters={"label": LABEL}
+        )
     for one in found:
         name = one["Names"][0].lstrip("/") if one.get("Names") else one["Id"][:12]
         owner = Owner.read((one.get("Labels") or {}).get(LABEL, ""))
-        alive = owner.is_alive(here, running=one.get("State") == "running") if owner is not None else None
+        alive = (
+            owner.is_alive(here, running=one.get("State") == "running")
+            if owner is not None
+            else None
+        )
         if alive is None:
-            who = f"process {owner.pid} of {owner.host.partition(' ')[0]}" if owner else "an unknown process"
+            who = (
+                f"process {owner.pid} of {owner.host.partition(' ')[0]}"
+                if owner
+                else "an unknown process"
+            )
             say(
                 f"left alone: container {name}, started by {who}, which is not visible from here; "
                 f"remove it with docker rm -f {name}"
@@ -222,7 +266,10 @@ def remove_leftovers(engine: ContainerEngine, say: Callable[[str], None]) -> lis
                 removed.append(name)
                 say(f"removed container {name}, left by process {owner.pid}, which is gone")
         except APIError as error:
-            say(f"could not remove container {name}, left by process {owner.pid}: {error_text(error)}")
+            say(
+                f"could not remove container {name}, left by process {owner.pid}: "
+                f"{error_text(error)}"
+            )
     return removed
 
 
@@ -235,7 +282,8 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP act like Ctrl-C, unless the program has a handler of its own for them."""
+    """Inside, SIGTERM and SIGHUP act like Ctrl-C, unless the program has a handler of its own for
+    them."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python lets only the main thread install handlers
         return
@@ -253,16 +301,19 @@ def signals_as_interrupts() -> Iterator[None]:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     on_ctrl_c = signal.getsignal(signal.SIGINT)
     if callable(on_ctrl_c) and on_ctrl_c is not signal.default_int_handler:
-        # asyncio.run cancels its main task on Ctrl-C. An exception raised here instead could end a child task, whose
-        # traceback asyncio prints when the task is collected.
+        # asyncio.run cancels its main task on Ctrl-C. An exception raised here instead could end a
+        # child task, whose traceback asyncio prints when the task is collected.
         on_ctrl_c(signal.SIGINT, frame)
     else:
         raise Terminated(signal.Signals(number).name)
 
 
 @contextmanager
-def started_containers(targets: Sequence[DockerTarget], say: Callable[[str], None]) -> Iterator[list[Container]]:
-    """Start a container for each target and wait until all answer; they are removed however the run ends."""
+def started_containers(
+    targets: Sequence[DockerTarget], say: Callable[[str], None]
+) -> Iterator[list[Container]]:
+    """Start a container for each target and wait until all answer; they are removed however the run
+    ends."""
     options = DockerOptions.from_environ(os.environ)
     with ExitStack() as stack:
         engine = stack.enter_context(connected())
@@ -277,7 +328,8 @@ def started_containers(targets: Sequence[DockerTarget], say: Callable[[str], Non
             stack.callback(_remove, container, say)
             container.start()
             say(
-                f"{container.name}: container {container.container_name} started (at most {size(options.memory)}, "
+                f"{container.name}: container {container.container_name} started (at most "
+                f"{size(options.memory)}, "
                 f"{min(options.cpus, engine.cpus):g} CPUs, {options.pids} processes)"
             )
         for container in containers:
@@ -294,4 +346,7 @@ def _remove(container: Container, say: Callable[[str], None]) -> None:
         container.remove()
     except (DockerException, OSError) as error:
         name = container.container_name
-        say(f"container {name} could not be removed: {error_text(error)}; remove it with docker rm -f {name}")
+        say(
+            f"container {name} could not be removed: {error_text(error)}; remove it with "
+            f"docker rm -f {name}"
+        )

@@ -1,4 +1,5 @@
-"""The container engine: finding it, connecting to it, getting images from it; and the limits of containers."""
+"""The container engine: finding it, connecting to it, getting images from it; and the limits of
+containers."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from sfusion.harness.errors import BadTarget, MissingTarget, TargetError
 from sfusion_tools.errors import MissingExtra
 from sfusion_tools.hosts import is_this_machine
 
+from ...errors import BadTarget, MissingTarget, TargetError
+
 MEMORY = 4 * 2**30
-"""Bytes of memory per container, including swap: a hundred small programs, or four that use 1 GiB each."""
+"""Bytes of memory per container, including swap: a hundred small programs, or four that use 1
+GiB each."""
 CPUS = 4.0
 """CPUs per container; fewer if the engine has fewer."""
 PIDS = 4096
@@ -42,8 +45,13 @@ class DockerOptions:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> DockerOptions:
-        """Read ``SFUSION_DOCKER_MEMORY``, ``_CPUS``, ``_PIDS``, ``_READY`` and ``_PORT``; raises BadTarget."""
-        values = {name: environ[PREFIX + name].strip() for name in _READERS if environ.get(PREFIX + name, "").strip()}
+        """Read ``SFUSION_DOCKER_MEMORY``, ``_CPUS``, ``_PIDS``, ``_READY`` and ``_PORT``; raises
+        BadTarget."""
+        values = {
+            name: environ[PREFIX + name].strip()
+            for name in _READERS
+            if environ.get(PREFIX + name, "").strip()
+        }
         read = {name.lower(): _read(name, text) for name, text in values.items()}
         return cls(**read)  # type: ignore[arg-type] # each is parsed to the type of its field
 
@@ -64,7 +72,11 @@ def _bytes(text: str) -> int:
 
 
 _READERS: dict[str, tuple[Callable[[str], float], Callable[[float], bool], str]] = {
-    "MEMORY": (_bytes, lambda size: size >= 6 * 2**20, "an amount of memory of at least 6m, such as 4g or 512m"),
+    "MEMORY": (
+        _bytes,
+        lambda size: size >= 6 * 2**20,
+        "an amount of memory of at least 6m, such as 4g or 512m",
+    ),
     "CPUS": (float, lambda number: 0 < number < math.inf, "a number above 0"),
     "PIDS": (int, lambda number: number > 0, "a whole number above 0"),
     "READY": (float, lambda number: 0 < number < math.inf, "a number above 0"),
@@ -112,7 +124,10 @@ class PullProgress:
         layer = self.layers.setdefault(name, Layer())
         if status == "Downloading":
             detail = event.get("progressDetail") or {}
-            layer.current, layer.total = int(detail.get("current", 0)), int(detail.get("total", layer.total))
+            layer.current, layer.total = (
+                int(detail.get("current", 0)),
+                int(detail.get("total", layer.total)),
+            )
         elif status in ("Verifying Checksum", "Download complete"):
             layer.current = layer.total
         layer.done = layer.done or status in _DONE
@@ -127,7 +142,9 @@ class PullProgress:
         line = f"pulling {self.image}: {done} of {len(self.layers)} layers"
         total = sum(layer.total for layer in self.layers.values())
         return (
-            f"{line}, {size(sum(layer.current for layer in self.layers.values()))} of {size(total)}" if total else line
+            f"{line}, {size(sum(layer.current for layer in self.layers.values()))} of {size(total)}"
+            if total
+            else line
         )
 
 
@@ -159,7 +176,10 @@ class ContainerEngine:
                 self._pull(name, say)
                 image = self.client.images.get(name)
         if (found := architecture(image)) and self.architecture and found != self.architecture:
-            say(f"{name} is built for {found} and the engine runs {self.architecture}: it only starts with an emulator")
+            say(
+                f"{name} is built for {found} and the engine runs {self.architecture}: it "
+                "only starts with an emulator"
+            )
         return image
 
     def _pull(self, name: str, say: Callable[[str], None]) -> None:
@@ -169,7 +189,9 @@ class ContainerEngine:
         progress, failed = PullProgress(name), ""
         try:
             for event in self.client.api.pull(name, stream=True, decode=True):
-                failed = str(event.get("error") or failed)  # keep the last one; reading on lets the connection close
+                failed = str(
+                    event.get("error") or failed
+                )  # keep the last one; reading on lets the connection close
                 if line := progress.update(event, time.monotonic()):
                     say(line)
         except APIError as error:
@@ -180,7 +202,8 @@ class ContainerEngine:
         say(f"pulled {name}" + (f" ({size(total)})" if total else ""))
 
     def remove(self, container: str) -> bool:
-        """Kill and remove a container with its anonymous volumes; False if it is gone, or another run removes it."""
+        """Kill and remove a container with its anonymous volumes; False if it is gone, or
+        another run removes it."""
         from docker.errors import APIError
 
         try:
@@ -204,7 +227,8 @@ class ContainerEngine:
 
 @contextmanager
 def connected() -> Iterator[ContainerEngine]:
-    """Connect to the engine that DOCKER_HOST names, or else to that of the current docker context."""
+    """Connect to the engine that DOCKER_HOST names, or else to that of the current docker
+    context."""
     try:
         from docker import DockerClient
         from docker.errors import DockerException
@@ -214,7 +238,9 @@ def connected() -> Iterator[ContainerEngine]:
     _must_be_here(address, named_by)
     try:
         _try_connecting(address)
-        client = DockerClient.from_env(environment={**os.environ, "DOCKER_HOST": address}, timeout=PATIENCE)
+        client = DockerClient.from_env(
+            environment={**os.environ, "DOCKER_HOST": address}, timeout=PATIENCE
+        )
     except (DockerException, OSError, ValueError) as error:
         raise _unreachable(address, named_by, error) from None
     try:
@@ -257,8 +283,10 @@ def _must_be_here(address: str, named_by: str) -> None:
         parts.scheme in ("tcp", "http", "https") and not is_this_machine(parts.hostname or "")
     ):
         raise MissingTarget(
-            f"the engine at {_shown(address)} ({named_by}) is on another machine, and the loopback address of a "
-            "container there cannot be reached from here; start the container by hand, and give its address instead"
+            f"the engine at {_shown(address)} ({named_by}) is on another machine, and the "
+            "loopback address of a "
+            "container there cannot be reached from here; start the container by hand, and "
+            "give its address instead"
         )
 
 
@@ -277,17 +305,25 @@ def _unreachable(address: str, named_by: str, error: Exception) -> TargetError:
     where = f"the container engine at {_shown(address)} ({named_by})"
     if isinstance(error, PermissionError):
         return MissingTarget(
-            f"{where} may not be used by this user: permission denied; add the user to the group of the socket "
+            f"{where} may not be used by this user: permission denied; add the user to the "
+            "group of the socket "
             "(usually docker; then log in again), or point DOCKER_HOST to your own engine"
         )
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        why = "there is no such socket" if isinstance(error, FileNotFoundError) else "connection refused"
+        why = (
+            "there is no such socket"
+            if isinstance(error, FileNotFoundError)
+            else "connection refused"
+        )
         return MissingTarget(
-            f"{where} does not answer: {why}; start Docker (for example `systemctl start docker`), or point "
+            f"{where} does not answer: {why}; start Docker (for example `systemctl start "
+            "docker`), or point "
             "DOCKER_HOST to a running engine"
         )
     why = error_text(error)
-    return MissingTarget(f"{where} does not answer like Docker: {why}; is DOCKER_HOST right, and is Docker running?")
+    return MissingTarget(
+        f"{where} does not answer like Docker: {why}; is DOCKER_HOST right, and is Docker running?"
+    )
 
 
 def _shown(address: str) -> str:
@@ -299,9 +335,12 @@ def _not_pulled(name: str, why: str, ours: str) -> MissingTarget:
     why = " ".join(why.split())
     if "no matching manifest" in why or "does not match the specified platform" in why:
         return MissingTarget(
-            f"{name} has no image for this engine's architecture ({ours}): {why}; use an image built for {ours}"
+            f"{name} has no image for this engine's architecture ({ours}): {why}; use an "
+            f"image built for {ours}"
         )
     return MissingTarget(
-        f"there is no image {name} on the engine, and it could not be pulled: {why}; check the name, log in to the "
-        "registry (docker login), or load the image yourself (docker load, docker import, docker build)"
+        f"there is no image {name} on the engine, and it could not be pulled: {why}; check "
+        "the name, log in to the "
+        "registry (docker login), or load the image yourself (docker load, docker import, "
+        "docker build)"
     )

@@ -1,7 +1,8 @@
 """Which process owns a container, and is that process still alive?
 
-Every container has a label that names the process which started it. A pid alone is not enough, as pids are reused:
-the label also holds the start time of the process, and the boot, pid namespace and machine in which the pid is valid.
+Every container has a label that names the process which started it. A pid alone is not enough, as
+pids are reused: the label also holds the start time of the process, and the boot, pid namespace and
+machine in which the pid is valid.
 """
 
 from __future__ import annotations
@@ -68,9 +69,11 @@ class Owner:
             return None
 
     def is_alive(self, here: Owner, *, running: bool) -> bool | None:
-        """Is the owner still alive, as seen from ``here``? None if that cannot be determined from there.
+        """Is the owner still alive, as seen from ``here``? None if that cannot be determined from
+        there.
 
-        ``running`` is the state of its container: none from before the last boot of this machine is still running.
+        ``running`` is the state of its container: none from before the last boot of this machine is
+        still running.
         """
         if self.host != here.host:
             return None

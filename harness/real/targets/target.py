@@ -1,4 +1,5 @@
-"""The target of ``--sandbox``: ``fake``, an address, ``docker`` or ``docker:IMAGE``; and whether one answers."""
+"""The target of ``--sandbox``: ``fake``, an address, ``docker`` or ``docker:IMAGE``; and whether
+one answers."""
 
 from __future__ import annotations
 
@@ -10,9 +11,16 @@ from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 
-from sfusion.harness.errors import BadTarget
 from sfusion_tools.errors import ConfigError, near
-from sfusion_tools.sandbox.endpoints import basic_auth, is_placeholder, normalise_url, proxy_for, redact
+from sfusion_tools.sandbox.endpoints import (
+    basic_auth,
+    is_placeholder,
+    normalise_url,
+    proxy_for,
+    redact,
+)
+
+from ...errors import BadTarget
 
 DEFAULT_IMAGE = "volcengine/sandbox-fusion:server-20250609"
 """The published image of Sandbox Fusion."""
@@ -40,7 +48,8 @@ class UrlTarget:
     """A server that already runs somewhere."""
 
     url: str = field(repr=False)
-    """The base URL without ``/run_code``; may contain a password, so show ``str(target)`` instead."""
+    """The base URL without ``/run_code``; may contain a password, so show ``str(target)``
+    instead."""
 
     def __str__(self) -> str:
         return redact(self.url)
@@ -62,8 +71,8 @@ Target = FakeTarget | UrlTarget | DockerTarget
 class RealSandbox:
     """What a run can do with a sandbox; one that sfusion did not start is never killed.
 
-    ``name`` is for messages and reports and contains no secrets. ``url`` may change when it is revived. ``kill`` and
-    ``revive`` block, sometimes for seconds.
+    ``name`` is for messages and reports and contains no secrets. ``url`` may change when it is
+    revived. ``kill`` and ``revive`` block, sometimes for seconds.
     """
 
     killable = False
@@ -73,11 +82,15 @@ class RealSandbox:
 
     def kill(self) -> None:
         """End it with SIGKILL, like the kernel when memory runs out."""
-        raise BadTarget(f"{self.name} is an address; only a container that sfusion started can be killed")
+        raise BadTarget(
+            f"{self.name} is an address; only a container that sfusion started can be killed"
+        )
 
     def revive(self) -> None:
         """Start it again, and wait until it answers."""
-        raise BadTarget(f"{self.name} is an address; only a container that sfusion started can be started again")
+        raise BadTarget(
+            f"{self.name} is an address; only a container that sfusion started can be started again"
+        )
 
 
 def read_target(text: str) -> Target:
@@ -96,7 +109,8 @@ def read_target(text: str) -> Target:
         raise BadTarget(f"no sandbox given; use {KINDS}")
     if re.fullmatch(r"(?:[\w.-]+|\[[0-9A-Fa-f:]+\]):\d+(?:/.*)?|localhost(?:/.*)?", text):
         raise BadTarget(
-            f"{redact(text)!r} is not a sandbox: an address begins with its scheme, as in http://{redact(text)}"
+            f"{redact(text)!r} is not a sandbox: an address begins with its scheme, as in "
+            f"http://{redact(text)}"
         )
     meant = near(kind, ("docker", "fake"))
     hint = f"{meant} Use" if "?" in meant else "use"
@@ -112,18 +126,22 @@ def _url(text: str) -> str:
         ) from None
     if is_placeholder(url):
         raise BadTarget(
-            f"{redact(url)!r} is a placeholder that was never filled in; enter the address of your own sandbox"
+            f"{redact(url)!r} is a placeholder that was never filled in; enter the address "
+            "of your own sandbox"
         )
     return url
 
 
 def _image(name: str) -> str:
     if not name:
-        raise BadTarget(f"docker: lacks an image; write docker for {DEFAULT_IMAGE}, or docker:IMAGE")
+        raise BadTarget(
+            f"docker: lacks an image; write docker for {DEFAULT_IMAGE}, or docker:IMAGE"
+        )
     if not (_IMAGE.fullmatch(name) or _ID.fullmatch(name)):
         hint = "; image names are in lower case" if _IMAGE.fullmatch(name.lower()) else ""
         raise BadTarget(
-            f"{name!r} is not the name of an image, such as {DEFAULT_IMAGE} or HOST:5000/sandbox@sha256:DIGEST{hint}"
+            f"{name!r} is not the name of an image, such as {DEFAULT_IMAGE} or "
+            f"HOST:5000/sandbox@sha256:DIGEST{hint}"
         )
     return name
 
@@ -156,7 +174,9 @@ def _status(url: str, timeout: float) -> int:
     if login := basic_auth(parts):
         request.add_header("Authorization", login)
     proxy = proxy_for(address, os.environ)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {}))
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {})
+    )
     try:
         with opener.open(request, timeout=timeout) as answer:
             return int(answer.status)

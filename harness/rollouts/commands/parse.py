@@ -1,7 +1,7 @@
 """``sfusion parse``: show the tool calls in a text, and why others were refused.
 
-Exit code 0 if there were no problems, 1 otherwise, 2 if the input could not be read. With --jsonl, problems are data,
-so the exit code is 0 unless a line could not be read.
+Exit code 0 if there were no problems, 1 otherwise, 2 if the input could not be read. With --jsonl,
+problems are data, so the exit code is 0 unless a line could not be read.
 
 Example: sfusion parse --format hermes reply.txt
 """
@@ -19,15 +19,16 @@ from typing import IO, Annotated, Any
 import typer
 from typer import Argument
 
-from sfusion.fakes.wire.message import json_line
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.exits import fail
-from sfusion.harness.terminal import printable
 from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, decoded, parse_json
 from sfusion_tools.errors import InputError, YamlError
 from sfusion_tools.formats import Parsed, ParsedCall, Problem, Toolbox, get_format
 from sfusion_tools.marked_yaml import parse_marked
 from sfusion_tools.wording import counted
+
+from ....fakes.wire.message import json_line
+from ...commandline.declaring import command, option
+from ...commandline.exits import fail
+from ...terminal import printable
 
 _SIGNS = {"refused": ("✗", "red"), "repaired": ("~", "yellow"), "noticed": ("!", "cyan")}
 _safe = partial(printable, keep="\t")
@@ -36,13 +37,20 @@ _safe = partial(printable, keep="\t")
 @command
 def parse(
     file: Annotated[
-        Path | None, Argument(metavar="FILE", help="File with the text; standard input if missing or -.")
+        Path | None,
+        Argument(metavar="FILE", help="File with the text; standard input if missing or -."),
     ] = None,
     format: Annotated[
-        str | None, option("Tool-call format: hermes, qwen25, llama3, mistral, ...", "FORMAT", names=("--format", "-f"))
+        str | None,
+        option(
+            "Tool-call format: hermes, qwen25, llama3, mistral, ...",
+            "FORMAT",
+            names=("--format", "-f"),
+        ),
     ] = None,
     tools: Annotated[
-        Path | None, option("The tools that may be called: a tool config (YAML) or a JSON list of tools.")
+        Path | None,
+        option("The tools that may be called: a tool config (YAML) or a JSON list of tools."),
     ] = None,
     jsonl: Annotated[
         bool, option("Read {id, format, text} lines, write {id, content, calls, problems} lines.")
@@ -62,7 +70,9 @@ def parse(
     return 1 if parsed.problems else 0
 
 
-def _parse_lines(lines: Iterator[tuple[int, bytes]], default: str | None, toolbox: Any, in_think: bool) -> int:
+def _parse_lines(
+    lines: Iterator[tuple[int, bytes]], default: str | None, toolbox: Any, in_think: bool
+) -> int:
     broken = 0
     for number, line in lines:
         if not line.strip():
@@ -81,7 +91,9 @@ def _parse_lines(lines: Iterator[tuple[int, bytes]], default: str | None, toolbo
 def _parse_line(line: bytes, default: str | None, toolbox: Any, in_think: bool) -> bytes:
     entry = _entry(line, default)
     form = get_format(entry["format"])
-    parsed = form.parse(entry["text"], toolbox, in_think=in_think, finish_reason=entry.get("finish_reason"))
+    parsed = form.parse(
+        entry["text"], toolbox, in_think=in_think, finish_reason=entry.get("finish_reason")
+    )
     written = {
         "id": entry.get("id"),
         "content": parsed.content,
@@ -96,14 +108,22 @@ def _entry(line: bytes, default: str | None) -> dict[str, Any]:
         entry = parse_json(line, "line")
     except InputError as error:
         problem = str(error).removeprefix("line: ")
-        raise ValueError(f"{problem}; every line must be an object with id, format and text") from error
+        raise ValueError(
+            f"{problem}; every line must be an object with id, format and text"
+        ) from error
     if not isinstance(entry, dict):
-        raise ValueError(f"found {type(entry).__name__}, but every line must be an object with id, format and text")
+        raise ValueError(
+            f"found {type(entry).__name__}, but every line must be an object with id, "
+            "format and text"
+        )
     entry.setdefault("format", default)
     for key in ("format", "text"):
         if not isinstance(entry.get(key), str):
             hint = " (or pass --format)" if key == "format" else ""
-            raise ValueError(f"{key} is {'not a string' if entry.get(key) is not None else 'missing'}; add it{hint}")
+            raise ValueError(
+                f"{key} is {'not a string' if entry.get(key) is not None else 'missing'}; "
+                f"add it{hint}"
+            )
     return entry
 
 
@@ -120,7 +140,9 @@ def _read(file: Path | None) -> str:
     with _opened(file) as opened:
         content = opened.read(MAX_LINE + 1)
     if len(content) > MAX_LINE:
-        fail(f"{file or 'standard input'} is larger than {MAX_LINE:,} bytes, the most that is read.")
+        fail(
+            f"{file or 'standard input'} is larger than {MAX_LINE:,} bytes, the most that is read."
+        )
     return decoded(content, file or Path("standard input"))
 
 
@@ -131,7 +153,10 @@ def _load_tools(file: Path) -> list[Any]:
         is_json = text.lstrip()[:1] in ("[", "{")
         data = parse_json(text, str(file)) if is_json else parse_marked(text, str(file)).data
     except (InputError, YamlError) as error:
-        fail(f"{file} is neither a JSON list of tools nor a tool config in YAML: {' '.join(str(error).split())}")
+        fail(
+            f"{file} is neither a JSON list of tools nor a tool config in YAML: "
+            f"{' '.join(str(error).split())}"
+        )
     listed = data.get("tools") if isinstance(data, dict) else data
     if not isinstance(listed, list):
         fail(f"{file} has no list of tools; a tool config has them under the key `tools`.")
@@ -141,7 +166,10 @@ def _load_tools(file: Path) -> list[Any]:
         try:
             Toolbox([tool])
         except (KeyError, TypeError, AttributeError, ValueError):
-            fail(f"{file}: tool {number} has no function name; each entry needs tool_schema.function.name.")
+            fail(
+                f"{file}: tool {number} has no function name; each entry needs "
+                "tool_schema.function.name."
+            )
         found.append(tool)
     return found
 
@@ -150,7 +178,9 @@ def _show(parsed: Parsed, form: str) -> None:
     refused = len(parsed.refused)
     others = len(parsed.problems) - refused
     extra = f", {counted(others, 'remark')}" if others else ""
-    typer.secho(f"{form}: {counted(len(parsed.calls), 'call')}, {refused} refused{extra}", bold=True)
+    typer.secho(
+        f"{form}: {counted(len(parsed.calls), 'call')}, {refused} refused{extra}", bold=True
+    )
     for call in parsed.calls:
         _show_call(call)
     for problem in parsed.problems:

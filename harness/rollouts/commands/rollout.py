@@ -2,7 +2,8 @@
 
 GSM8K-like problems run end to end; input, output, score and step of each are written.
 
-Exit code 0 if no request failed, 1 if some did, 2 if the input is wrong, 3 if an extra or the sandbox is missing.
+Exit code 0 if no request failed, 1 if some did, 2 if the input is wrong, 3 if an extra or the
+sandbox is missing.
 
 Example: sfusion rollout --out dumps --problems 16 --policy misbehaving:0.2 && sfusion view dumps
 """
@@ -19,18 +20,19 @@ from typing import Annotated
 
 import typer
 
-from sfusion.fakes.faults import load_rules
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.exits import say
-from sfusion.harness.commandline.options import Faults, Sandboxes, Seed
-from sfusion.harness.errors import HarnessError, Untrusted
-from sfusion.harness.real.targets import open_targets, read_target
-from sfusion.harness.rollouts.policies import Policy, read_policy
-from sfusion.harness.rollouts.run import RolloutPlan, RolloutReporter, run_rollouts
 from sfusion_tools.formats import format_for, get_format
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.tokenizers import load_tokenizer
 from sfusion_tools.wording import counted
+
+from ....fakes.faults import load_rules
+from ...commandline.declaring import command, option
+from ...commandline.exits import say
+from ...commandline.options import Faults, Sandboxes, Seed
+from ...errors import HarnessError, Untrusted
+from ...real.targets import open_targets, read_target
+from ..policies import Policy, read_policy
+from ..run import RolloutPlan, RolloutReporter, run_rollouts
 
 _LIMITS = "Limits, as in verl"
 
@@ -46,12 +48,18 @@ class SandboxExecutor(StrEnum):
 def rollout(
     out: Annotated[Path, option("Directory for the <step>.jsonl files.", "DIR")],
     problems: Annotated[int, option("Problems per step.", min=1)] = 64,
-    group: Annotated[int, option("Samples per problem: siblings, as GRPO compares them.", min=1)] = 1,
+    group: Annotated[
+        int, option("Samples per problem: siblings, as GRPO compares them.", min=1)
+    ] = 1,
     steps: Annotated[int, option("Number of steps, one file each.", min=1)] = 1,
     seed: Seed = 0,
     format: Annotated[
         str | None,
-        option("Tool-call format of the model; default: that of the tokenizer's chat template, else hermes.", "FORMAT"),
+        option(
+            "Tool-call format of the model; default: that of the tokenizer's chat "
+            "template, else hermes.",
+            "FORMAT",
+        ),
     ] = None,
     policy: Policy = "gsm8k",
     sandbox: Sandboxes = None,
@@ -66,21 +74,31 @@ def rollout(
     rate_limit: Annotated[int, option("Maximum number of sandbox requests in flight.", min=1)] = 10,
     timeout: Annotated[float, option("Time limit of a program.", "SECONDS", min=0.001)] = 30.0,
     over_sample: Annotated[
-        float, option("Start this share of extra requests; cancel the rest once enough completed.", min=0)
+        float,
+        option("Start this share of extra requests; cancel the rest once enough completed.", min=0),
     ] = 0.0,
     tokenizer: Annotated[
         str, option("bytes (built in), or the directory of a Hugging Face tokenizer.", "bytes|DIR")
     ] = "bytes",
-    max_prompt_len: Annotated[int, option("Maximum number of prompt tokens.", panel=_LIMITS)] = 8192,
-    max_response_len: Annotated[int, option("Maximum number of tokens after the prompt.", panel=_LIMITS)] = 16384,
-    max_model_len: Annotated[int | None, option("Maximum number of tokens in total.", panel=_LIMITS)] = None,
-    max_assistant_turns: Annotated[int, option("Maximum number of replies per request.", panel=_LIMITS)] = 8,
+    max_prompt_len: Annotated[
+        int, option("Maximum number of prompt tokens.", panel=_LIMITS)
+    ] = 8192,
+    max_response_len: Annotated[
+        int, option("Maximum number of tokens after the prompt.", panel=_LIMITS)
+    ] = 16384,
+    max_model_len: Annotated[
+        int | None, option("Maximum number of tokens in total.", panel=_LIMITS)
+    ] = None,
+    max_assistant_turns: Annotated[
+        int, option("Maximum number of replies per request.", panel=_LIMITS)
+    ] = 8,
 ) -> int:
     real = [] if sandbox == ["fake"] else sandbox or []
     if policy.startswith("script:") and sandbox_executor is None and not real:
         raise Untrusted(
             [
-                f"--policy {policy}: this would run the code of its calls on this machine; if you trust the file, add "
+                f"--policy {policy}: this would run the code of its calls on this machine; "
+                "if you trust the file, add "
                 "--sandbox-executor python, otherwise --sandbox-executor scripted"
             ]
         )
@@ -111,7 +129,9 @@ def rollout(
         out.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             if real:
-                opened = stack.enter_context(open_targets([read_target(one) for one in real], say=say))
+                opened = stack.enter_context(
+                    open_targets([read_target(one) for one in real], say=say)
+                )
                 plan = replace(plan, sandboxes=tuple(one.url for one in opened))
             reporter = stack.enter_context(RolloutReporter(sys.stdout, plan.requests))
             counts = asyncio.run(run_rollouts(plan, reporter.update))
@@ -119,8 +139,14 @@ def rollout(
         raise HarnessError(str(error)) from error
     mean = "none" if counts.mean_score is None else f"{counts.mean_score:.3f}"
     files = f"{out / '1.jsonl'}" if steps == 1 else f"{out / '1.jsonl'} to {steps}.jsonl"
-    typer.echo(f"{counted(len(counts.scores), 'sample')} in {files}, mean score {mean}; calls: {counts.outcome_text()}")
+    typer.echo(
+        f"{counted(len(counts.scores), 'sample')} in {files}, mean score {mean}; calls: "
+        f"{counts.outcome_text()}"
+    )
     if counts.failed:
-        typer.echo(f"{counted(counts.failed, 'request')} failed; the first reason: {counts.first_failure}", err=True)
+        typer.echo(
+            f"{counted(counts.failed, 'request')} failed; the first reason: {counts.first_failure}",
+            err=True,
+        )
         return 1
     return 0

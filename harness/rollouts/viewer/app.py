@@ -15,11 +15,11 @@ from textual.widgets import Collapsible, Footer, Header, Input, Label, OptionLis
 from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
 
-from sfusion.harness.errors import BadFilter
-from sfusion.harness.rollouts.viewer.detail import field_text, sample_widgets
-from sfusion.harness.rollouts.viewer.filters import Filter, read_filter
-from sfusion.harness.rollouts.viewer.sample import Sample, StepFile
-from sfusion.harness.rollouts.viewer.sample_list import SampleList
+from ...errors import BadFilter
+from .detail import field_text, sample_widgets
+from .filters import Filter, read_filter
+from .sample import Sample, StepFile
+from .sample_list import SampleList
 
 _PROMPTS = {
     "find": "find:",
@@ -67,7 +67,9 @@ class ViewerApp(App[None]):
         yield Header(show_clock=False, icon="")
         with Horizontal():
             with Vertical(id="left"):
-                yield OptionList(*(Option(Content(f"step {step.name}")) for step in self.steps), id="steps")
+                yield OptionList(
+                    *(Option(Content(f"step {step.name}")) for step in self.steps), id="steps"
+                )
                 yield SampleList(id="samples")
             yield VerticalScroll(id="detail")
             with VerticalScroll(id="fields"):
@@ -295,7 +297,11 @@ class ViewerApp(App[None]):
     def _found(self, step: StepFile, number: int | None) -> None:
         self._busy = ""
         if number is None:
-            self.notify(f"“{self.term}” was not found in the listed samples", severity="warning", markup=False)
+            self.notify(
+                f"“{self.term}” was not found in the listed samples",
+                severity="warning",
+                markup=False,
+            )
         elif step is self.step and number in self.samples.rows:
             self.samples.cursor = self.samples.rows.index(number)
         self._show_status()

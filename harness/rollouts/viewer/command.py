@@ -13,10 +13,11 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.errors import BadOption
-from sfusion.harness.rollouts.viewer.sample import open_dump
 from sfusion_tools.errors import MissingExtra
+
+from ...commandline.declaring import command, option
+from ...errors import BadOption
+from .sample import open_dump
 
 
 @command
@@ -24,7 +25,8 @@ def view(
     path: Annotated[
         Path,
         typer.Argument(
-            help="Directory of <step>.jsonl files, from verl or sfusion rollout; or one file.", metavar="DIR"
+            help="Directory of <step>.jsonl files, from verl or sfusion rollout; or one file.",
+            metavar="DIR",
         ),
     ],
     sample: Annotated[
@@ -32,12 +34,14 @@ def view(
     ] = None,
 ) -> None:
     try:
-        from sfusion.harness.rollouts.viewer.app import ViewerApp
+        from .app import ViewerApp
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "textual":
             raise
         raise MissingExtra("sfusion view", "view", missing) from missing
     dump = open_dump(path)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise BadOption("sfusion view needs a terminal; `sfusion look` summarises a dump without one")
+        raise BadOption(
+            "sfusion view needs a terminal; `sfusion look` summarises a dump without one"
+        )
     ViewerApp(dump, path, sample).run()

@@ -14,9 +14,10 @@ from textual.markup import escape
 from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
-from sfusion.harness.rollouts.viewer.sample import Sample, TurnPart, TurnView, read_call, split_turns
-from sfusion.harness.terminal import printable
 from sfusion_tools.wording import counted
+
+from ...terminal import printable
+from .sample import Sample, TurnPart, TurnView, read_call, split_turns
 
 HIT = "black on yellow"
 _TITLE_LENGTH = 72
@@ -27,7 +28,10 @@ _MAX_LENGTH = 200_000
 def sample_widgets(sample: Sample, term: str, expanded: bool) -> list[Widget]:
     if sample.problem is not None:
         return [
-            Static(Content(f"line {sample.number + 1} is not a sample: {sample.problem}"), classes="problem"),
+            Static(
+                Content(f"line {sample.number + 1} is not a sample: {sample.problem}"),
+                classes="problem",
+            ),
             _text(sample.output, term, "raw"),
         ]
     widgets: list[Widget] = []
@@ -44,7 +48,8 @@ def _turn(turn: TurnView, term: str, expanded: bool, *, collapsible: bool) -> Wi
     children: list[Widget] = []
     if collapsible:
         text = turn.parts[0].text if turn.parts else ""
-        # The system prompt is long and always the same, so it stays collapsed when the calls are expanded.
+        # The system prompt is long and always the same, so it stays collapsed when the calls are
+        # expanded.
         is_open = expanded and turn.role == "tool"
         title = f"{turn.role}  {_first_line(text)}"
         children.append(_collapsible(title, highlighted(text, term), text, term, is_open))
@@ -82,7 +87,9 @@ def _arguments(arguments: tuple[tuple[str, str], ...], term: str) -> Text:
         text.append(f"{printable(key)}: ", style="bold")
         if key == "code" and len(value) < _MAX_LENGTH:
             text.append("\n")
-            shown = Syntax(value, "python", theme="ansi_dark", background_color="default").highlight(value)
+            shown = Syntax(
+                value, "python", theme="ansi_dark", background_color="default"
+            ).highlight(value)
             shown.rstrip()
         else:
             shown = Text(value[:_MAX_LENGTH])
@@ -95,13 +102,20 @@ def _arguments(arguments: tuple[tuple[str, str], ...], term: str) -> Text:
 def _collapsible(title: str, body: Text, searched: str, term: str, expanded: bool) -> Collapsible:
     is_hit = _is_hit(searched, term)
     return Collapsible(
-        Static(body), title=escape(title), collapsed=not (expanded or is_hit), classes="hit" if is_hit else ""
+        Static(body),
+        title=escape(title),
+        collapsed=not (expanded or is_hit),
+        classes="hit" if is_hit else "",
     )
 
 
 def highlighted(text: str, term: str) -> Text:
     """The text with search hits highlighted and control characters spelled out."""
-    cut = text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}\n… {len(text) - _MAX_LENGTH:,} more characters"
+    cut = (
+        text
+        if len(text) <= _MAX_LENGTH
+        else f"{text[:_MAX_LENGTH]}\n… {len(text) - _MAX_LENGTH:,} more characters"
+    )
     return _hits(Text(printable(cut, keep="\n\t")), term)
 
 

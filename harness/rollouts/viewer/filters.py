@@ -2,7 +2,8 @@
 
     score<1 outcome:unreachable
 
-A sample must meet every condition: comparisons of its score, and ``outcome:`` for how its calls or its request ended.
+A sample must meet every condition: comparisons of its score, and ``outcome:`` for how its calls or
+its request ended.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sfusion.harness.errors import BadFilter
-from sfusion.harness.rollouts.viewer.sample import Sample
+from ...errors import BadFilter
+from .sample import Sample
 
 _SCORE = re.compile(r"score\s*(<=|>=|!=|==|=|<|>)\s*(\S+)")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -57,5 +58,8 @@ def read_filter(text: str) -> Filter:
         elif word.lower().startswith("outcome:"):
             outcomes.append(word.lower().removeprefix("outcome:"))
         else:
-            raise BadFilter(f"{word!r} is no condition; give some of score<1 and outcome:NAME (/ searches for text)")
+            raise BadFilter(
+                f"{word!r} is no condition; give some of score<1 and outcome:NAME (/ "
+                "searches for text)"
+            )
     return Filter(tuple(scores), tuple(outcomes))

@@ -1,4 +1,5 @@
-"""The steps of a dump and their lines, read when they are needed: samples with their turns, or what is wrong."""
+"""The steps of a dump and their lines, read when they are needed: samples with their turns, or what
+is wrong."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from threading import Lock
 from typing import Any, Literal
 from weakref import finalize
 
-from sfusion.harness.errors import NoDump
 from sfusion_tools.bounded_input import MAX_LINE, parse_json
 from sfusion_tools.errors import InputError
+
+from ...errors import NoDump
 
 _BLOCK = 1 << 20
 
@@ -68,7 +70,8 @@ class LineIndex:
         return line < len(self)
 
     def read(self, line: int) -> bytes:
-        """Return an indexed line without its line break; of one longer than ``MAX_LINE``, one byte more than that."""
+        """Return an indexed line without its line break; of one longer than ``MAX_LINE``, one byte
+        more than that."""
         start = self._ends[line - 1] if line else 0
         with self._reading:
             self._file.seek(start)
@@ -104,14 +107,17 @@ class Sample:
     @property
     def standing(self) -> list[str]:
         """Its group and its advantage in that, as far as the dump has them."""
-        group = next((self.fields[key] for key in ("uid", "group") if self.fields.get(key) is not None), None)
+        group = next(
+            (self.fields[key] for key in ("uid", "group") if self.fields.get(key) is not None), None
+        )
         said = [] if group is None else [f"group {str(group)[:40]}"]
         advantage = finite_score(self.fields.get("advantage"))
         return said if advantage is None else [*said, f"advantage {advantage:+.3f}"]
 
     @property
     def tags(self) -> set[str]:
-        """What ``outcome:`` matches: outcomes of calls, refusals, the state and what ended the request."""
+        """What ``outcome:`` matches: outcomes of calls, refusals, the state and what ended the
+        request."""
         tags = set(self.outcomes)
         refused = self.fields.get("refused")
         if isinstance(refused, Mapping):
@@ -144,7 +150,8 @@ class Sample:
 
 
 def read_sample(raw: bytes, number: int, request: bytes | None = None) -> Sample:
-    """Read a line and, if there is one, the line of its request. A malformed line is a sample with a ``problem``."""
+    """Read a line and, if there is one, the line of its request. A malformed line is a sample with
+    a ``problem``."""
     record, problem = _object(raw)
     if record is None:
         return Sample(number, output=raw.decode("utf-8", errors="replace"), problem=problem)
@@ -160,7 +167,9 @@ def read_sample(raw: bytes, number: int, request: bytes | None = None) -> Sample
             fields=fields,
             problem=f"no text in {' and '.join(missing)} (found keys: {found})",
         )
-    return Sample(number, record["input"], record["output"], finite_score(record.get("score")), fields)
+    return Sample(
+        number, record["input"], record["output"], finite_score(record.get("score")), fields
+    )
 
 
 def _object(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
@@ -210,7 +219,8 @@ class StepFile:
         return len(self.index)
 
     def read(self, number: int) -> Sample:
-        """Read the sample in this line, which must be indexed already; ``sample`` does the same with a cache."""
+        """Read the sample in this line, which must be indexed already; ``sample`` does the same
+        with a cache."""
         request = None
         if self._requests is not None and self._requests.extend_to(number):
             request = self._requests.read(number)
@@ -218,7 +228,8 @@ class StepFile:
 
 
 def open_dump(path: Path) -> list[StepFile]:
-    """Return the steps in a directory of ``<step>.jsonl`` files, in order, or the step of one such file."""
+    """Return the steps in a directory of ``<step>.jsonl`` files, in order, or the step of one such
+    file."""
     try:
         return [StepFile(file) for file in dump_files(path)]
     except OSError as error:
@@ -289,7 +300,9 @@ def split_turns(text: str, first_role: str = "assistant") -> list[TurnView]:
     else:
         head, *rest = _WITHOUT_TOKENS.split(text)
         turns = list(zip(rest[::2], rest[1::2], strict=True))
-    return [_turn(role, body) for role, body in ([(first_role, head)] if head.strip() else []) + turns]
+    return [
+        _turn(role, body) for role, body in ([(first_role, head)] if head.strip() else []) + turns
+    ]
 
 
 def _turn(role: str, body: str) -> TurnView:
@@ -321,10 +334,14 @@ def read_call(text: str) -> CallView:
         record = parse_json(text[start : end + 1], "call")
     except ValueError:
         return CallView(name, ())
-    arguments = record.get("arguments", record.get("parameters")) if isinstance(record, dict) else None
+    arguments = (
+        record.get("arguments", record.get("parameters")) if isinstance(record, dict) else None
+    )
     if not isinstance(arguments, dict):
         return CallView(name, ())
-    return CallView(str(record.get("name", name)), tuple((key, _shown(arguments[key])) for key in arguments))
+    return CallView(
+        str(record.get("name", name)), tuple((key, _shown(arguments[key])) for key in arguments)
+    )
 
 
 def _shown(value: Any) -> str:

@@ -15,9 +15,10 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from sfusion.harness.rollouts.viewer.sample import Sample, StepFile
-from sfusion.harness.terminal import printable
 from sfusion_tools.outcome import Outcome
+
+from ...terminal import printable
+from .sample import Sample, StepFile
 
 _INFRASTRUCTURE = {outcome.value for outcome in Outcome if outcome.is_infrastructure}
 _NUMBER, _SCORE = 7, 7
@@ -116,7 +117,11 @@ class SampleList(ScrollView, can_focus=True):
 def sign_of(sample: Sample) -> tuple[str, str]:
     """The sign and colour that summarise how the calls of a sample ended."""
     outcomes = set(sample.outcomes)
-    if sample.problem is not None or sample.fields.get("state") == "failed" or outcomes & _INFRASTRUCTURE:
+    if (
+        sample.problem is not None
+        or sample.fields.get("state") == "failed"
+        or outcomes & _INFRASTRUCTURE
+    ):
         return "✗", "red"
     if outcomes - {Outcome.OK.value} or sample.fields.get("refused"):
         return "▲", "yellow"

@@ -1,1 +1,2 @@
-"""Chaos: planned rounds of kills, stops and crashes on a real Ray cluster, judged and compared with world sim."""
+"""Chaos: planned rounds of kills, stops and crashes on a real Ray cluster, judged and compared with
+world sim."""

@@ -1,11 +1,14 @@
-"""``sfusion chaos``: kill, stop and crash the parts of a real Ray cluster under load, and judge every round.
+"""``sfusion chaos``: kill, stop and crash the parts of a real Ray cluster under load, and judge
+every round.
 
-A cluster of several nodes is started on this machine. In each round the real tool, client and limiter make calls to a
-fake sandbox in a process of its own, while workers, nodes, the limiter or the driver are killed or stopped, the limit
-changes, calls are cancelled or the sandbox crashes: at points of the journal, such as the 17th grant. The same scenario
-is then played in sim, and differences between the two worlds are reported.
+A cluster of several nodes is started on this machine. In each round the real tool, client and
+limiter make calls to a fake sandbox in a process of its own, while workers, nodes, the limiter or
+the driver are killed or stopped, the limit changes, calls are cancelled or the sandbox crashes: at
+points of the journal, such as the 17th grant. The same scenario is then played in sim, and
+differences between the two worlds are reported.
 
-Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if Ray is missing.
+Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if Ray
+is missing.
 
 Example: sfusion chaos --rounds 20 --seed 4 --out runs
 """
@@ -21,22 +24,23 @@ from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import is_stdout, text_stream, write_json
-from sfusion.harness.commandline.options import Json, Out, Seed
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises.permits import FlightCount, count_in_flight, server_steps
-from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, Verdict
-from sfusion.harness.lab.runs import RunResult, Task, run_one, write_run
-from sfusion.harness.lab.scenarios.events import EventPart
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.ray_cluster import open_cluster
-from sfusion.harness.reports import Reports, RunReport, write_page
-from sfusion.harness.reports.run_report import duration
-from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.record import ENDINGS
 from sfusion_tools.wording import counted
+
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import is_stdout, text_stream, write_json
+from ...commandline.options import Json, Out, Seed
+from ...lab.journal import Journal
+from ...lab.promises.permits import FlightCount, count_in_flight, server_steps
+from ...lab.promises.story import Story
+from ...lab.promises.verdict import EVERYTHING_TOOK_EFFECT, Verdict
+from ...lab.runs import RunResult, Task, run_one, write_run
+from ...lab.scenarios.events import EventPart
+from ...lab.scenarios.model import Scenario
+from ...lab.worlds.ray_cluster import open_cluster
+from ...reports import Reports, RunReport, write_page
+from ...reports.run_report import duration
+from ...terminal import ProgressReporter
 
 LEASE = 2.0
 """Short, so that a round sees permits expire."""
@@ -48,7 +52,7 @@ _PROMISES: list[Any] = [
     {"no_stall": "60s"},
 ]
 _KINDS = (
-    "kill worker", "kill node", "kill limiter", "kill driver", "pause worker", "pause node", "pause limiter", "resize",
+    "kill worker", "kill node", "kill limiter", "kill driver", "pause worker", ("pause " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "node"), "pause limiter", "resize",
     "cancel", "crash",
 )  # fmt: skip
 
@@ -70,7 +74,14 @@ def plan_round(seed: int, number: int, nodes: int) -> Scenario:
     faults = []
     if draw.random() < 0.4:
         status = draw.choice([429, 502, 503])
-        faults.append({"name": "flaky", "probability": 0.1, "what": {"status": status}, "may_not_strike": True})
+        faults.append(
+            {
+                "name": "flaky",
+                "probability": 0.1,
+                "what": {"status": status},
+                "may_not_strike": True,
+            }
+        )
     program = [
         {"seconds": {"choice": ["20ms", "100ms", "400ms"]}, "prints": "{call}\n", "share": 4},
         {"raises": "ValueError: bad", "share": 1},
@@ -84,7 +95,11 @@ def plan_round(seed: int, number: int, nodes: int) -> Scenario:
             "cluster": {"nodes": machines, "workers_per_node": per_node},
             "tools": tools,
             "sandbox": {"faults": faults},
-            "load": {"calls": calls, "concurrency": limit + draw.randint(len(workers), 16), "program": program},
+            "load": {
+                "calls": calls,
+                "concurrency": limit + draw.randint(len(workers), 16),
+                "program": program,
+            },
             "events": events,
             "horizon": "90s",
             "promises": promises,
@@ -104,15 +119,20 @@ def _events(draw: Random, workers: list[str], limit: int, calls: int) -> list[di
 
 def _point(draw: Random, limit: int, calls: int) -> dict[str, int]:
     counted = draw.choice(["grants", "arrivals", "ended", "in_flight"])
-    return {counted: draw.randint(1, limit) if counted == "in_flight" else draw.randint(3, calls // 2)}
+    return {
+        counted: draw.randint(1, limit) if counted == "in_flight" else draw.randint(3, calls // 2)
+    }
 
 
 def _node_of(worker: str) -> str:
     return f"node-{worker[1:].partition('-')[0]}"
 
 
-def _event(draw: Random, kind: str, left: dict[str, None], limit: int, calls: int) -> dict[str, Any] | None:
-    """Return an event of this kind; None if it would leave no worker alive. A killed driver is the end of all."""
+def _event(
+    draw: Random, kind: str, left: dict[str, None], limit: int, calls: int
+) -> dict[str, Any] | None:
+    """Return an event of this kind; None if it would leave no worker alive. A killed driver is the
+    end of all."""
     # Half of the stops are shorter than a lease, half of them longer.
     stop = {"seconds": round(LEASE * draw.choice([0.3, 0.6, 1.4, 2.0]), 2)}
     match kind:
@@ -148,7 +168,8 @@ def _event(draw: Random, kind: str, left: dict[str, None], limit: int, calls: in
 
 
 _START_SECONDS = 300.0
-"""How long the processes of a round may take to start: nobody is watching, and the machine may be busy."""
+"""How long the processes of a round may take to start: nobody is watching, and the machine may be
+busy."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +198,11 @@ class Round:
         """Return broken, unknown (it could not be judged) or held, in whichever world."""
         results = [self.real, *self.sims]
         verdicts = [one for result in results for one in _judged(result)]
-        if self.count.broken or any(one.error for one in results) or any(one.state == "broken" for one in verdicts):
+        if (
+            self.count.broken
+            or any(one.error for one in results)
+            or any(one.state == "broken" for one in verdicts)
+        ):
             return "broken"
         return "unknown" if any(one.failed for one in verdicts) else "held"
 
@@ -194,9 +219,19 @@ class Round:
     @property
     def disagreements(self) -> list[str]:
         """Say which promises reality judges differently from sim, whatever the schedule."""
-        real, *sims = ({one.promise: one.state for one in _judged(result)} for result in (self.real, *self.sims))
-        found = [(name, real.get(name, "none"), [one.get(name, "none") for one in sims]) for name in real | sims[0]]
-        return [f"{name}: ray {left}, sim {right[0]}" for name, left, right in found if left not in right]
+        real, *sims = (
+            {one.promise: one.state for one in _judged(result)}
+            for result in (self.real, *self.sims)
+        )
+        found = [
+            (name, real.get(name, "none"), [one.get(name, "none") for one in sims])
+            for name in real | sims[0]
+        ]
+        return [
+            f"{name}: ray {left}, sim {right[0]}"
+            for name, left, right in found
+            if left not in right
+        ]
 
     @property
     def never_struck(self) -> str:
@@ -206,7 +241,8 @@ class Round:
 
     @property
     def outcomes(self) -> tuple[Counter[str], Counter[str]]:
-        """Return how many calls ended in which way, on the cluster and in the run in sim that is nearest to it."""
+        """Return how many calls ended in which way, on the cluster and in the run in sim that is
+        nearest to it."""
         real = _outcomes(self.real)
         return real, min(map(_outcomes, self.sims), key=lambda sim: _moved(real, sim))
 
@@ -239,19 +275,25 @@ class Round:
         }
 
 
-def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: int = 0) -> Iterator[Round]:
-    """Play rounds one after the other on an open cluster, with the fake sandbox in a process of its own.
+def play_rounds(
+    seed: int, numbers: range, nodes: int, cluster: Any, schedules: int = 0
+) -> Iterator[Round]:
+    """Play rounds one after the other on an open cluster, with the fake sandbox in a process of its
+    own.
 
     In sim each is played first in, first out, and with this number of random schedules.
     """
-    from sfusion.harness.lab.worlds import ray
+    from ...lab.worlds import ray
 
     player = partial(ray.run, cluster=cluster, sandbox_on="node", start_timeout=_START_SECONDS)
     for number in numbers:
         scenario = plan_round(seed, number, nodes)
         real = run_one(Task(scenario, "ray"), player=player)
         count = count_at_sandbox(real.journal) if not real.error else FlightCount()
-        variants = [scenario, *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1))]
+        variants = [
+            scenario,
+            *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1)),
+        ]
         yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
 
 
@@ -270,7 +312,9 @@ def _moved(one: Counter[str], other: Counter[str]) -> int:
 
 
 def _outcomes(result: RunResult) -> Counter[str]:
-    ends = [one for one in result.journal.events if one["source"] == "world" and one["event"] in ENDINGS]
+    ends = [
+        one for one in result.journal.events if one["source"] == "world" and one["event"] in ENDINGS
+    ]
     return Counter(one.get("outcome") or one["event"] for one in ends)
 
 
@@ -293,10 +337,15 @@ _HEAD = ("", "round", "events", "peak/limit", "differ", "moved", "took")
 def chaos(
     rounds: Annotated[int, option("Number of rounds.", min=1)] = 10,
     seed: Seed = 1,
-    first: Annotated[int, option("Number of the first round, to repeat or continue a run.", min=1)] = 1,
-    nodes: Annotated[int, option("Most nodes of the cluster that a round uses.", min=1, max=16)] = 3,
+    first: Annotated[
+        int, option("Number of the first round, to repeat or continue a run.", min=1)
+    ] = 1,
+    nodes: Annotated[
+        int, option("Most nodes of the cluster that a round uses.", min=1, max=16)
+    ] = 3,
     schedules: Annotated[
-        int, option("Random schedules with which each round is also played in sim.", min=0, max=1000)
+        int,
+        option("Random schedules with which each round is also played in sim.", min=0, max=1000),
     ] = 2,
     out: Out = None,
     json_file: Json = None,
@@ -315,7 +364,9 @@ def chaos(
                 for result in (one.real, one.sims[0]):
                     write_page(RunReport.of_result(result, write_run(result, out)))
             if not is_stdout(json_file):
-                _write_rounds(played, seed, nodes, json_file)  # each time: a run of hours may be interrupted
+                _write_rounds(
+                    played, seed, nodes, json_file
+                )  # each time: a run of hours may be interrupted
             line = f"[{len(played)}/{len(numbers)}] {one.state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
             shown.progress(len(played), _counts(played), line=line)
             for problem in one.problems:
@@ -327,7 +378,10 @@ def chaos(
         shown.print()
         shown.table(map(_row, played), _HEAD, [_STYLES[one.state] for one in played], texts=3)
         shown.print()
-        worst = next((state for state in ("broken", "unknown") if any(one.state == state for one in played)), "held")
+        worst = next(
+            (state for state in ("broken", "unknown") if any(one.state == state for one in played)),
+            "held",
+        )
         shown.print(_headline(played), _STYLES[worst])
     if is_stdout(json_file):
         _write_rounds(played, seed, nodes, json_file)

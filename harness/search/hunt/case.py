@@ -17,20 +17,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfusion.harness.errors import HarnessError, Untrusted
-from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How, Verdict
-from sfusion.harness.lab.runs.runner import ERROR, RunResult, how_raised, place_of, run_one
-from sfusion.harness.lab.runs.tasks import Task, merged_tools
-from sfusion.harness.lab.scenarios.base import Data
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.replacing import diverted_logs, replaced
-from sfusion.harness.search.hunt.expectations import Expectation
-from sfusion.harness.search.hunt.generate import named
-from sfusion.harness.search.shrink import Failure, failures_of
+from ...errors import HarnessError, Untrusted
+from ...lab.journal import Event, Journal
+from ...lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How, Verdict
+from ...lab.runs.runner import ERROR, RunResult, how_raised, place_of, run_one
+from ...lab.runs.tasks import Task, merged_tools
+from ...lab.scenarios.base import Data
+from ...lab.scenarios.model import Scenario
+from ...lab.worlds.replacing import diverted_logs, replaced
+from ..shrink import Failure, failures_of
+from .expectations import Expectation
+from .generate import named
 
 LOGGED = "error_logged"
-"""In place of a promise: tool, fake or harness logged an error, or raised where nobody could catch it."""
+"""In place of a promise: tool, fake or harness logged an error, or raised where nobody could catch
+it."""
 _UNCLOSED = "unclosed"
 _LENGTH = 3
 """Of the sequences of events that count as a behaviour."""
@@ -42,7 +43,8 @@ REAL_SECONDS = 60
 THAW = 64
 """After so many cases, garbage that was made between them is collected.
 
-After a collection that looked at little, CPython looks at everything again and again: whatever was frozen must stay so.
+After a collection that looked at little, CPython looks at everything again and again: whatever was
+frozen must stay so.
 """
 _played = itertools.count(1)
 
@@ -61,7 +63,9 @@ class HuntCase:
     @property
     def digest(self) -> str:
         """Return a hash of what is played; equal cases have equal digests."""
-        return hashlib.blake2b(json.dumps(self.data, sort_keys=True).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(
+            json.dumps(self.data, sort_keys=True).encode(), digest_size=8
+        ).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -89,14 +93,22 @@ def scenario_of(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Sc
     expected = Expectation(named(data))
     data["horizon"] = expected.horizon
     stated = {next(iter(one)) if isinstance(one, dict) else one for one in case.promises}
-    rest = [one for one in expected.promises() if (next(iter(one)) if isinstance(one, dict) else one) not in stated]
+    rest = [
+        one
+        for one in expected.promises()
+        if (next(iter(one)) if isinstance(one, dict) else one) not in stated
+    ]
     return named(
-        data, scenario=name, about=f"case {case.number} of a hunt ({case.origin})", promises=[*case.promises, *rest]
+        data,
+        scenario=name,
+        about=f"case {case.number} of a hunt ({case.origin})",
+        promises=[*case.promises, *rest],
     )
 
 
 class TooLong(KeyboardInterrupt):
-    """Raised where a case has used up its real time. Tools may catch any Exception, and asyncio those of a task."""
+    """Raised where a case has used up its real time. Tools may catch any Exception, and asyncio
+    those of a task."""
 
 
 HANG = Failure(How(ERROR, "raised", (("raised", TooLong.__name__),)))
@@ -120,8 +132,14 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
         logged = [one for one in logged if one.how.kind != _UNCLOSED]  # the dead close nothing
     if result.error:
         logged = []  # what it left behind
-    verdicts = [one for one in (*result.verdicts, *result.implied) if one.promise != EVERYTHING_TOOK_EFFECT]
-    outcomes = Counter(one["outcome"] for one in journal.events if one["event"] == "returned" and one.get("outcome"))
+    verdicts = [
+        one for one in (*result.verdicts, *result.implied) if one.promise != EVERYTHING_TOOK_EFFECT
+    ]
+    outcomes = Counter(
+        one["outcome"]
+        for one in journal.events
+        if one["event"] == "returned" and one.get("outcome")
+    )
     struck = (one for one in journal.events if one["event"] == "strike")
     return HuntResult(
         list(dict.fromkeys([*failures_of(result), *_errors_in(journal), *logged])),
@@ -134,14 +152,17 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
 
 
 def run_bounded(task: Task) -> RunResult:
-    """Play a task, for a minute of real time at most; whatever is raised is the error of the result."""
+    """Play a task, for a minute of real time at most; whatever is raised is the error of the
+    result."""
     try:
         with _bounded(REAL_SECONDS):
             result = run_one(task)
     except Untrusted:
         raise
     except (Exception, TooLong) as problem:
-        head = Journal.begin(scenario=task.scenario.scenario, cell="", seed=task.scenario.seed, world="sim")
+        head = Journal.begin(
+            scenario=task.scenario.scenario, cell="", seed=task.scenario.seed, world="sim"
+        )
         text, how = f"{type(problem).__name__}: {problem}", how_raised(ERROR, problem)
         if isinstance(problem, TooLong):
             how = HANG.how
@@ -149,7 +170,8 @@ def run_bounded(task: Task) -> RunResult:
             text += f" ({place_of(problem)})"
         result = RunResult(task, head, [], 0.0, error=text, error_how=how)
     if result.error:
-        gc.collect()  # tasks that were broken off are destroyed here, not in the middle of something else
+        # tasks that were broken off are destroyed here, not in the middle of something else
+        gc.collect()
     return result
 
 
@@ -174,7 +196,11 @@ def behaviour(journal: Journal, verdicts: Iterable[Verdict]) -> frozenset[str]:
         if event["event"] == "strike":
             strikes.add(f"{event.get('kind', 'engine')}@{event.get('phase', '-')}")
     found = {gram for tokens in sequences.values() for gram in _grams(tokens)}
-    found |= {f"promise {one.promise} {one.state} {strike}" for one in verdicts for strike in strikes or {"-"}}
+    found |= {
+        f"promise {one.promise} {one.state} {strike}"
+        for one in verdicts
+        for strike in strikes or {"-"}
+    }
     return frozenset(found)
 
 
@@ -217,13 +243,17 @@ def _listening(logged: list[Failure]) -> Iterator[None]:
             how = replace(how, kind=_UNCLOSED)
         logged.append(Failure(how, f"unraisable: {type(error).__name__}: {error}"))
 
-    with diverted_logs(_Collector(logged), "asyncio", "aiohttp"), replaced(sys, unraisablehook=unraisable):
+    with (
+        diverted_logs(_Collector(logged), "asyncio", "aiohttp"),
+        replaced(sys, unraisablehook=unraisable),
+    ):
         yield
 
 
 @contextmanager
 def _bounded(seconds: float) -> Iterator[None]:
-    """Interrupt what does not come to an end in real time. Only the main thread of a process can be interrupted."""
+    """Interrupt what does not come to an end in real time. Only the main thread of a process can be
+    interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -232,7 +262,9 @@ def _bounded(seconds: float) -> Iterator[None]:
         raise TooLong("no end in time")
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again and again: what is cancelled then may hang too
+    signal.setitimer(
+        signal.ITIMER_REAL, seconds, 1.0
+    )  # again and again: what is cancelled then may hang too
     try:
         yield
     finally:

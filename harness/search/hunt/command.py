@@ -1,9 +1,9 @@
 """``sfusion hunt``: look for a case that breaks a promise.
 
-Draws scenarios from a seed (cluster, load, programs, rollouts, faults in every phase, kills, pauses, lost messages,
-resizes, cancellations, schedules), plays them in virtual time and judges each by every promise that applies. A run that
-raises, hangs or logs an error counts as broken too. Each case leaves some features out; cases that showed new behaviour
-are varied further.
+Draws scenarios from a seed (cluster, load, programs, rollouts, faults in every phase, kills,
+pauses, lost messages, resizes, cancellations, schedules), plays them in virtual time and judges
+each by every promise that applies. A run that raises, hangs or logs an error counts as broken too.
+Each case leaves some features out; cases that showed new behaviour are varied further.
 
 The same seed plays the same cases, however many processes or nodes play them.
 
@@ -27,29 +27,30 @@ from typing import Annotated, Any, TextIO
 import yaml
 from markupsafe import Markup
 
-from sfusion.fakes.faults import KINDS
-from sfusion.fakes.faults.action import PHASES
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.options import Html, Jobs, On, Out, RayAddress, Seed, Tools, Trust
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.promises import PROMISES
-from sfusion.harness.lab.runs import Task, read_tasks, write_run
-from sfusion.harness.lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted, read_tools
-from sfusion.harness.lab.scenarios import scenario_files
-from sfusion.harness.lab.scenarios.tools import is_own
-from sfusion.harness.lab.spreading import open_workers
-from sfusion.harness.reports import Reports, RunReport, write_page
-from sfusion.harness.reports.html import render_page
-from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
-from sfusion.harness.search.hunt.case import HANG, LOGGED, HuntCase, play_case, run_bounded, scenario_of
-from sfusion.harness.search.hunt.corpus import Corpus
-from sfusion.harness.search.hunt.generate import valid
-from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt
-from sfusion.harness.search.shrink import Budget, Reproduces, shrink, with_promise
-from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.wording import counted
+
+from ....fakes.faults import KINDS
+from ....fakes.faults.action import PHASES
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.options import Html, Jobs, On, Out, RayAddress, Seed, Tools, Trust
+from ...errors import BadOption
+from ...lab.promises import PROMISES
+from ...lab.runs import Task, read_tasks, write_run
+from ...lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted, read_tools
+from ...lab.scenarios import scenario_files
+from ...lab.scenarios.tools import is_own
+from ...lab.spreading import open_workers
+from ...reports import Reports, RunReport, write_page
+from ...reports.html import render_page
+from ...reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
+from ...terminal import ProgressReporter
+from ..shrink import Budget, Reproduces, shrink, with_promise
+from .case import HANG, LOGGED, HuntCase, play_case, run_bounded, scenario_of
+from .corpus import Corpus
+from .generate import valid
+from .hunt import BATCH, Found, Hunt
 
 _STATES = ("held", "broken", "unknown", "not_applicable")
 _EVENTS = (
@@ -65,8 +66,13 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
     """Return the page. It loads nothing, and no script runs on it but its own."""
     tally = hunt.tally
     found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding)))
-    struck = {kind: {phase: tally.strikes[f"{kind} {phase}"] for phase in PHASES} for kind in sorted(KINDS)}
-    promises = [(name, [tally.states[f"{name} {state}"] for state in _STATES]) for name in sorted(PROMISES)]
+    struck = {
+        kind: {phase: tally.strikes[f"{kind} {phase}"] for phase in PHASES}
+        for kind in sorted(KINDS)
+    }
+    promises = [
+        (name, [tally.states[f"{name} {state}"] for state in _STATES]) for name in sorted(PROMISES)
+    ]
     never = [
         f"fault {kind} in phase {phase}"
         for kind, cls in sorted(KINDS.items())
@@ -103,14 +109,24 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
 
 
 def _yaml(one: Found, tools: list[dict[str, Any]] | None) -> str:
-    return yaml.safe_dump(scenario_of(one.case, tools).written, sort_keys=False, allow_unicode=True, width=110)
+    return yaml.safe_dump(
+        scenario_of(one.case, tools).written, sort_keys=False, allow_unicode=True, width=110
+    )
 
 
 def _growth(growth: Sequence[tuple[int, int]]) -> LineChart:
     points = [(0, 0), *growth[:: max(1, len(growth) // _POINTS)], *growth[-1:]]
-    line = ChartLine("", [ChartPoint(covered, note=f"{covered:,} after {cases:,} cases") for cases, covered in points])
+    line = ChartLine(
+        "",
+        [
+            ChartPoint(covered, note=f"{covered:,} after {cases:,} cases")
+            for cases, covered in points
+        ],
+    )
     cases = [cases for cases, _ in points]
-    return LineChart("Behaviours that were seen", "cases played", [f"{one:,}" for one in cases], [line], cases)
+    return LineChart(
+        "Behaviours that were seen", "cases played", [f"{one:,}" for one in cases], [line], cases
+    )
 
 
 class HuntReporter(ProgressReporter):
@@ -127,7 +143,8 @@ class HuntReporter(ProgressReporter):
         return time.monotonic() - self._began
 
     def batch_ended(self, hunt: Hunt, played: int, done: int) -> None:
-        """Show the state after a batch; ``played`` cases were played by this command, ``done`` is its progress."""
+        """Show the state after a batch; ``played`` cases were played by this command, ``done`` is
+        its progress."""
         new, rate = len(hunt.covered) - self._behaviours, played / max(self.seconds, 1e-9)
         findings = counted(len(hunt.found), "finding")
         note = f"{rate:.1f} cases/s  {len(hunt.covered):,} behaviours (+{new})  {findings}"
@@ -151,14 +168,19 @@ SHRINKING = Budget(cases=600, seconds=None)
 class HuntOptions:
     """The options of the command."""
 
-    minutes: Annotated[float | None, option("Hunt for this long (default: 1 minute).", min=0.0)] = None
+    minutes: Annotated[float | None, option("Hunt for this long (default: 1 minute).", min=0.0)] = (
+        None
+    )
     cases: Annotated[int | None, option("Hunt for this many cases instead.", min=1)] = None
     seed: Seed = 0
     tools: Tools = None
-    near: Annotated[list[str] | None, option("Start from a file or bundled scenario. Repeatable.", "SCENARIO")] = None
+    near: Annotated[
+        list[str] | None, option("Start from a file or bundled scenario. Repeatable.", "SCENARIO")
+    ] = None
     trust: Trust = False
     corpus: Annotated[
-        Path | None, option("Keep what was learned in this folder, and continue the hunt that it holds.", "DIR")
+        Path | None,
+        option("Keep what was learned in this folder, and continue the hunt that it holds.", "DIR"),
     ] = None
     stop: Annotated[bool, option("Stop after the batch of the first finding.")] = False
     shrink: Annotated[bool, option("Shrink what is written with --out.")] = True
@@ -174,13 +196,17 @@ def hunt(options: HuntOptions) -> int:
     if options.minutes is not None and options.cases is not None:
         raise BadOption("--minutes and --cases: give one of them")
     tools = _read_tools(options.tools)
-    hunt = Hunt(options.seed, keys=config_keys(tools), near=_starts(options.near or (), options.trust))
+    hunt = Hunt(
+        options.seed, keys=config_keys(tools), near=_starts(options.near or (), options.trust)
+    )
     named = json.dumps(tools, sort_keys=True)
     with Corpus(options.corpus, named) if options.corpus is not None else nullcontext() as corpus:
         return _hunt_down(hunt, corpus, tools, options)
 
 
-def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Entries | None, options: HuntOptions) -> int:
+def _hunt_down(
+    hunt: Hunt, corpus: Corpus | None, tools: Entries | None, options: HuntOptions
+) -> int:
     before = corpus.resume(hunt) if corpus is not None else 0
     Reports(out=options.out, html=options.html).check()
     seconds = 60.0 * (1.0 if options.minutes is None else options.minutes)
@@ -195,7 +221,9 @@ def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Entries | None, options
         played = 0
         while played < total if options.cases else shown.seconds < seconds:
             batch = hunt.decide(min(BATCH, total - played) if options.cases else BATCH)
-            results = list(zip(batch, workers.map(partial(play_case, tools=tools), batch), strict=True))
+            results = list(
+                zip(batch, workers.map(partial(play_case, tools=tools), batch), strict=True)
+            )
             played += len(batch)
             found = hunt.fold(results)
             if corpus is not None:
@@ -209,7 +237,11 @@ def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Entries | None, options
                 break
         rate = played / max(shown.seconds, 1e-9)
         out = options.out
-        runs = [] if out is None else [_write_run(one, tools, out, smaller=options.shrink) for one in fresh]
+        runs = (
+            []
+            if out is None
+            else [_write_run(one, tools, out, smaller=options.shrink) for one in fresh]
+        )
         _print_end(shown, hunt, runs, played, rate, options)
     if options.html is not None:
         write_file(options.html, render_hunt(hunt, tools, options.seed))
@@ -224,7 +256,9 @@ def config_keys(tools: Entries | None) -> frozenset[str] | None:
 def _read_tools(file: Path | None) -> Entries | None:
     tools, not_sim = read_tools(file)
     if not_sim:
-        raise BadOption(f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}")
+        raise BadOption(
+            f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}"
+        )
     if tools is not None:
         first = read_tasks(scenario_files(["single-node"]), "sim")[:1]
         admit_tasks(adapt_tasks(first, tools=tools), file)
@@ -242,11 +276,20 @@ def _starts(names: Sequence[str], trust: bool) -> list[HuntCase]:
     for task in tasks:
         kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
         data = {key: value for key, value in task.scenario.written.items() if key not in kept}
-        if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
-            starts.append(HuntCase(len(starts), data, "near", tuple(task.scenario.written.get("promises", ()))))
+        if (
+            not any(task.scenario.runs())
+            and isinstance(data.get("tools", {}), dict)
+            and valid(data)
+        ):
+            starts.append(
+                HuntCase(
+                    len(starts), data, "near", tuple(task.scenario.written.get("promises", ()))
+                )
+            )
     if not starts:
         raise BadOption(
-            "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"
+            "--near: these scenarios cannot be varied: they run only in world ray, run "
+            "code, or name their own tools"
         )
     return starts
 
@@ -269,7 +312,12 @@ def _write_run(one: Found, tools: Entries | None, out: Path, *, smaller: bool) -
 
 
 def _print_end(
-    shown: HuntReporter, hunt: Hunt, runs: list[Path], played: int, rate: float, options: HuntOptions
+    shown: HuntReporter,
+    hunt: Hunt,
+    runs: list[Path],
+    played: int,
+    rate: float,
+    options: HuntOptions,
 ) -> None:
     shown.print()
     rows = [

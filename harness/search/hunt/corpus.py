@@ -1,7 +1,8 @@
-"""A hunt on disk: a header, then a line for each complete batch with its cases and the counts after it.
+"""A hunt on disk: a header, then a line for each complete batch with its cases and the counts after
+it.
 
-Of a case there is its digest, and the case itself if it showed something new or broke something. A batch that was
-interrupted is played again.
+Of a case there is its digest, and the case itself if it showed something new or broke something. A
+batch that was interrupted is played again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import Any, BinaryIO, Self
 
 from pydantic import TypeAdapter
 
-from sfusion.harness.atomic_files import lock_folder
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.promises.verdict import How
-from sfusion.harness.search.hunt.case import HuntCase, HuntResult
-from sfusion.harness.search.hunt.hunt import Hunt, Tally
-from sfusion.harness.search.shrink import Failure
 from sfusion_tools.bounded_input import bounded_lines, parse_json
+
+from ...atomic_files import lock_folder
+from ...errors import BadOption
+from ...lab.promises.verdict import How
+from ..shrink import Failure
+from .case import HuntCase, HuntResult
+from .hunt import Hunt, Tally
 
 HUNT = "hunt.ndjson"
 _LOCK = ".hunt.lock"
@@ -28,7 +30,8 @@ _VERSION = 2
 
 
 class Corpus:
-    """The folder of one hunt, for it alone until it is left; ``tools`` tells hunts of different tools apart."""
+    """The folder of one hunt, for it alone until it is left; ``tools`` tells hunts of different
+    tools apart."""
 
     def __init__(self, folder: Path, tools: str = "") -> None:
         self._folder = folder
@@ -51,11 +54,15 @@ class Corpus:
             if (self._folder / HUNT).exists():
                 self._read(hunt)
         except BlockingIOError:
-            raise BadOption(f"--corpus {self._folder}: another hunt is using it; give another folder") from None
+            raise BadOption(
+                f"--corpus {self._folder}: another hunt is using it; give another folder"
+            ) from None
         except OSError as error:
             raise BadOption(f"--corpus {self._folder}: {error.strerror}") from None
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise BadOption(f"--corpus {self._folder}: {HUNT} is not that of a hunt, or damaged: {error}") from None
+            raise BadOption(
+                f"--corpus {self._folder}: {HUNT} is not that of a hunt, or damaged: {error}"
+            ) from None
         return hunt.tally.cases
 
     def add(self, hunt: Hunt, played: Iterable[tuple[HuntCase, HuntResult]]) -> None:
@@ -69,7 +76,9 @@ class Corpus:
             if case.number in kept:
                 told["behaviour"] = sorted(result.behaviour)
             if result.findings:
-                told["findings"] = [{"how": one.how.as_dict(), "sentence": one.sentence} for one in result.findings]
+                told["findings"] = [
+                    {"how": one.how.as_dict(), "sentence": one.sentence} for one in result.findings
+                ]
             cases.append(told)
         counts = {key: value for key, value in vars(hunt.tally).items() if key != "growth"}
         with (self._folder / HUNT).open("a", encoding="utf-8") as file:
@@ -94,7 +103,8 @@ class Corpus:
                 for key, mine in self._head(hunt).items():
                     if batch[key] != mine:
                         text = (
-                            f"--corpus {self._folder}: its hunt has {key} {batch[key]!r:.200}, this one {mine!r:.200}"
+                            f"--corpus {self._folder}: its hunt has {key} "
+                            f"{batch[key]!r:.200}, this one {mine!r:.200}"
                         )
                         raise BadOption(f"{text}; give another folder")
             file.truncate(end)

@@ -1,7 +1,8 @@
 """Which promises apply to a case, and with which numbers; those without numbers hold in every run.
 
-Numbers are stated where they are sure: in a case in which nothing goes wrong, or nothing that a second attempt does not
-mend. Elsewhere the promises that compare what was said with what happened judge alone.
+Numbers are stated where they are sure: in a case in which nothing goes wrong, or nothing that a
+second attempt does not mend. Elsewhere the promises that compare what was said with what happened
+judge alone.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sfusion.fakes.faults import Output, Rule, Status
-from sfusion.fakes.sandbox.models import Queue, Quota
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.program import PreparedCall
-from sfusion.harness.lab.worlds.calling import Workload
 from sfusion_tools.sandbox.program import COMPILED
+
+from ....fakes.faults import Output, Rule, Status
+from ....fakes.sandbox.models import Queue, Quota
+from ...lab.scenarios.model import Scenario
+from ...lab.scenarios.program import PreparedCall
+from ...lab.worlds.calling import Workload
 
 _MANY = 99
 _ASKED = 6.0
@@ -35,11 +37,16 @@ class Expectation:
     def horizon(self) -> float:
         """The time by which the run must have come to its end."""
         load = self.scenario.load
-        return max(self.scenario.horizon, load.calls * self.longest_turn if load is not None else 0.0)
+        return max(
+            self.scenario.horizon, load.calls * self.longest_turn if load is not None else 0.0
+        )
 
     def promises(self) -> list[Any]:
         """Return every promise whose numbers depend on the case, as a scenario writes it."""
-        found: list[Any] = [{"no_stall": self._longest_silence}, {"output_bounded": self._longest_text}]
+        found: list[Any] = [
+            {"no_stall": self._longest_silence},
+            {"output_bounded": self._longest_text},
+        ]
         if not self._reasons_to_retry:
             found.append({"attempts_per_call": 1})
         elif self._number("max_attempts") is not None:
@@ -49,11 +56,26 @@ class Expectation:
         if not self._may_fail and "real" not in self._intents:
             load = self.scenario.load
             lost = self.scenario.events or load is None or load.cancel is not None
-            found.append({"outcomes": dict.fromkeys(self._intents, "any") if lost else dict(self._intents)})
-            full = set(self._intents) <= {"ok", "program_error"} and not self._value("adaptive_rate_limit")
-            if not lost and self.is_calm and load is not None and load.steps == 1 and full and not self._pace:
+            found.append(
+                {"outcomes": dict.fromkeys(self._intents, "any") if lost else dict(self._intents)}
+            )
+            full = set(self._intents) <= {"ok", "program_error"} and not self._value(
+                "adaptive_rate_limit"
+            )
+            if (
+                not lost
+                and self.is_calm
+                and load is not None
+                and load.steps == 1
+                and full
+                and not self._pace
+            ):
                 found.append({"throughput_at_least": self._throughput})
-        if self.scenario.own_config is None and self.scenario.load is not None and not self.scenario.events:
+        if (
+            self.scenario.own_config is None
+            and self.scenario.load is not None
+            and not self.scenario.events
+        ):
             found.append({"deadline_honoured": self.longest_turn + self._longest_wait})
         return found
 
@@ -96,7 +118,8 @@ class Expectation:
 
     @cached_property
     def _longest_silence(self) -> float:
-        """How long nothing at all may happen: an attempt and its wait, and whatever keeps the limiter away."""
+        """How long nothing at all may happen: an attempt and its wait, and whatever keeps the
+        limiter away."""
         if self.scenario.own_config is not None and not self.scenario.events and not self._may_fail:
             return max(self._seconds) + self._value("backoff_cap") + _ASKED + self._pace
         lasting = sum(event.seconds or 0.0 for event in self.scenario.events)
@@ -106,20 +129,27 @@ class Expectation:
 
     @cached_property
     def _longest_wait(self) -> float:
-        """How long a call may wait before its attempts: each time for an attempt of everybody else."""
+        """How long a call may wait before its attempts: each time for an attempt of everybody
+        else."""
         assert self.scenario.load is not None
-        callers, width = self.scenario.load.concurrency, 1 if self._value("adaptive_rate_limit") else self._width
+        callers, width = (
+            self.scenario.load.concurrency,
+            1 if self._value("adaptive_rate_limit") else self._width,
+        )
         turn = (math.ceil(callers / width) - 1) * self._attempt + callers * self._pace
         return turn * (self._value("max_attempts", 6.0) if self._reasons_to_retry else 1.0)
 
     @cached_property
     def _longest_text(self) -> int:
-        """How long a message may be: what a program prints, as JSON without escape codes, and remarks; or cut."""
+        """How long a message may be: what a program prints, as JSON without escape codes, and
+        remarks; or cut."""
         cut = self._value("max_output_chars", 100_000)
         changed = any(isinstance(one, Output) for rule in self._rules for one in rule.what)
         if changed or any(part.code is not None for part in self.scenario.programs):
             return int(max(cut, 1000) + 1000)
-        truths = [part.prepare("c0001", self.scenario.seed).truth for part in self.scenario.programs]
+        truths = [
+            part.prepare("c0001", self.scenario.seed).truth for part in self.scenario.programs
+        ]
         printed = [len(one.stdout) + len(one.stderr) for one in truths]
         return int(min(max(cut, 1000), 6 * max(printed, default=0))) + 1000
 
@@ -133,7 +163,10 @@ class Expectation:
     def _is_unbounded(self) -> bool:
         """Does no sandbox refuse requests or get slower under load?"""
         models = [part.model for part in self.scenario.sandbox.settings]
-        return not any(isinstance(one, Queue | Quota) or one.cores is not None or one.spawn_cost for one in models)
+        return not any(
+            isinstance(one, Queue | Quota) or one.cores is not None or one.spawn_cost
+            for one in models
+        )
 
     @cached_property
     def is_calm(self) -> bool:
@@ -143,8 +176,15 @@ class Expectation:
     @cached_property
     def _reasons_to_retry(self) -> bool:
         shaken = any(event.kind in ("crash", "wedge", "restart") for event in self.scenario.events)
-        failing = any(part.sandbox_error or part.compile_exit == 127 for part in self.scenario.programs)
-        return shaken or failing or not self._is_unbounded or not all(rule.is_harmless for rule in self._rules)
+        failing = any(
+            part.sandbox_error or part.compile_exit == 127 for part in self.scenario.programs
+        )
+        return (
+            shaken
+            or failing
+            or not self._is_unbounded
+            or not all(rule.is_harmless for rule in self._rules)
+        )
 
     @cached_property
     def _never_runs_twice(self) -> bool:
@@ -177,7 +217,10 @@ class Expectation:
     @cached_property
     def _seconds(self) -> list[float]:
         """How long each call takes at most, with the pause after it, where nothing fails."""
-        added = sum(rule.longest_delay for rule in self._rules) + 4 * self.scenario.cluster.link.delay.longest
+        added = (
+            sum(rule.longest_delay for rule in self._rules)
+            + 4 * self.scenario.cluster.link.delay.longest
+        )
         return [call.seconds + added + self._thinking for call in self._calls]
 
     @cached_property
@@ -185,8 +228,13 @@ class Expectation:
         """How long a call may wait for its permits where all calls get their results."""
         resized = [event.resize for event in self.scenario.events if event.resize is not None]
         width = min([1 if self._value("adaptive_rate_limit") else self._width, *resized])
-        lasting = sum(2 * self._value("permit_lease", 30.0) + (one.seconds or 0.0) for one in self.scenario.events)
-        return (self._failures + 1) * (sum(self._seconds) / width + len(self._calls) * self._pace) + lasting
+        lasting = sum(
+            2 * self._value("permit_lease", 30.0) + (one.seconds or 0.0)
+            for one in self.scenario.events
+        )
+        return (self._failures + 1) * (
+            sum(self._seconds) / width + len(self._calls) * self._pace
+        ) + lasting
 
     @cached_property
     def _may_fail(self) -> bool:
@@ -197,8 +245,14 @@ class Expectation:
             return True
         if any(self._number(key) is not None for key in ("call_deadline", "total_timeout")):
             return True
-        is_usual = self._value("queue_timeout", 600.0) == 600 and self._value("max_response_mb", 16.0) >= 1
-        if not is_usual or self._value("permit_lease", 30.0) < 10 * link.delay.longest or self._queued > 300:
+        is_usual = (
+            self._value("queue_timeout", 600.0) == 600 and self._value("max_response_mb", 16.0) >= 1
+        )
+        if (
+            not is_usual
+            or self._value("permit_lease", 30.0) < 10 * link.delay.longest
+            or self._queued > 300
+        ):
             return True
         # With the longest waits between attempts, a call must end before its deadline.
         attempts = (self._failures + 1) * max(self._seconds)
@@ -208,7 +262,10 @@ class Expectation:
     def _spares_servers(self) -> bool:
         """Do all events happen to workers, which are lost with their calls?"""
         events = [event for event in self.scenario.events if event.kind not in ("resize", "cancel")]
-        return all(event.kind in ("kill", "pause", "cut_off") and event.target not in _SHARED for event in events)
+        return all(
+            event.kind in ("kill", "pause", "cut_off") and event.target not in _SHARED
+            for event in events
+        )
 
     @cached_property
     def _failures(self) -> int:
@@ -221,7 +278,9 @@ class Expectation:
                 return _MANY
             is_sick = any(rule.first_attempts is None for rule in striking)
             is_healthy |= not is_sick
-            failures += 2 if is_sick else max((rule.first_attempts or 0 for rule in striking), default=0)
+            failures += (
+                2 if is_sick else max((rule.first_attempts or 0 for rule in striking), default=0)
+            )
         mended = is_healthy and failures < self._value("max_attempts", 1.0)
         return failures if mended or not failures else _MANY
 
@@ -244,11 +303,20 @@ def is_clear(scenario: Scenario) -> bool:
     cancelled = scenario.load is not None and scenario.load.cancel is not None
     if any(part.repeated for part in scenario.programs) and (cancelled or not expected.is_calm):
         return False  # requests with the same code can only be told apart where all of them succeed
-    actions = [one for part in scenario.sandbox.settings for rule in part.faults for one in rule.what]
-    if any(isinstance(one, Output) and one.what == "huge" and one.stream == "both" for one in actions):
-        return False  # the same is added to both streams, so nobody can tell of which a message shows how much
+    actions = [
+        one for part in scenario.sandbox.settings for rule in part.faults for one in rule.what
+    ]
+    if any(
+        isinstance(one, Output) and one.what == "huge" and one.stream == "both" for one in actions
+    ):
+        # the same is added to both streams, so nobody can tell of which a message shows how much
+        return False
     most = expected.most_seconds
-    lowered = [part for part in scenario.programs if part.timeout is not None and part.timeout > most]
+    lowered = [
+        part for part in scenario.programs if part.timeout is not None and part.timeout > most
+    ]
     return all(
-        min(part.seconds.numbers) > part.timeout or part.seconds.longest <= most for part in lowered if part.timeout
+        min(part.seconds.numbers) > part.timeout or part.seconds.longest <= most
+        for part in lowered
+        if part.timeout
     )

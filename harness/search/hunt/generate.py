@@ -1,7 +1,8 @@
-"""Draws scenarios, and changes them a little: a pure function of a random stream. Each leaves some features out.
+"""Draws scenarios, and changes them a little: a pure function of a random stream. Each leaves some
+features out.
 
-Leaving features out is called swarm testing. What is drawn for a field is declared with the field. Here is only what
-goes across the parts of a scenario.
+Leaving features out is called swarm testing. What is drawn for a field is declared with the field.
+Here is only what goes across the parts of a scenario.
 """
 
 from __future__ import annotations
@@ -12,21 +13,32 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from sfusion.fakes.fields import Drawn
-from sfusion.harness.lab.scenarios.base import Data, declared, parts_below
-from sfusion.harness.lab.scenarios.drawing import Drawing
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.program import PROGRAM_FEATURES
-from sfusion.harness.lab.scenarios.tools import TOOL_KEYS
-from sfusion.harness.search.hunt.expectations import is_clear
+from ....fakes.fields import Drawn
+from ...lab.scenarios.base import Data, declared, parts_below
+from ...lab.scenarios.drawing import Drawing
+from ...lab.scenarios.model import Scenario
+from ...lab.scenarios.program import PROGRAM_FEATURES
+from ...lab.scenarios.tools import TOOL_KEYS
+from .expectations import is_clear
 
-_BESIDE = ("gentle_faults", "plain_fault", "faults", "two_faults", "events", "two_events", "kills", "instances")
+_BESIDE = (
+    "gentle_faults",
+    "plain_fault",
+    "faults",
+    "two_faults",
+    "events",
+    "two_events",
+    "kills",
+    "instances",
+)
 """Features that several declarations share, or that a function asks for."""
 
 
 def _features() -> tuple[str, ...]:
     fields = [*Scenario.model_fields.values()]
-    fields += [field for _, _, part in parts_below(Scenario) for field in part.model_fields.values()]
+    fields += [
+        field for _, _, part in parts_below(Scenario) for field in part.model_fields.values()
+    ]
     stated = [*(declared(field.metadata, Drawn) for field in fields), *TOOL_KEYS.values()]
     named = [name for drawn in stated if isinstance(drawn, Drawn) for name in drawn.when]
     return tuple(dict.fromkeys([*named, *PROGRAM_FEATURES, *_BESIDE]))
@@ -37,11 +49,13 @@ FEATURES = _features()
 
 
 def generate(draw: random.Random, keys: frozenset[str] | None = None) -> Data:
-    """Return a scenario without name and promises. ``keys`` are those of the tool's config; None for our own tool."""
+    """Return a scenario without name and promises. ``keys`` are those of the tool's config; None
+    for our own tool."""
     while True:
         data = _generate(draw, keys)
         if valid(data):
-            # What was drawn belongs to the declarations, and a mutation changes it; a corpus gives it back like this.
+            # What was drawn belongs to the declarations, and a mutation changes it; a corpus gives
+            # it back like this.
             return json.loads(json.dumps(data))  # type: ignore[no-any-return]
 
 
@@ -66,7 +80,13 @@ def valid(data: Mapping[str, Any]) -> bool:
 
 def named(data: Mapping[str, Any], **more: Any) -> Scenario:
     """Return the scenario that these data are; raise ValueError if they are none."""
-    whole = {"scenario": "hunted", "about": "a hunted case", "promises": ["every_call_ends_once"], **data, **more}
+    whole = {
+        "scenario": "hunted",
+        "about": "a hunted case",
+        "promises": ["every_call_ends_once"],
+        **data,
+        **more,
+    }
     return Scenario.from_data(whole)
 
 
@@ -109,7 +129,13 @@ def _take_a_key(data: Data, other: Data, draw: random.Random) -> None:
             return
         name = draw.choice(sorted(names))
         below, new = mine.get(name), theirs[name]
-        if below and new and isinstance(below, list) and isinstance(new, list) and isinstance(below[0], dict):
+        if (
+            below
+            and new
+            and isinstance(below, list)
+            and isinstance(new, list)
+            and isinstance(below[0], dict)
+        ):
             below, new = draw.choice(below), draw.choice(new)
         if name in _WHOLE or not isinstance(below, dict) or not isinstance(new, dict):
             mine[name] = theirs[name]

@@ -1,7 +1,8 @@
 """What to play next, and what has been learned: a pure decider.
 
-Cases come in batches of fixed size. Which cases a batch has depends on the seed and on the batches before it, never on
-how many processes play them or how fast: the same seed finds the same, anywhere.
+Cases come in batches of fixed size. Which cases a batch has depends on the seed and on the batches
+before it, never on how many processes play them or how fast: the same seed finds the same,
+anywhere.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sfusion.harness.search.hunt.case import HuntCase, HuntResult
-from sfusion.harness.search.hunt.generate import generate, mutate
-from sfusion.harness.search.shrink import Failure
+from ..shrink import Failure
+from .case import HuntCase, HuntResult
+from .generate import generate, mutate
 
 BATCH = 64
 _MUTATED, _NEAR = 0.4, 0.85
-"""Share of cases that are mutated from the corpus, and from the scenarios of --near where there are some."""
+"""Share of cases that are mutated from the corpus, and from the scenarios of --near where there
+are some."""
 _RECENT = 300
 """How many of the corpus are mutated: those that showed something new last."""
 _TRIES = 50
@@ -40,7 +42,8 @@ class Tally:
     strikes: Counter[str] = field(default_factory=Counter)
     """In how many cases a fault struck, by kind and phase: ``status before``."""
     states: Counter[str] = field(default_factory=Counter)
-    """In how many cases a promise was held, broken, unknown or not applicable: ``no_stall held``."""
+    """In how many cases a promise was held, broken, unknown or not applicable: ``no_stall
+    held``."""
     outcomes: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
     growth: list[tuple[int, int]] = field(default_factory=list)
@@ -55,7 +58,9 @@ class Tally:
 
 
 class Hunt:
-    def __init__(self, seed: int, *, keys: frozenset[str] | None = None, near: Sequence[HuntCase] = ()) -> None:
+    def __init__(
+        self, seed: int, *, keys: frozenset[str] | None = None, near: Sequence[HuntCase] = ()
+    ) -> None:
         """``near`` are the first cases; most of the others are variations of them."""
         self.seed = seed
         self.tally = Tally()

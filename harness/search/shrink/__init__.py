@@ -9,17 +9,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.harness.errors import HarnessError
-from sfusion.harness.lab.promises import PROMISES
-from sfusion.harness.lab.promises.verdict import How
-from sfusion.harness.lab.runs.runner import ERROR, RunResult, run_one
-from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.scenarios.base import Data
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.tools import check_tool_keys
-from sfusion.harness.search.shrink.reductions import REDUCTIONS, Reduction, is_seeded, other_seeds
 from sfusion_tools.errors import SfusionError
 from sfusion_tools.sandbox.config import SandboxToolConfig
+
+from ...errors import HarnessError
+from ...lab.promises import PROMISES
+from ...lab.promises.verdict import How
+from ...lab.runs.runner import ERROR, RunResult, run_one
+from ...lab.runs.tasks import Task
+from ...lab.scenarios.base import Data
+from ...lab.scenarios.model import Scenario
+from ...lab.scenarios.tools import check_tool_keys
+from .reductions import REDUCTIONS, Reduction, is_seeded, other_seeds
 
 __all__ = ["Budget", "Failure", "Reproduces", "Shrunk", "failures_of", "shrink"]
 
@@ -31,7 +32,8 @@ Run = Callable[[Task], RunResult]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something that broke. Two are the same if they broke in the same way, whatever their sentences say."""
+    """Something that broke. Two are the same if they broke in the same way, whatever their
+    sentences say."""
 
     how: How
     sentence: str = field(default="", compare=False)
@@ -51,7 +53,9 @@ def failures_of(result: RunResult) -> list[Failure]:
         found.append(Failure(result.error_how or How(ERROR), result.error))
     stuck = next((one for one in result.journal.events if one["event"] == "stuck"), None)
     if stuck is not None:
-        found.append(Failure(How(STUCK, "raised", (("raised", stuck.get("raised", "")),)), stuck["text"]))
+        found.append(
+            Failure(How(STUCK, "raised", (("raised", stuck.get("raised", "")),)), stuck["text"])
+        )
     return list(dict.fromkeys(found))
 
 
@@ -59,17 +63,19 @@ def with_promise(scenario: Scenario, failure: Failure) -> Scenario:
     """Return the scenario with no other promise than the one that a failure breaks."""
     if failure.promise not in PROMISES:
         return scenario
-    named = [made for made in scenario.plain.get("promises", []) if failure.promise in (made, *made)]
+    named = [
+        made for made in scenario.plain.get("promises", []) if failure.promise in (made, *made)
+    ]
     return scenario.changed(promises=named or [failure.promise])
 
 
 class Reproduces:
     """Says whether a scenario fails in the same way, while a right tool passes.
 
-    Without the right tool, a promise such as `{ok: all}` would be "broken in the same way" by a sandbox that never
-    works, and shrinking would lead there. The right tool is ours. It is not asked where it fails too in the scenario to
-    shrink, or is the one that runs. The code and the classes that the scenario names are run: whether to trust them
-    must be decided before.
+    Without the right tool, a promise such as `{ok: all}` would be "broken in the same way" by a
+    sandbox that never works, and shrinking would lead there. The right tool is ours. It is not
+    asked where it fails too in the scenario to shrink, or is the one that runs. The code and the
+    classes that the scenario names are run: whether to trust them must be decided before.
     """
 
     def __init__(self, scenario: Scenario, failure: Failure, *, run: Run = run_one) -> None:
@@ -84,7 +90,10 @@ class Reproduces:
 
     def _passes(self, scenario: Scenario) -> bool:
         """Does a right tool keep the promise?"""
-        return all(one.promise != self.failure.promise for one in _failures(run_one, with_right_tool(scenario)))
+        return all(
+            one.promise != self.failure.promise
+            for one in _failures(run_one, with_right_tool(scenario))
+        )
 
 
 def with_right_tool(scenario: Scenario) -> Scenario:
@@ -111,7 +120,8 @@ SameFailure = Callable[[Scenario], bool]
 """Runs a scenario and says whether it fails as the one to shrink did."""
 
 _OTHER_SEEDS = 4
-"""How many seeds of a schedule are tried for a smaller scenario that does not fail with the old one."""
+"""How many seeds of a schedule are tried for a smaller scenario that does not fail with the old
+one."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +157,8 @@ def shrink(
     *,
     on_case: Callable[[int, Scenario], None] = lambda cases, smallest: None,
 ) -> Shrunk:
-    """Return the smallest scenario for which ``same_failure`` is true, which it is for ``scenario``.
+    """Return the smallest scenario for which ``same_failure`` is true, which it is for
+    ``scenario``.
 
     ``on_case`` is called after each run.
     """
@@ -164,7 +175,11 @@ def shrink(
 
 class _Search:
     def __init__(
-        self, scenario: Scenario, same: SameFailure, budget: Budget, on_case: Callable[[int, Scenario], None]
+        self,
+        scenario: Scenario,
+        same: SameFailure,
+        budget: Budget,
+        on_case: Callable[[int, Scenario], None],
     ) -> None:
         self.smallest = scenario
         self.data: Data = scenario.plain
@@ -186,7 +201,7 @@ class _Search:
 
     def spell_out(self) -> None:
         """Replace a seeded schedule by the deviations that it leads to, which can be reduced."""
-        from sfusion.harness.lab.worlds import sim
+        from ...lab.worlds import sim
 
         if explicit := sim.run(self.smallest).events[-1]["deviations"]:
             self._try({**self.data, "schedule": {"deviations": [list(pair) for pair in explicit]}})
@@ -210,7 +225,9 @@ class _Search:
         except ValueError:
             return False
         spent = time.monotonic() - self._began
-        if self.cases >= self._budget.cases or (self._budget.seconds is not None and spent >= self._budget.seconds):
+        if self.cases >= self._budget.cases or (
+            self._budget.seconds is not None and spent >= self._budget.seconds
+        ):
             raise _Exhausted
         self.cases += 1
         same = self._same(scenario)

@@ -1,13 +1,15 @@
-"""``sfusion shrink``: reduce a broken run to the smallest scenario that breaks the same promise in the same way.
+"""``sfusion shrink``: reduce a broken run to the smallest scenario that breaks the same promise in
+the same way.
 
-Calls, workers, faults, events, settings and the schedule are reduced as long as the promise breaks for the same reason
-and a correct tool keeps it. The result is a scenario file with comments on what happens.
+Calls, workers, faults, events, settings and the schedule are reduced as long as the promise breaks
+for the same reason and a correct tool keeps it. The result is a scenario file with comments on what
+happens.
 
---keep saves it as a scenario of yours, with the promise that it breaks. A run that was shrunk before, or with
---seconds 0, is saved as it is.
+--keep saves it as a scenario of yours, with the promise that it breaks. A run that was shrunk
+before, or with --seconds 0, is saved as it is.
 
-Exit code 0 if the file was written, 2 if the run no longer breaks a promise, if the scenario to keep exists already, or
-if the run names code and --trust is missing.
+Exit code 0 if the file was written, 2 if the run no longer breaks a promise, if the scenario to
+keep exists already, or if the run names code and --trust is missing.
 
 Example: sfusion shrink runs/throttled-gateway --keep scenarios/found/lost-permit.yaml
 """
@@ -27,24 +29,25 @@ import typer
 import yaml
 from typer import Argument
 
-from sfusion.harness.atomic_files import write_file, writing
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.options import Tools, Trust
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises import PROMISES, Story, Verdict
-from sfusion.harness.lab.runs.directory import SCENARIO, edited_line, read_run
-from sfusion.harness.lab.runs.runner import ERROR, RunResult, run_one
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, admit_tasks
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.reading import is_bundled, read_scenarios
-from sfusion.harness.lab.worlds.replacing import diverted_logs
-from sfusion.harness.search.shrink import STUCK, Budget, Failure, Reproduces, failures_of, with_promise
-from sfusion.harness.search.shrink import shrink as search
-from sfusion.harness.terminal import ProgressReporter, printable
 from sfusion_tools.errors import near
 from sfusion_tools.tool_registry import read_entries
 from sfusion_tools.wording import counted
+
+from ...atomic_files import write_file, writing
+from ...commandline.declaring import command, option
+from ...commandline.options import Tools, Trust
+from ...errors import BadOption
+from ...lab.journal import Event
+from ...lab.promises import PROMISES, Story, Verdict
+from ...lab.runs.directory import SCENARIO, edited_line, read_run
+from ...lab.runs.runner import ERROR, RunResult, run_one
+from ...lab.runs.tasks import Task, adapt_tasks, admit_tasks
+from ...lab.scenarios.model import Scenario
+from ...lab.scenarios.reading import is_bundled, read_scenarios
+from ...lab.worlds.replacing import diverted_logs
+from ...terminal import ProgressReporter, printable
+from . import STUCK, Budget, Failure, Reproduces, failures_of, with_promise
+from . import shrink as search
 
 SHRUNK = "shrunk.yaml"
 """The file that `sfusion shrink` writes into the folder of a run."""
@@ -60,46 +63,70 @@ def read_recorded(run: Path, *, trust: bool = False) -> Task:
     if run.is_dir():
         task, journal, _ = read_run(run)
         if journal.header.get("sandboxes"):
-            raise BadOption(f"{run} was run against a real sandbox; this needs the fake one in world sim")
+            raise BadOption(
+                f"{run} was run against a real sandbox; this needs the fake one in world sim"
+            )
         return Task(task.scenario, "sim", run / SCENARIO, trusted=trust)
     cells = read_scenarios(run)
     if len(cells) > 1:
-        raise BadOption(f"{run} has a matrix of {len(cells)} cells; run it with --out and give the folder of one cell")
+        raise BadOption(
+            f"{run} has a matrix of {len(cells)} cells; run it with --out and give the "
+            "folder of one cell"
+        )
     return Task(cells[0], "sim", run, trusted=trust or is_bundled(run))
 
 
 def failure_to_shrink(task: Task, promise: str | None = None) -> tuple[RunResult, Failure]:
-    """Run it and return its first failure, or that of the promise; raise BadOption if there is none."""
+    """Run it and return its first failure, or that of the promise; raise BadOption if there is
+    none."""
     if promise is not None and promise not in (*PROMISES, ERROR, STUCK):
         raise BadOption(f"--promise {promise}: no such promise; {near(promise, PROMISES)}")
     result = run_one(task)
     found = failures_of(result)
     wanted = [one for one in found if promise in (None, one.promise)]
     if not wanted:
-        others = f"; it breaks {', '.join(dict.fromkeys(one.promise for one in found))}" if found else ""
+        others = (
+            f"; it breaks {', '.join(dict.fromkeys(one.promise for one in found))}" if found else ""
+        )
         broken = "no promise is broken" if promise is None else f"{promise} is not broken"
-        raise BadOption(f"{task.name}: {broken} when it is run in world sim{others}: there is nothing to shrink")
+        raise BadOption(
+            f"{task.name}: {broken} when it is run in world sim{others}: there is nothing to shrink"
+        )
     return result, wanted[0]
 
 
 def shrunk_file(scenario: Scenario, failure: Failure) -> str:
-    """Return the text of the file for a shrunk scenario: with its promise, and a comment of what happens."""
+    """Return the text of the file for a shrunk scenario: with its promise, and a comment of what
+    happens."""
     scenario = with_promise(scenario, failure)
     result = run_one(Task(scenario, "sim", trusted=True))
-    return scenario_file(scenario.changed(about=f"Shrunk from {scenario.title}."), tell(result, failure))
+    return scenario_file(
+        scenario.changed(about=f"Shrunk from {scenario.title}."), tell(result, failure)
+    )
 
 
 def with_tools(task: Task, tools: Path | None) -> Task:
-    """Return the task with the tools of a config file, if there is one, and let its classes be imported."""
+    """Return the task with the tools of a config file, if there is one, and let its classes be
+    imported."""
     if tools is not None:
         (task,) = adapt_tasks([task], tools=read_entries(tools))
     admit_tasks([task], tools)
     return task
 
 
-def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None = None, trust: bool = False) -> Path:
-    """Write a recorded run, shrunk if it was, as a scenario below a folder, and return the new file."""
-    task = with_tools(read_recorded(run / SHRUNK if (run / SHRUNK).is_file() else run, trust=trust), tools)
+def keep(
+    run: Path,
+    folder: Path,
+    name: str | None = None,
+    *,
+    tools: Path | None = None,
+    trust: bool = False,
+) -> Path:
+    """Write a recorded run, shrunk if it was, as a scenario below a folder, and return the new
+    file."""
+    task = with_tools(
+        read_recorded(run / SHRUNK if (run / SHRUNK).is_file() else run, trust=trust), tools
+    )
     result = run_one(task)
     found = failures_of(result)
     broken = [one.promise for one in found if one.promise in PROMISES]
@@ -108,7 +135,10 @@ def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None
             raise BadOption(f"{line}. It breaks nothing now, so only its verdict says what to keep")
         broken = [one.promise for one in read_run(run)[2] if one.state == "broken"]
     data, stated = task.scenario.plain, [made.name for made in task.scenario.promises]
-    data["promises"] = [*data.get("promises", []), *(one for one in dict.fromkeys(broken) if one not in stated)]
+    data["promises"] = [
+        *data.get("promises", []),
+        *(one for one in dict.fromkeys(broken) if one not in stated),
+    ]
     data["scenario"] = name or _name(task.scenario.scenario, (broken or stated)[0])
     comment = tell(result, found[0]) if found else [f"Broke {', '.join(broken)}."] if broken else []
     data["about"] = comment[0] if comment else data["about"]
@@ -130,14 +160,23 @@ def _name(scenario: str, promise: str) -> str:
 
 def scenario_file(scenario: Scenario, comment: list[str]) -> str:
     """Return the text of a scenario file that begins with a comment."""
-    head = [line for text in comment for line in ([text] if text.startswith(" ") else textwrap.wrap(text, _WIDTH))]
-    data = yaml.safe_dump(scenario.written, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None)
+    head = [
+        line
+        for text in comment
+        for line in ([text] if text.startswith(" ") else textwrap.wrap(text, _WIDTH))
+    ]
+    data = yaml.safe_dump(
+        scenario.written, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
+    )
     return "".join(f"# {line}".rstrip() + "\n" for line in head) + data
 
 
 def tell(result: RunResult, failure: Failure) -> list[str]:
-    """Return what happens in a failing run, in a few lines: the promise, then the events that lead there."""
-    verdict = next((one for one in result.verdicts if one.state == "broken" and one.how == failure.how), None)
+    """Return what happens in a failing run, in a few lines: the promise, then the events that lead
+    there."""
+    verdict = next(
+        (one for one in result.verdicts if one.state == "broken" and one.how == failure.how), None
+    )
     said = next((one for one in failures_of(result) if one == failure), failure).sentence
     told = [f"Breaks {failure.promise}: {printable(said)}."]
     lines = [f"  {event['at']:>8.4g} s  {text}" for event, text in _events(result, verdict)]
@@ -147,30 +186,46 @@ def tell(result: RunResult, failure: Failure) -> list[str]:
         told += ["What happens:", *lines]
     deviations = result.journal.events[-1].get("deviations") if result.journal.events else None
     if deviations:
-        steps = ", ".join(str(step) for step, _ in deviations[:5]) + (", ..." if len(deviations) > 5 else "")
-        told.append(f"This needs another order than first in, first out within a moment (step {steps}).")
+        steps = ", ".join(str(step) for step, _ in deviations[:5]) + (
+            ", ..." if len(deviations) > 5 else ""
+        )
+        told.append(
+            f"This needs another order than first in, first out within a moment (step {steps})."
+        )
     return told
 
 
 def _events(result: RunResult, verdict: Verdict | None) -> list[tuple[Event, str]]:
     """Return the events of the calls in the evidence, and the disturbances, each with its text."""
     story = Story(result.journal)
-    shown = [] if verdict is None else [*_named(verdict), *(one.get("call") for one in verdict.evidence)]
-    calls = list(dict.fromkeys(one for one in shown if one in story.calls))[:_CALLS] or list(story.calls)[:1]
+    shown = (
+        []
+        if verdict is None
+        else [*_named(verdict), *(one.get("call") for one in verdict.evidence)]
+    )
+    calls = (
+        list(dict.fromkeys(one for one in shown if one in story.calls))[:_CALLS]
+        or list(story.calls)[:1]
+    )
     found = []
     for event in result.journal.events:
         template = _TOLD.get(f"{event['source']} {event['event']}", "")
         is_about_them = event.get("call") in calls or "{call}" not in template
-        goes_without_saying = event.get("first") or (story.has_client and event["event"] == "arrived")
+        goes_without_saying = event.get("first") or (
+            story.has_client and event["event"] == "arrived"
+        )
         if template and is_about_them and not goes_without_saying:
             found.append((event, printable(_sentence(template, event))))
     return found
 
 
 def _named(verdict: Verdict) -> Iterator[str]:
-    """Yield the texts among the parameters of a verdict: some of them are the calls that it is about."""
+    """Yield the texts among the parameters of a verdict: some of them are the calls that it is
+    about."""
     for value in verdict.how.details.values():
-        yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+        yield from (
+            one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)
+        )
 
 
 _TOLD = {
@@ -179,25 +234,34 @@ _TOLD = {
     "world cancelled": "the caller of {call} gives up",
     "world lost": "call {call} is lost with its worker",
     "world killed": "{target} is killed",
-    **dict.fromkeys(("world worker_died", "world worker_paused", "world cut_off"), "{worker} {words}"),
+    **dict.fromkeys(
+        ("world worker_died", "world worker_paused", "world cut_off"), "{worker} {words}"
+    ),
     **dict.fromkeys(("world limiter_died", "world limiter_started"), "{words}"),
     "world broken_off": "the run is broken off after {after:g} s",
     "world stuck": "{text}",
     "client attempt_started": "attempt {attempt} of {call} is sent",
     "client backing_off": "the client waits {seconds:g} s before it sends {call} again",
-    **dict.fromkeys(("client permit_granted", "client permit_released"), "{call}: {words} ({permit})"),
+    **dict.fromkeys(
+        ("client permit_granted", "client permit_released"), "{call}: {words} ({permit})"
+    ),
     "server arrived": "request {attempt} of {call} arrives{where}",
     "server strike": "rule `{rule}` strikes {call}: {kind} ({phase})",
     "server answered": "the sandbox answers {call} with status {status}{again}",
     "server unanswered": "{call} gets no answer{where}",
-    **dict.fromkeys(("server crash", "server restart", "server wedge"), "the sandbox: {event}{where}"),
+    **dict.fromkeys(
+        ("server crash", "server restart", "server wedge"), "the sandbox: {event}{where}"
+    ),
     "limiter resized": "the limit becomes {rate_limit}",
 }
-"""What is told of which events: of those that name no call always, of the others if it is one of the calls shown."""
+"""What is told of which events: of those that name no call always, of the others if it is one of
+the calls shown."""
 
 
 def _sentence(template: str, event: Event) -> str:
-    raised, outcome, scored, asked = (event.get(key) for key in ("raised", "outcome", "reward", "retry_after"))
+    raised, outcome, scored, asked = (
+        event.get(key) for key in ("raised", "outcome", "reward", "retry_after")
+    )
     more = {
         "words": event["event"].removeprefix("worker_").replace("_", " "),
         "what": f"raises {raised}" if raised else f"returns {outcome or ''}".rstrip(),
@@ -219,8 +283,13 @@ def _quoted(event: dict[str, Any]) -> str:
 class ShrinkOptions:
     """The options of the command."""
 
-    run: Annotated[Path, Argument(metavar="RUN", help="Folder of a run as written by --out, or a scenario file.")]
-    promise: Annotated[str | None, option("Which broken promise; by default the first.", "NAME")] = None
+    run: Annotated[
+        Path,
+        Argument(metavar="RUN", help="Folder of a run as written by --out, or a scenario file."),
+    ]
+    promise: Annotated[
+        str | None, option("Which broken promise; by default the first.", "NAME")
+    ] = None
     tools: Tools = None
     trust: Trust = False
     seconds: Annotated[float, option("Time for the search.", min=0)] = 60.0
@@ -229,7 +298,9 @@ class ShrinkOptions:
     keep: Annotated[
         Path | None,
         option(
-            "Keep the result as this scenario; in a folder its name is made from those of run and promise.", "FILE|DIR"
+            "Keep the result as this scenario; in a folder its name is made from those of "
+            "run and promise.",
+            "FILE|DIR",
         ),
     ] = None
 
@@ -252,14 +323,25 @@ def shrink(options: ShrinkOptions) -> None:
     if options.seconds and run.name != SHRUNK and not (run / SHRUNK).is_file():
         _search(options)
         run = run if run.is_dir() and options.to is None else options.file
-    folder, name = (options.keep, None) if options.keep.suffix != ".yaml" else (options.keep.parent, options.keep.stem)
+    folder, name = (
+        (options.keep, None)
+        if options.keep.suffix != ".yaml"
+        else (options.keep.parent, options.keep.stem)
+    )
     file = keep(run, folder, name, tools=options.tools, trust=options.trust)
-    more = f" --tools {options.tools}" if options.tools is not None else " --trust" if options.trust else ""
+    more = (
+        f" --tools {options.tools}"
+        if options.tools is not None
+        else " --trust"
+        if options.trust
+        else ""
+    )
     typer.echo(f"{file}\nrun it: sfusion run {file}{more}")
 
 
 def _search(options: ShrinkOptions) -> str:
-    """Shrink a recorded run, write the file and print how to run it; return the options that this needs."""
+    """Shrink a recorded run, write the file and print how to run it; return the options that this
+    needs."""
     task = with_tools(read_recorded(options.run, trust=options.trust), options.tools)
     result, failure = failure_to_shrink(task, options.promise)
     scenario, file = result.task.scenario, options.file
@@ -282,7 +364,13 @@ def _search(options: ShrinkOptions) -> str:
         shown.print(f"  to   {size(found.scenario)}, in {counted(found.cases, 'run')}{stopped}")
         shown.print(str(file))
         trusted = any(found.scenario.runs())
-        more = f" --tools {options.tools}" if options.tools is not None else " --trust" if trusted else ""
+        more = (
+            f" --tools {options.tools}"
+            if options.tools is not None
+            else " --trust"
+            if trusted
+            else ""
+        )
         shown.print(f"run it:  sfusion run {file}{more}")
     return more
 
@@ -301,7 +389,11 @@ def size(scenario: Scenario) -> str:
     """Return what a scenario consists of, in a line."""
     calls, rules, events, deviations = counts_of(scenario)
     parts = [counted(calls, "call" if scenario.load is not None else "rollout")]
-    parts += [counted(len(scenario.cluster.workers), "worker"), counted(rules, "rule"), counted(events, "event")]
+    parts += [
+        counted(len(scenario.cluster.workers), "worker"),
+        counted(rules, "rule"),
+        counted(events, "event"),
+    ]
     if scenario.schedule is not None:
         parts.append(counted(deviations, "deviation") if deviations else "a seeded schedule")
     return ", ".join(parts)

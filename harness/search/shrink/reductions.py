@@ -1,8 +1,9 @@
 """Simpler scenarios: variants of a scenario's data that are smaller in one respect, boldest first.
 
-What may be tried for a field follows from its declaration, default and type in the model. Here is beside that only what
-changes several parts at once. Whatever is yielded is simpler by construction (fewer, smaller, rounder, or absent), so a
-search that accepts only these comes to an end. A variant that is not a valid scenario is skipped by the search.
+What may be tried for a field follows from its declaration, default and type in the model. Here is
+beside that only what changes several parts at once. Whatever is yielded is simpler by construction
+(fewer, smaller, rounder, or absent), so a search that accepts only these comes to an end. A variant
+that is not a valid scenario is skipped by the search.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from annotated_types import Ge
 from pydantic.fields import FieldInfo
 
-from sfusion.fakes.faults import KINDS, Action, Distribution
-from sfusion.fakes.faults.duration import seconds
-from sfusion.fakes.fields import NotShrunk, Reduced
-from sfusion.harness.lab.scenarios.base import Data, declared, models_in
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.parts import LoadPart
 from sfusion_tools.sandbox.config import SandboxToolConfig
+
+from ....fakes.faults import KINDS, Action, Distribution
+from ....fakes.faults.duration import seconds
+from ....fakes.fields import NotShrunk, Reduced
+from ...lab.scenarios.base import Data, declared, models_in
+from ...lab.scenarios.model import Scenario
+from ...lab.scenarios.parts import LoadPart
 
 Reduction = Callable[[Data], Iterator[Data]]
 
@@ -35,7 +37,8 @@ _SEEDED = ("random", "priority")
 
 
 def smaller(number: int, least: int = 1) -> Iterator[int]:
-    """Yield smaller numbers, the smallest first, in steps that get closer and closer to the number."""
+    """Yield smaller numbers, the smallest first, in steps that get closer and closer to the
+    number."""
     number = int(number)  # a scenario may write 10.0
     steps = {least, least + 1, least + 2, least + 4, number // 10, number // 4}
     steps.update(number - (number >> half) for half in range(1, number.bit_length()))
@@ -43,7 +46,8 @@ def smaller(number: int, least: int = 1) -> Iterator[int]:
 
 
 def simpler_seconds(value: Any) -> Iterator[float]:
-    """Yield simple durations in place of a duration or a distribution: smaller, or a rounder one of about that size."""
+    """Yield simple durations in place of a duration or a distribution: smaller, or a rounder one
+    of about that size."""
     if isinstance(value, dict):
         yield from _SIMPLE
         return
@@ -105,13 +109,26 @@ def _types(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[Any]:
 
 def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
     """Yield the list with few of its items, without ever smaller parts, and with simpler items."""
-    types = next((get_args(one) for one in (annotation, *get_args(annotation)) if get_origin(one) in (list, tuple)), ())
-    several = len(types) == 2 and types[1] is not Ellipsis  # a pair, whose items have a meaning by their place
+    types = next(
+        (
+            get_args(one)
+            for one in (annotation, *get_args(annotation))
+            if get_origin(one) in (list, tuple)
+        ),
+        (),
+    )
+    several = (
+        len(types) == 2 and types[1] is not Ellipsis
+    )  # a pair, whose items have a meaning by their place
     count = len(items)
     if not several:
         if 2 < count <= 10:
             yield from ([one] for one in items)
-        yield from (items[:share] for share in (count // 8, count // 4, count // 2, count * 3 // 4) if share > 0)
+        yield from (
+            items[:share]
+            for share in (count // 8, count // 4, count // 2, count * 3 // 4)
+            if share > 0
+        )
         part = max(1, count // 2) if count > 2 else 1
         while part and count > 1:
             yield from (items[:start] + items[start + part :] for start in range(0, count, part))
@@ -122,7 +139,8 @@ def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
 
 
 def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
-    """Yield a part without one of its keys, which then have their defaults, and with simpler values."""
+    """Yield a part without one of its keys, which then have their defaults, and with simpler
+    values."""
     fields = _fields(annotation, part)
     for key, value in part.items():
         field, rest = fields.get(key), {one: given for one, given in part.items() if one != key}
@@ -131,7 +149,9 @@ def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
                 yield rest
             continue
         reduced = declared(field.metadata, Reduced) or Reduced()
-        fixed = field.is_required() or reduced.kept or declared(field.metadata, NotShrunk) is not None
+        fixed = (
+            field.is_required() or reduced.kept or declared(field.metadata, NotShrunk) is not None
+        )
         if not fixed and not _grows(field, value):
             yield rest
         yield from ({**rest, **instead} for instead in reduced.instead)
@@ -142,7 +162,11 @@ def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
             continue
         for one in simpler(field.annotation, value, tuple(field.metadata)):
             empty = one in ({}, []) and not field.is_required()
-            yield {name: given for name, given in part.items() if name != key} if empty else {**part, key: one}
+            yield (
+                {name: given for name, given in part.items() if name != key}
+                if empty
+                else {**part, key: one}
+            )
 
 
 def _grows(field: FieldInfo, value: Any) -> bool:
@@ -158,12 +182,15 @@ def _fields(annotation: Any, part: Data) -> Mapping[str, FieldInfo]:
     if Action in models:
         return _of_action(part)
     kinds = [one for one in models if "kind" in one.model_fields]
-    models = [one for one in kinds if one.model_fields["kind"].default == part.get("kind")] or models
+    models = [
+        one for one in kinds if one.model_fields["kind"].default == part.get("kind")
+    ] or models
     return models[0].model_fields if models else {}
 
 
 def _of_action(what: Data) -> Mapping[str, FieldInfo]:
-    """A fault is written ``{status: 503, retry_after: 1}``, ``{hang: 5s}`` or ``{drip: {bytes: 1}}``."""
+    """A fault is written ``{status: 503, retry_after: 1}``, ``{hang: 5s}`` or ``{drip: {bytes:
+    1}}``."""
     found = dict(KINDS["status"].model_fields) if "status" in what else {}
     for key, value in what.items():
         if key in found or (kind := KINDS.get(key)) is None:
@@ -173,19 +200,24 @@ def _of_action(what: Data) -> Mapping[str, FieldInfo]:
             inner: Any = kind
             if not isinstance(value, dict | bool):
                 field = kind.model_fields[next(iter(kind.from_scalar(value)))]
-                inner = Annotated[(field.annotation, *field.metadata, Reduced(how=lambda _: [True]))]
+                inner = Annotated[
+                    (field.annotation, *field.metadata, Reduced(how=lambda _: [True]))
+                ]
             found[key] = FieldInfo(annotation=inner)
     return found
 
 
 def scaled(annotation: Any, value: Any, by: int, times: bool) -> Any:
-    """Return a part with the numbers, and perhaps the times, that go with the number of calls divided."""
+    """Return a part with the numbers, and perhaps the times, that go with the number of calls
+    divided."""
     if isinstance(value, list):
         return [scaled(annotation, one, by, times) for one in value]
     if not isinstance(value, dict):
         return value
     if get_origin(annotation) is dict:
-        return {name: scaled(get_args(annotation)[1], one, by, times) for name, one in value.items()}
+        return {
+            name: scaled(get_args(annotation)[1], one, by, times) for name, one in value.items()
+        }
     fields, found = _fields(annotation, value), {}
     for key, given in value.items():
         field = fields.get(key)
@@ -214,7 +246,9 @@ def size(data: Data) -> Iterator[Data]:
     load = data.get("load")
     if not isinstance(load, dict):
         return
-    calls, callers = (int(load.get(key, LoadPart.model_fields[key].default)) for key in ("calls", "concurrency"))
+    calls, callers = (
+        int(load.get(key, LoadPart.model_fields[key].default)) for key in ("calls", "concurrency")
+    )
 
     def sized(calls: int, callers: int, of: Data = data) -> Data:
         return {**of, "load": {**of["load"], "calls": calls, "concurrency": callers}}
@@ -257,7 +291,10 @@ def one_worker_struck(data: Data) -> Iterator[Data]:
     if events and cluster.get("nodes", 1) * cluster.get("workers_per_node", 1) > 1:
         for worker in ("worker-1", "worker-2"):
             struck = [
-                {key: worker if re.match(r"n[0-9]|node-|worker-", str(value)) else value for key, value in one.items()}
+                {
+                    key: worker if re.match(r"n[0-9]|node-|worker-", str(value)) else value
+                    for key, value in one.items()
+                }
                 for one in events
             ]
             yield {**data, "cluster": {"nodes": 1, "workers_per_node": 2}, "events": struck}
@@ -269,11 +306,15 @@ def is_seeded(data: Data) -> bool:
 
 
 def other_seeds(data: Data, count: int) -> Iterator[Data]:
-    """Yield the same with other seeds of its schedule: a smaller scenario meets another order of events by chance."""
+    """Yield the same with other seeds of its schedule: a smaller scenario meets another order of
+    events by chance."""
     schedule = data["schedule"]
     for key in _SEEDED:
         if key in schedule:
-            yield from ({**data, "schedule": {**schedule, key: schedule[key] + more}} for more in range(1, count + 1))
+            yield from (
+                {**data, "schedule": {**schedule, key: schedule[key] + more}}
+                for more in range(1, count + 1)
+            )
 
 
 _FIRST: tuple[str | Reduction, ...] = (

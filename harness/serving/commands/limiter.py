@@ -1,10 +1,12 @@
-"""``sfusion limiter``: show, resize or remove the limiter of a Ray cluster, or show that of this machine.
+"""``sfusion limiter``: show, resize or remove the limiter of a Ray cluster, or show that of this
+machine.
 
-Shows which clients hold permits and which wait for one. After a resize, permits that are out stay out, and waiters are
-served as soon as there is room. If jobs still use a removed limiter, they create a new one, which first learns
-which permits they hold.
+Shows which clients hold permits and which wait for one. After a resize, permits that are out stay
+out, and waiters are served as soon as there is room. If jobs still use a removed limiter, they
+create a new one, which first learns which permits they hold.
 
-Exit code 0, or 3 if there is no such cluster or limiter, or if it does not answer within ten seconds.
+Exit code 0, or 3 if there is no such cluster or limiter, or if it does not answer within ten
+seconds.
 
 Example: sfusion limiter --resize 32
 """
@@ -25,30 +27,45 @@ from typing import Annotated, Any
 
 import typer
 
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import is_stdout, write_json
-from sfusion.harness.commandline.options import RAY_ADDRESS, Json
-from sfusion.harness.errors import BadOption
 from sfusion_tools.errors import LimiterUnreachable, import_extra
 from sfusion_tools.limiter import ray_limiter
 from sfusion_tools.limiter.messages import Snapshot, limiter_page
 
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import is_stdout, write_json
+from ...commandline.options import RAY_ADDRESS, Json
+from ...errors import BadOption
+
 
 @command
 def limiter(
-    name: Annotated[str, option("Name of the limiter: `limiter_name` of the tool config.", "NAME")] = "rate-limiter",
-    machine: Annotated[bool, option("Show the limiter of this machine (`limiter: host`), not a cluster's.")] = False,
-    ray_address: Annotated[str, option(RAY_ADDRESS, "HOST:PORT|auto", envvar="RAY_ADDRESS")] = "auto",
-    resize: Annotated[int | None, option("Set rate_limit: how many attempts may be in flight from now on.")] = None,
+    name: Annotated[
+        str, option("Name of the limiter: `limiter_name` of the tool config.", "NAME")
+    ] = "rate-limiter",
+    machine: Annotated[
+        bool, option("Show the limiter of this machine (`limiter: host`), not a cluster's.")
+    ] = False,
+    ray_address: Annotated[
+        str, option(RAY_ADDRESS, "HOST:PORT|auto", envvar="RAY_ADDRESS")
+    ] = "auto",
+    resize: Annotated[
+        int | None, option("Set rate_limit: how many attempts may be in flight from now on.")
+    ] = None,
     remove: Annotated[bool, option("End the limiter.")] = False,
-    metrics: Annotated[bool, option("Print a page that Prometheus can read instead of a table.")] = (False),
+    metrics: Annotated[
+        bool, option("Print a page that Prometheus can read instead of a table.")
+    ] = (False),
     json_file: Json = None,
 ) -> None:
     if (resize is not None) + remove + metrics + (json_file is not None) > 1:
         raise BadOption("--resize, --remove, --metrics and --json exclude each other")
     if machine and (resize is not None or remove):
-        raise BadOption("--machine only shows; the limiter of a machine ends with the last process that uses it")
-    found = _of_this_machine(name) if machine else _of_cluster(name, ray_address, resize, remove=remove)
+        raise BadOption(
+            "--machine only shows; the limiter of a machine ends with the last process that uses it"
+        )
+    found = (
+        _of_this_machine(name) if machine else _of_cluster(name, ray_address, resize, remove=remove)
+    )
     if found is None:
         return
     snapshot = asdict(found)
@@ -62,7 +79,8 @@ def limiter(
 
 NO_CLUSTER = 3
 _PATIENCE, _LEAST = 9.0, 4.0
-"""Seconds from the start of this process until an answer, and for connecting and answering in any case."""
+"""Seconds from the start of this process until an answer, and for connecting and answering in any
+case."""
 
 
 def _of_this_machine(name: str) -> Snapshot:
@@ -70,7 +88,8 @@ def _of_this_machine(name: str) -> Snapshot:
 
     if (found := snapshot(name)) is None:
         raise LimiterUnreachable(
-            f"this machine has no limiter named {name!r}; the first tool with `limiter: host` starts it"
+            f"this machine has no limiter named {name!r}; the first tool with `limiter: "
+            "host` starts it"
         )
     return found
 
@@ -80,13 +99,17 @@ def _of_cluster(name: str, address: str, resize: int | None, *, remove: bool) ->
     _check_reachable(address)
     ray = import_extra("ray", extra="ray", needed_by="sfusion limiter")
     left = max(_PATIENCE - _age(), _LEAST)
-    with _patience(left, f"no answer from the Ray cluster at {address!r} within {left:.2g} s: is it still running?"):
+    with _patience(
+        left,
+        f"no answer from the Ray cluster at {address!r} within {left:.2g} s: is it still running?",
+    ):
         _connect(ray, address)
         try:
             actor = ray_limiter.find(name)
             if actor is None:
                 raise LimiterUnreachable(
-                    f"this cluster has no limiter named {name!r}; the first tool that uses it creates it"
+                    f"this cluster has no limiter named {name!r}; the first tool that uses "
+                    "it creates it"
                 )
             if remove:
                 ray_limiter.remove(name)
@@ -104,10 +127,15 @@ def _of_cluster(name: str, address: str, resize: int | None, *, remove: bool) ->
 
 
 def _check_reachable(address: str) -> None:
-    """Fail at once where nothing listens, which Ray would try again and again, after it was imported."""
+    """Fail at once where nothing listens, which Ray would try again and again, after it was
+    imported."""
     if address == "auto":
         with suppress(OSError):  # where Ray looks for the cluster of this machine
-            address = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster").read_text().strip()
+            address = (
+                Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+                .read_text()
+                .strip()
+            )
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         return
@@ -115,12 +143,15 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE / 3).close()
     except OSError as error:
         reason = error.strerror or error
-        raise LimiterUnreachable(f"no Ray cluster at {address!r}: {reason}; start one or give --ray-address") from None
+        raise LimiterUnreachable(
+            f"no Ray cluster at {address!r}: {reason}; start one or give --ray-address"
+        ) from None
 
 
 @contextmanager
 def _patience(seconds: float, problem: str) -> Iterator[None]:
-    """End this process after a while with one line: Ray waits for minutes, and then prints a stack of C++ frames."""
+    """End this process after a while with one line: Ray waits for minutes, and then prints a stack
+    of C++ frames."""
     sys.stderr.flush()
     stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -144,7 +175,9 @@ def _patience(seconds: float, problem: str) -> Iterator[None]:
 def _age() -> float:
     """Seconds since this process began; 0 where the system does not tell."""
     try:
-        began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        began = int(
+            Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        ) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return 0.0
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began
@@ -152,19 +185,31 @@ def _age() -> float:
 
 def _connect(ray: Any, address: str) -> None:
     try:
-        ray.init(address=address, namespace=ray_limiter.NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            address=address,
+            namespace=ray_limiter.NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise LimiterUnreachable(f"no Ray cluster at {address!r}: {reason}; start one or give --ray-address") from error
+        raise LimiterUnreachable(
+            f"no Ray cluster at {address!r}: {reason}; start one or give --ray-address"
+        ) from error
 
 
 def _rows(name: str, snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    narrowed = f", narrowed to {snapshot['width']}" if snapshot["width"] != snapshot["rate_limit"] else ""
+    narrowed = (
+        f", narrowed to {snapshot['width']}" if snapshot["width"] != snapshot["rate_limit"] else ""
+    )
     yield "limiter", name + (" (learning after a restart)" if snapshot["learning"] else "")
     yield "in use", f"{snapshot['in_use']} of {snapshot['rate_limit']}{narrowed}"
     yield "waiting", snapshot["waiting"]
     yield "lease", f"{snapshot['lease']:g} s"
-    yield "per second", "no limit" if snapshot["per_second"] is None else f"{snapshot['per_second']:g}"
+    yield (
+        "per second",
+        "no limit" if snapshot["per_second"] is None else f"{snapshot['per_second']:g}",
+    )
     yield "adaptive", "yes" if snapshot["adaptive"] else "no"
     for key in ("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"):
         yield key.replace("_", " "), snapshot[key]

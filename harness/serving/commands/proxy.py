@@ -1,12 +1,14 @@
 """``sfusion proxy``: inject faults in front of a real sandbox, or of any HTTP server.
 
-Clients talk to the proxy instead of URL. Everything passes unchanged, except where a rule applies. A file of rules
-has lines such as `- {every: 5, what: {status: 503}}` or `- {phase: after, what: reset}`.
+Clients talk to the proxy instead of URL. Everything passes unchanged, except where a rule applies.
+A file of rules has lines such as `- {every: 5, what: {status: 503}}` or `- {phase: after, what:
+reset}`.
 
-Phases: `before` forwarding (the server never sees the request), `during` the server's work, `after` its answer has
-arrived but before it is passed on, and inside the `body` of that answer.
+Phases: `before` forwarding (the server never sees the request), `during` the server's work, `after`
+its answer has arrived but before it is passed on, and inside the `body` of that answer.
 
-PUT /__sfusion/faults changes the rules while it runs. `sfusion explain kinds` describes every kind of fault.
+PUT /__sfusion/faults changes the rules while it runs. `sfusion explain kinds` describes every kind
+of fault.
 
 Example: sfusion proxy http://127.0.0.1:8080 --port 9090 --faults flaky.yaml
 """
@@ -20,11 +22,11 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-from sfusion.fakes.proxy import FaultProxy
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.options import VISIBLE, Headers, hidden_value, read_headers
-from sfusion.harness.errors import BadOption
-from sfusion.harness.serving.server_options import LoadedOptions, serve_until_interrupted
+from ....fakes.proxy import FaultProxy
+from ...commandline.declaring import command, option
+from ...commandline.options import VISIBLE, Headers, hidden_value, read_headers
+from ...errors import BadOption
+from ..server_options import LoadedOptions, serve_until_interrupted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,10 @@ class ProxyOptions(LoadedOptions):
         str,
         Argument(
             metavar="URL",
-            help="The server to forward to, with or without /run_code. With a password: '@FILE' or '$VARIABLE'.",
+            help=(
+                "The server to forward to, with or without /run_code. With a password: "
+                "'@FILE' or '$VARIABLE'."
+            ),
         ),
     ]
     header: Headers = None
@@ -46,11 +51,16 @@ class ProxyOptions(LoadedOptions):
 def proxy(options: ProxyOptions) -> None:
     with options.keywords() as keywords:
         headers = read_headers(options.header)
-        served = FaultProxy(_upstream(options.url), headers=headers, trust_env=options.use_proxy_env, **keywords)
+        served = FaultProxy(
+            _upstream(options.url), headers=headers, trust_env=options.use_proxy_env, **keywords
+        )
 
         async def print_banner() -> None:
             typer.echo(f"fault proxy on {served.url} for {served.upstream}")
-            typer.echo(f"model {served.model.kind}, {options.fault_count(keywords)}, seed {served.server.plan.seed}")
+            typer.echo(
+                f"model {served.model.kind}, {options.fault_count(keywords)}, seed "
+                f"{served.server.plan.seed}"
+            )
             problem = await served.ping_upstream()
             if problem:
                 typer.echo(f"the upstream does not answer yet: {problem}")
@@ -60,5 +70,8 @@ def proxy(options: ProxyOptions) -> None:
 
 def _upstream(url: str) -> str:
     if url[:1] not in ("@", "$") and "@" in url.partition("://")[2].partition("/")[0]:
-        raise BadOption(f"URL: {VISIBLE}; put a URL with a password into a file or a variable: '@FILE' or '$VARIABLE'")
+        raise BadOption(
+            f"URL: {VISIBLE}; put a URL with a password into a file or a variable: '@FILE' "
+            "or '$VARIABLE'"
+        )
     return hidden_value(url, "URL")

@@ -1,7 +1,9 @@
-"""``sfusion serve mcp``: run code for any agent that speaks MCP, with the limiter, retries and guard of the tool.
+"""``sfusion serve mcp``: run code for any agent that speaks MCP, with the limiter, retries and
+guard of the tool.
 
-The programs run in the sandbox at URL; without URL, in a fake one, which runs Python code with --executor python.
-Faults are injected between this server and the sandbox. It listens on this machine only, or uses stdin and stdout.
+The programs run in the sandbox at URL; without URL, in a fake one, which runs Python code with
+--executor python. Faults are injected between this server and the sandbox. It listens on this
+machine only, or uses stdin and stdout.
 
 Example: sfusion serve mcp http://127.0.0.1:8080 --port 8765
 """
@@ -19,17 +21,18 @@ from typing import Annotated, Any
 import typer
 from typer import Argument
 
-from sfusion.fakes.faults import load_rules
-from sfusion.fakes.proxy import FaultProxy
-from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.options import Faults, Seed
-from sfusion.harness.errors import BadOption
-from sfusion.harness.serving.server_options import Port
 from sfusion_tools.errors import import_extra
 from sfusion_tools.mcp_server import code_server
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.tool_registry import make_tool, read_entries
+
+from ....fakes.faults import load_rules
+from ....fakes.proxy import FaultProxy
+from ....fakes.sandbox import FakeSandbox
+from ...commandline.declaring import command, option
+from ...commandline.options import Faults, Seed
+from ...errors import BadOption
+from ..server_options import Port
 
 _LOOPBACK = "127.0.0.1"
 
@@ -38,12 +41,17 @@ _LOOPBACK = "127.0.0.1"
 class McpOptions:
     """The options of the command."""
 
-    url: Annotated[str | None, Argument(metavar="[URL]", help="The sandbox, with or without /run_code.")] = None
-    tools: Annotated[Path | None, option("Tool config whose SandboxFusionTool is served; URL takes precedence.")] = None
+    url: Annotated[
+        str | None, Argument(metavar="[URL]", help="The sandbox, with or without /run_code.")
+    ] = None
+    tools: Annotated[
+        Path | None, option("Tool config whose SandboxFusionTool is served; URL takes precedence.")
+    ] = None
     port: Port = 8765
     stdio: Annotated[bool, option("Talk over stdin and stdout in place of HTTP.")] = False
     executor: Annotated[
-        str, option("Executor of the fake sandbox: python really runs code.", "python|scripted|none")
+        str,
+        option("Executor of the fake sandbox: python really runs code.", "python|scripted|none"),
     ] = "none"
     faults: Faults = None
     seed: Seed = 0
@@ -80,7 +88,9 @@ async def _serve_http(server: Any, port: int, about: str) -> None:
     try:
         listening.bind((_LOOPBACK, port))
     except OSError as error:
-        raise BadOption(f"port {port} cannot be used: {error.strerror}; --port 0 picks a free one") from error
+        raise BadOption(
+            f"port {port} cannot be used: {error.strerror}; --port 0 picks a free one"
+        ) from error
     listening.listen()  # whoever reads the address may connect at once
     app = server.streamable_http_app(host=_LOOPBACK)
     typer.echo(f"MCP server on http://{_LOOPBACK}:{listening.getsockname()[1]}/mcp")
@@ -92,9 +102,15 @@ async def _serve_http(server: Any, port: int, about: str) -> None:
 
 def _tool_config(options: McpOptions) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the config of the tool and the rest of its entry."""
-    entries: list[dict[str, Any]] = [{"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool"}]
+    entries: list[dict[str, Any]] = [
+        {"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool"}
+    ]
     if options.tools is not None:
-        entries = [entry for entry in read_entries(options.tools) if "SandboxFusionTool" in entry["class_name"]]
+        entries = [
+            entry
+            for entry in read_entries(options.tools)
+            if "SandboxFusionTool" in entry["class_name"]
+        ]
         if not entries:
             raise BadOption(f"--tools {options.tools} has no SandboxFusionTool")
     config = dict(entries[0].get("config") or {})
@@ -104,7 +120,9 @@ def _tool_config(options: McpOptions) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @asynccontextmanager
-async def _sandbox(options: McpOptions, url: str | list[str] | None) -> AsyncIterator[tuple[Any, str]]:
+async def _sandbox(
+    options: McpOptions, url: str | list[str] | None
+) -> AsyncIterator[tuple[Any, str]]:
     """Yield where programs go, and how to say it."""
     rules = load_rules(options.faults) if options.faults is not None else []
     if url is None:

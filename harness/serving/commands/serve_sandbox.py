@@ -15,14 +15,15 @@ from typing import Annotated, Any
 
 import typer
 
-from sfusion.fakes.sandbox import FakeSandbox, RecordedExecutor
-from sfusion.fakes.sandbox.executors.python import PythonExecutor
-from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.errors import BadOption, NotContained
-from sfusion.harness.serving.server_options import LoadedOptions, refuse_readable, serve_until_interrupted
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked
+
+from ....fakes.sandbox import FakeSandbox, RecordedExecutor
+from ....fakes.sandbox.executors.python import PythonExecutor
+from ....fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
+from ...commandline.declaring import command, option
+from ...errors import BadOption, NotContained
+from ..server_options import LoadedOptions, refuse_readable, serve_until_interrupted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,23 +33,33 @@ class SandboxOptions(LoadedOptions):
     executor: Annotated[
         str,
         option(
-            "What answers: python (really runs code), scripted (runs nothing, programs succeed), recorded "
+            "What answers: python (really runs code), scripted (runs nothing, programs "
+            "succeed), recorded "
             "(a cassette), none (runs nothing, a program without a script fails).",
             "python|scripted|recorded|none",
         ),
     ] = "none"
     profile: Annotated[
-        str, option("Which real server to imitate; 2025-06 is the published image.", "2026-07|2025-06")
+        str,
+        option("Which real server to imitate; 2025-06 is the published image.", "2026-07|2025-06"),
     ] = "2026-07"
     scripts: Annotated[
-        Path | None, option("YAML list of scripts for the executors none and scripted: pattern, prints, ...")
+        Path | None,
+        option("YAML list of scripts for the executors none and scripted: pattern, prints, ..."),
     ] = None
     require: Annotated[
         str | None,
-        option("Refuse to start with --executor python unless this level holds.", "contained|accident-proof"),
+        option(
+            "Refuse to start with --executor python unless this level holds.",
+            "contained|accident-proof",
+        ),
     ] = None
     network: Annotated[
-        bool, option("Programs may use the network, and so call this server; the level is accident-proof then.")
+        bool,
+        option(
+            "Programs may use the network, and so call this server; the level is "
+            "accident-proof then."
+        ),
     ] = False
     cassette: Annotated[Path | None, option("Recorded answers for the recorded executor.")] = None
 
@@ -78,7 +89,9 @@ def _executor(options: SandboxOptions) -> str | PythonExecutor:
     if options.executor == "python":
         return PythonExecutor(profile=options.profile, network=options.network)  # type: ignore[arg-type] # as below
     if options.require or options.network:
-        raise BadOption("--require and --network are about programs that run: they need --executor python")
+        raise BadOption(
+            "--require and --network are about programs that run: they need --executor python"
+        )
     return options.executor
 
 
@@ -97,7 +110,10 @@ def _scripts(path: Path | None) -> list[Any]:
     except YamlError as error:
         raise BadOption(f"--scripts {error}") from None
     if not isinstance(data, list):
-        raise BadOption(f"--scripts {path}: expected a list of scripts, such as - {{pattern: import numpy, exit: 1}}")
+        raise BadOption(
+            f"--scripts {path}: expected a list of scripts, such as - {{pattern: import "
+            f"numpy, exit: 1}}"
+        )
     return data
 
 
@@ -107,12 +123,15 @@ async def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
         runs += "; --executor python does"
     typer.echo(f"fake Sandbox Fusion on {sandbox.url}")
     typer.echo(
-        f"profile {sandbox.profile}, executor {sandbox.executor_name} ({runs}), model {sandbox.model.kind}, "
+        f"profile {sandbox.profile}, executor {sandbox.executor_name} ({runs}), model "
+        f"{sandbox.model.kind}, "
         f"{faults}, seed {sandbox.server.plan.seed}"
     )
     if isinstance(sandbox.executor, RecordedExecutor):
         typer.echo(f"cassette: {sandbox.executor.cassette.describe()}")
     if isinstance(sandbox.executor, PythonExecutor):
         typer.echo((await sandbox.executor.confinement()).describe())
-    if sandbox.executor_name == "python" and not (find_spec("ipykernel") and find_spec("jupyter_client")):
+    if sandbox.executor_name == "python" and not (
+        find_spec("ipykernel") and find_spec("jupyter_client")
+    ):
         typer.echo(WITHOUT_KERNEL)

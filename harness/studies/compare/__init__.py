@@ -1,1 +1,2 @@
-"""Comparing recorded runs: what changed in settings, promises, outcomes, figures, texts and events."""
+"""Comparing recorded runs: what changed in settings, promises, outcomes, figures, texts and
+events."""

@@ -1,10 +1,11 @@
 """``sfusion compare``: show what changed between two runs.
 
-Settings, promises, outcomes, waits, texts and events are compared. Folders of many runs are compared run by run, by
-name. Earlier runs are in `DIR/.history`; see `sfusion history`.
+Settings, promises, outcomes, waits, texts and events are compared. Folders of many runs are
+compared run by run, by name. Earlier runs are in `DIR/.history`; see `sfusion history`.
 
-Exit code 0 if no promise got worse (held, then unknown or no longer checked, then broken), 1 if one did or a file is
-not as its run wrote it; with --exact 1 if anything differs. 2 if the input is wrong.
+Exit code 0 if no promise got worse (held, then unknown or no longer checked, then broken), 1 if one
+did or a file is not as its run wrote it; with --exact 1 if anything differs. 2 if the input is
+wrong.
 
 Example: sfusion compare runs-before runs-after --html changes.html
 """
@@ -19,17 +20,21 @@ from typing import Annotated, Any
 
 from typer import Argument
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import Html, Json
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.runs.directory import edited_line, read_run
-from sfusion.harness.lab.scenarios.reading import JOURNAL
-from sfusion.harness.reports import Reports
-from sfusion.harness.reports.html import render_page
-from sfusion.harness.studies.compare.comparison import (
+from sfusion_tools.outcome import FAILURES
+from sfusion_tools.wording import counted
+
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import text_stream, write_json
+from ...commandline.options import Html, Json
+from ...errors import BadOption
+from ...lab.journal import Event
+from ...lab.runs.directory import edited_line, read_run
+from ...lab.scenarios.reading import JOURNAL
+from ...reports import Reports
+from ...reports.html import render_page
+from ...terminal import ProgressReporter
+from .comparison import (
     FirstDifference,
     RecordedRun,
     RunChange,
@@ -37,9 +42,6 @@ from sfusion.harness.studies.compare.comparison import (
     compare_runs,
     rank_change,
 )
-from sfusion.harness.terminal import ProgressReporter
-from sfusion_tools.outcome import FAILURES
-from sfusion_tools.wording import counted
 
 SHOWN = 5
 """Changes of one kind that are shown; JSON has all of them."""
@@ -66,7 +68,10 @@ def sections(one: RunComparison) -> list[tuple[str, list[Line]]]:
         ("settings", _listed(one.settings)),
         (
             "promises",
-            [(f"{_arrow(it)}{f': {it.note}' if it.note else ''}", _sign(rank_change(it))) for it in one.promises],
+            [
+                (f"{_arrow(it)}{f': {it.note}' if it.note else ''}", _sign(rank_change(it)))
+                for it in one.promises
+            ],
         ),
         ("outcomes", [(_arrow(it), _outcome_sign(it)) for it in one.outcomes]),
         ("figures", [(_figure(it), _figure_sign(it, one)) for it in one.figures]),
@@ -75,7 +80,10 @@ def sections(one: RunComparison) -> list[tuple[str, list[Line]]]:
         ("first event that differs", _first(one.first) if one.first is not None else []),
     ]
     if one.first is None and not one.same_journal:
-        found[-1] = ("events", [("not compared one by one: a run in real time never repeats its events", "")])
+        found[-1] = (
+            "events",
+            [("not compared one by one: a run in real time never repeats its events", "")],
+        )
     return [(heading, lines) for heading, lines in found if lines]
 
 
@@ -101,7 +109,11 @@ def render_comparison(found: Sequence[RunComparison], before: str, after: str) -
         headline=f"{counted(worse, 'run')} got worse" if worse else "No promise got worse",
         before=before,
         after=after,
-        facts=[("runs", str(len(found))), ("the same", str(same)), ("changed", str(len(found) - same))],
+        facts=[
+            ("runs", str(len(found))),
+            ("the same", str(same)),
+            ("changed", str(len(found) - same)),
+        ],
         runs=[(one, sections(one)) for one in ordered],
     )
 
@@ -109,7 +121,9 @@ def render_comparison(found: Sequence[RunComparison], before: str, after: str) -
 class CompareReporter(ProgressReporter):
     """Prints each run that changed, and one line about all of them."""
 
-    def finish(self, found: Sequence[RunComparison], gone: Sequence[str], new: Sequence[str]) -> None:
+    def finish(
+        self, found: Sequence[RunComparison], gone: Sequence[str], new: Sequence[str]
+    ) -> None:
         for one in found:
             if not one.same or len(found) == 1:
                 self._print_one(one)
@@ -118,14 +132,23 @@ class CompareReporter(ProgressReporter):
                 self.print(f"only in the {where} folder: {', '.join(names)}", "yellow")
         worse, same = sum(one.worse for one in found), sum(one.same for one in found)
         if len(found) > 1:
-            text = f"{counted(len(found), 'run')}: {same} the same, {len(found) - same} changed, {worse} worse"
+            text = (
+                f"{counted(len(found), 'run')}: {same} the same, {len(found) - same} "
+                f"changed, {worse} worse"
+            )
             self.print(text, "bold red" if worse else "green")
 
     def _print_one(self, one: RunComparison) -> None:
-        name = one.before.name if one.before.name == one.after.name else f"{one.before.name} -> {one.after.name}"
+        name = (
+            one.before.name
+            if one.before.name == one.after.name
+            else f"{one.before.name} -> {one.after.name}"
+        )
         self.print(f"{name}: {one.sentence}", "bold red" if one.worse else "bold")
         if one.before.journal.header["scenario"] != one.after.journal.header["scenario"]:
-            self.print("  these are runs of different scenarios: calls are matched by their ids", "yellow")
+            self.print(
+                "  these are runs of different scenarios: calls are matched by their ids", "yellow"
+            )
         for heading, lines in sections(one):
             self.print(f"  {heading}")
             for line, sign in lines:
@@ -144,8 +167,12 @@ def _outcome_sign(change: RunChange) -> str:
 
 def _figure_sign(change: RunChange, one: RunComparison) -> str:
     """Shorter is not better where it is because fewer calls got a result."""
-    if change.what != "throughput" and any(it.what == "ok" and it.after < it.before for it in one.outcomes):
-        return "worse" if change.what in ("refused", "wasted") and change.after > change.before else ""
+    if change.what != "throughput" and any(
+        it.what == "ok" and it.after < it.before for it in one.outcomes
+    ):
+        return (
+            "worse" if change.what in ("refused", "wasted") and change.after > change.before else ""
+        )
     grown = float(change.after) - float(change.before)
     return _sign(-grown if change.what == "throughput" else grown)
 
@@ -162,7 +189,11 @@ def _arrow(change: RunChange) -> str:
 def _value(value: Any) -> str:
     if value is None:
         return "(none)"
-    text = value if isinstance(value, str) and value.isprintable() and value else json.dumps(value, default=str)
+    text = (
+        value
+        if isinstance(value, str) and value.isprintable() and value
+        else json.dumps(value, default=str)
+    )
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
@@ -175,7 +206,9 @@ def _figure(change: RunChange) -> str:
 
 def _first(first: FirstDifference) -> list[Line]:
     lines = [f"number {first.number}", *(f"  {_event(event)}" for event in first.context)]
-    return [(line, "") for line in (*lines, f"- {_event(first.before)}", f"+ {_event(first.after)}")]
+    return [
+        (line, "") for line in (*lines, f"- {_event(first.before)}", f"+ {_event(first.after)}")
+    ]
 
 
 def _event(event: Event | None) -> str:
@@ -191,9 +224,15 @@ _NOT_SETTINGS = ("scenario", "about", "incident", "expected", "worlds", "promise
 
 @command
 def compare(
-    before: Annotated[Path, Argument(metavar="RUN", help="Folder of a run, or of many, as written by --out.")],
-    after: Annotated[Path, Argument(metavar="RUN", help="The other run, or the other folder of many.")],
-    exact: Annotated[bool, option("Exit with 1 if anything differs, not only if a promise got worse.")] = False,
+    before: Annotated[
+        Path, Argument(metavar="RUN", help="Folder of a run, or of many, as written by --out.")
+    ],
+    after: Annotated[
+        Path, Argument(metavar="RUN", help="The other run, or the other folder of many.")
+    ],
+    exact: Annotated[
+        bool, option("Exit with 1 if anything differs, not only if a promise got worse.")
+    ] = False,
     html: Html = None,
     json_file: Json = None,
 ) -> int:
@@ -219,17 +258,25 @@ def compare(
     }
     write_json(json_file, document)
     worse = any(one.worse for one in found)
-    return 1 if worse or edited or (exact and (gone or new or not all(one.same for one in found))) else 0
+    return (
+        1
+        if worse or edited or (exact and (gone or new or not all(one.same for one in found)))
+        else 0
+    )
 
 
 def _read_recorded(folder: Path) -> RecordedRun:
     """Read one run; raises ScenarioError or JournalError."""
     task, journal, verdicts = read_run(folder)
-    settings = {key: value for key, value in task.scenario.written.items() if key not in _NOT_SETTINGS}
+    settings = {
+        key: value for key, value in task.scenario.written.items() if key not in _NOT_SETTINGS
+    }
     return RecordedRun(task.name, settings, journal, verdicts)
 
 
-def _paired_folders(before: Path, after: Path) -> tuple[list[tuple[Path, Path]], list[Path], list[Path]]:
+def _paired_folders(
+    before: Path, after: Path
+) -> tuple[list[tuple[Path, Path]], list[Path], list[Path]]:
     """Return the runs to compare, and those that only one of the two folders has."""
     if _is_run(before) and _is_run(after):
         return [(before, after)], [], []
@@ -238,9 +285,15 @@ def _paired_folders(before: Path, after: Path) -> tuple[list[tuple[Path, Path]],
         raise BadOption(f"{other}: not a run; compare two runs, or two folders that hold runs")
     olds, news = _runs_below(before), _runs_below(after)
     if not set(olds) & set(news):
-        raise BadOption(f"{before} and {after} have no run of the same name; give the folders of two runs")
+        raise BadOption(
+            f"{before} and {after} have no run of the same name; give the folders of two runs"
+        )
     both = [(olds[name], news[name]) for name in olds if name in news]
-    return both, [olds[name] for name in olds if name not in news], [news[name] for name in news if name not in olds]
+    return (
+        both,
+        [olds[name] for name in olds if name not in news],
+        [news[name] for name in news if name not in olds],
+    )
 
 
 def _is_run(folder: Path) -> bool:
@@ -250,5 +303,8 @@ def _is_run(folder: Path) -> bool:
 def _runs_below(folder: Path) -> dict[str, Path]:
     found = {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{JOURNAL}"))}
     if not found:
-        raise BadOption(f"{folder}: not a run, and no runs below it; give a folder that `sfusion run --out` wrote")
+        raise BadOption(
+            f"{folder}: not a run, and no runs below it; give a folder that `sfusion run "
+            "--out` wrote"
+        )
     return found

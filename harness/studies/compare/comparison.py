@@ -7,13 +7,24 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from sfusion.harness.lab.figures import RunFigures, figures_of
-from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.promises import Verdict
-from sfusion.harness.lab.promises.story import Story
+from ...lab.figures import RunFigures, figures_of
+from ...lab.journal import Event, Journal
+from ...lab.promises import Verdict
+from ...lab.promises.story import Story
 
 _RANKS = {"held": 0, "not_applicable": 0, "unknown": 1, "broken": 2}
-FIGURES = ("throughput", "seconds", "p50", "p95", "p99", "wait_p50", "wait_p95", "attempts", "refused", "wasted")
+FIGURES = (
+    "throughput",
+    "seconds",
+    "p50",
+    "p95",
+    "p99",
+    "wait_p50",
+    "wait_p95",
+    "attempts",
+    "refused",
+    "wasted",
+)
 CONTEXT = 3
 """Events shown before the first that differs."""
 
@@ -98,13 +109,18 @@ class RunComparison:
         otherwise = [change.what for change in self.promises if change.before == change.after]
         said += [f"broken in another way: {', '.join(otherwise)}"] if otherwise else []
         said += [] if said else ["the same verdicts"]
-        moved = f"{len(self.calls)} of {len(Story(self.after.journal).calls)} calls ended differently"
+        moved = (
+            f"{len(self.calls)} of {len(Story(self.after.journal).calls)} calls ended differently"
+        )
         return "; ".join([*said, moved if self.calls else "every call ended as before"])
 
 
 def rank_change(change: RunChange) -> int:
-    """Above 0 if a promise got worse. One that is no longer checked counts as unknown, a new one as if it had held."""
-    return _RANKS.get(change.after, 1) - (0 if change.before is None else _RANKS.get(change.before, 1))
+    """Above 0 if a promise got worse. One that is no longer checked counts as unknown, a new one
+    as if it had held."""
+    return _RANKS.get(change.after, 1) - (
+        0 if change.before is None else _RANKS.get(change.before, 1)
+    )
 
 
 def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
@@ -129,17 +145,24 @@ def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
 
 
 def _promise_changes(before: RecordedRun, after: RecordedRun) -> Iterator[RunChange]:
-    """Yield the promises whose state changed, and those that are broken in another way than before."""
+    """Yield the promises whose state changed, and those that are broken in another way than
+    before."""
     old, new = ({verdict.promise: verdict for verdict in run.verdicts} for run in (before, after))
     for name in dict.fromkeys((*old, *new)):
         was, now = old.get(name), new.get(name)
         if was is None or now is None or was.state != now.state:
-            yield RunChange(name, was and was.state, now and now.state, "" if now is None else now.sentence)
-        elif now.state == "broken" and was.how != now.how and was.how.kind:  # older files do not say how
+            yield RunChange(
+                name, was and was.state, now and now.state, "" if now is None else now.sentence
+            )
+        elif (
+            now.state == "broken" and was.how != now.how and was.how.kind
+        ):  # older files do not say how
             yield RunChange(name, was.state, now.state, now.sentence)
 
 
-def _different(before: Mapping[str, Any], after: Mapping[str, Any], missing: Any = None) -> Iterator[RunChange]:
+def _different(
+    before: Mapping[str, Any], after: Mapping[str, Any], missing: Any = None
+) -> Iterator[RunChange]:
     for key in dict.fromkeys((*before, *after)):
         was, now = before.get(key, missing), after.get(key, missing)
         if was != now:
@@ -148,7 +171,13 @@ def _different(before: Mapping[str, Any], after: Mapping[str, Any], missing: Any
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The values of nested data by their dotted paths."""
-    inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    inside = (
+        value.items()
+        if isinstance(value, Mapping)
+        else enumerate(value)
+        if isinstance(value, list)
+        else None
+    )
     if inside is None or not value:
         yield path, value
         return
@@ -167,5 +196,7 @@ def _text(returned: Event | None) -> str | None:
 def _first_difference(before: Sequence[Event], after: Sequence[Event]) -> FirstDifference | None:
     for place, (old, new) in enumerate(zip_longest(before, after)):
         if old != new:
-            return FirstDifference(place + 1, old, new, tuple(before[max(0, place - CONTEXT) : place]))
+            return FirstDifference(
+                place + 1, old, new, tuple(before[max(0, place - CONTEXT) : place])
+            )
     return None

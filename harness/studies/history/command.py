@@ -1,7 +1,7 @@
 """``sfusion history``: show how verdicts and figures of scenarios changed over runs and commits.
 
-`sfusion run --out DIR` keeps a record of each run, and its files if its journal differs from the next one's: the last
-20 of each scenario, or as many as `--history N` says.
+`sfusion run --out DIR` keeps a record of each run, and its files if its journal differs from the
+next one's: the last 20 of each scenario, or as many as `--history N` says.
 
 Exit code 0, or 2 if there is no such history.
 
@@ -17,16 +17,17 @@ from typing import Annotated
 from markupsafe import Markup
 from typer import Argument
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import Html, Json
-from sfusion.harness.reports import Reports
-from sfusion.harness.reports.html import render_page
-from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
-from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory, read_histories
-from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
+
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import text_stream, write_json
+from ...commandline.options import Html, Json
+from ...reports import Reports
+from ...reports.html import render_page
+from ...reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
+from ...terminal import ProgressReporter
+from .store import HistoryRecord, ScenarioHistory, read_histories
 
 _STYLES = {"held": "green", "broken": "bold red", "unknown": "yellow"}
 HEAD = ("run", "time", "commit", "state", "changed", "calls/s", "p95", "wasted")
@@ -38,7 +39,9 @@ class HistoryReporter(ProgressReporter):
         if not detailed:
             rows = [_summary(one) for one in found]
             head = ("state", "scenario", "last change", "runs", "calls/s", "p95")
-            self.table(rows, head, [_STYLES.get(one.records[-1].state, "") for one in found], texts=3)
+            self.table(
+                rows, head, [_STYLES.get(one.records[-1].state, "") for one in found], texts=3
+            )
             return
         for one in found:
             self.print(one.name, "bold")
@@ -131,7 +134,10 @@ def _points(records: Sequence[HistoryRecord], name: str) -> list[ChartPoint]:
     return [
         ChartPoint(
             record.number(name),
-            note=f"run {record.run}, {record.time} {record.commit}: {record.state}, {record.number(name)}",
+            note=(
+                f"run {record.run}, {record.time} {record.commit}: {record.state}, "
+                f"{record.number(name)}"
+            ),
             colour=record.state if record.state in _STYLES else "unknown",
         )
         for record in records
@@ -142,9 +148,14 @@ def _points(records: Sequence[HistoryRecord], name: str) -> list[ChartPoint]:
 def history(
     scenarios: Annotated[
         list[str] | None,
-        Argument(metavar="SCENARIO", help="Names of scenarios, or of single cells; by default all of the folder."),
+        Argument(
+            metavar="SCENARIO",
+            help="Names of scenarios, or of single cells; by default all of the folder.",
+        ),
     ] = None,
-    out: Annotated[Path, option("The folder that was given to `sfusion run --out`.", "DIR")] = Path("runs"),
+    out: Annotated[Path, option("The folder that was given to `sfusion run --out`.", "DIR")] = Path(
+        "runs"
+    ),
     html: Html = None,
     json_file: Json = None,
 ) -> None:

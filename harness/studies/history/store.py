@@ -1,6 +1,8 @@
-"""Where history is kept: ``DIR/.history/<run>/records.ndjson``, and the files of earlier runs that differ.
+"""Where history is kept: ``DIR/.history/<run>/records.ndjson``, and the files of earlier runs that
+differ.
 
-The latest run stays at ``DIR/<run>``. A run whose journal is the same as the next one's is not kept twice.
+The latest run stays at ``DIR/<run>``. A run whose journal is the same as the next one's is not kept
+twice.
 """
 
 from __future__ import annotations
@@ -16,25 +18,37 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.atomic_files import lock_folder, write_file, writing
-from sfusion.harness.errors import BadOption, JournalError
-from sfusion.harness.lab.figures import figures_of
-from sfusion.harness.lab.journal import PAGE
-from sfusion.harness.lab.promises.verdict import check_types
-from sfusion.harness.lab.runs.directory import SCENARIO, VERDICT, read_verdict, write_run
-from sfusion.harness.lab.runs.runner import RunResult
-from sfusion.harness.lab.scenarios.reading import JOURNAL
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError, near
 
-_FIGURES = ("calls", "outcomes", "seconds", "throughput", "p50", "p95", "p99", "wait_p95", "attempts")
+from ...atomic_files import lock_folder, write_file, writing
+from ...errors import BadOption, JournalError
+from ...lab.figures import figures_of
+from ...lab.journal import PAGE
+from ...lab.promises.verdict import check_types
+from ...lab.runs.directory import SCENARIO, VERDICT, read_verdict, write_run
+from ...lab.runs.runner import RunResult
+from ...lab.scenarios.reading import JOURNAL
+
+_FIGURES = (
+    "calls",
+    "outcomes",
+    "seconds",
+    "throughput",
+    "p50",
+    "p95",
+    "p99",
+    "wait_p95",
+    "attempts",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRecord:
     run: int
-    """Counted from 1 in the history of a scenario; the folder of an earlier run has this number as its name."""
+    """Counted from 1 in the history of a scenario; the folder of an earlier run has this number
+    as its name."""
     time: str
     """ISO 8601, UTC."""
     commit: str
@@ -64,15 +78,29 @@ class HistoryRecord:
             result.digest,
             {verdict.promise: verdict.state for verdict in result.verdicts},
             {key: figures[key] for key in (*_FIGURES, "refused", "wasted")},
-            {one.promise: [one.how.kind, dict(one.how.identity)] for one in result.verdicts if one.state == "broken"},
+            {
+                one.promise: [one.how.kind, dict(one.how.identity)]
+                for one in result.verdicts
+                if one.state == "broken"
+            },
         )
 
     @classmethod
     def from_dict(cls, data: Any) -> HistoryRecord:
         """Read a record as plain data; raise ValueError for anything else."""
-        kinds = {"run": int, "time": str, "commit": str, "sfusion": str, "world": str, "seed": int, "state": str}
+        kinds = {
+            "run": int,
+            "time": str,
+            "commit": str,
+            "sfusion": str,
+            "world": str,
+            "seed": int,
+            "state": str,
+        }
         kinds |= {"journal_digest": str, "promises": dict, "figures": dict, "broken": dict}
-        data = {"broken": {}, **data} if isinstance(data, dict) else data  # not in records of before there was `how`
+        data = (
+            {"broken": {}, **data} if isinstance(data, dict) else data
+        )  # not in records of before there was `how`
         check_types(data, "a record", kinds)
         return cls(**{key: data[key] for key in kinds})
 
@@ -85,7 +113,8 @@ class HistoryRecord:
 def current_commit() -> str:
     """Return the short commit; empty outside a git repository.
 
-    Whether files were changed is not asked: that would run what the configuration of a stranger's repository names.
+    Whether files were changed is not asked: that would run what the configuration of a stranger's
+    repository names.
     """
     command = ["git", "rev-parse", "--short=10", "--verify", "--quiet", "HEAD"]
     try:
@@ -103,13 +132,21 @@ DEFAULT_LIMIT = 20
 
 @contextmanager
 def written_with_history(
-    result: RunResult, out: Path, *, limit: int, now: datetime, commit: str, on_damage: Callable[[str], None]
+    result: RunResult,
+    out: Path,
+    *,
+    limit: int,
+    now: datetime,
+    commit: str,
+    on_damage: Callable[[str], None],
 ) -> Generator[Path, None, None]:
-    """Write a run as ``write_run`` does, and keep the one that was there before; raises CannotWrite.
+    """Write a run as ``write_run`` does, and keep the one that was there before; raises
+    CannotWrite.
 
-    Inside the context no other process writes below ``out``, so that more can be added to the folder. With a limit of 0
-    the run is not recorded, and the records that there are keep their files. ``on_damage`` is told what is wrong with
-    records that cannot be read; the others are kept.
+    Inside the context no other process writes below ``out``, so that more can be added to the
+    folder. With a limit of 0 the run is not recorded, and the records that there are keep their
+    files. ``on_damage`` is told what is wrong with records that cannot be read; the others are
+    kept.
     """
     with writing(out):
         lock = lock_folder(out)
@@ -118,7 +155,12 @@ def written_with_history(
 
 
 def _write(
-    result: RunResult, out: Path, limit: int, now: datetime, commit: str, on_damage: Callable[[str], None]
+    result: RunResult,
+    out: Path,
+    limit: int,
+    now: datetime,
+    commit: str,
+    on_damage: Callable[[str], None],
 ) -> Path:
     folder, place = out / result.task.folder, out / HISTORY / result.task.folder
     found = list(_read(place))
@@ -137,8 +179,13 @@ def _write(
     written = write_run(result, out)
     if not limit:
         return written
-    records = [*records, HistoryRecord.of_result(result, run=number, now=now, commit=commit)][-limit:]
-    write_file(place / _RECORDS, (json.dumps(asdict(record), separators=(",", ":")) + "\n" for record in records))
+    records = [*records, HistoryRecord.of_result(result, run=number, now=now, commit=commit)][
+        -limit:
+    ]
+    write_file(
+        place / _RECORDS,
+        (json.dumps(asdict(record), separators=(",", ":")) + "\n" for record in records),
+    )
     for earlier in earlier_runs(place):
         if int(earlier.name) <= number - limit:
             shutil.rmtree(earlier, ignore_errors=True)
@@ -146,7 +193,8 @@ def _write(
 
 
 def read_records(place: Path) -> Iterator[HistoryRecord]:
-    """Yield the records of one scenario, the oldest first; none if there is no history. Raises JournalError."""
+    """Yield the records of one scenario, the oldest first; none if there is no history. Raises
+    JournalError."""
     for one in _read(place):
         if isinstance(one, str):
             raise JournalError(f"{one}; this is not a history, or not a whole one")
@@ -181,7 +229,8 @@ def earlier_runs(place: Path) -> list[Path]:
 
 
 def folder_of(record: HistoryRecord, records: Sequence[HistoryRecord], place: Path) -> Path | None:
-    """Return the folder with the files of a run, or of one with the same journal; None if it is gone."""
+    """Return the folder with the files of a run, or of one with the same journal; None if it is
+    gone."""
     latest = place.parents[1] / place.name
     if (latest / JOURNAL).is_file() and _is_of(latest, record):
         return latest
@@ -190,7 +239,8 @@ def folder_of(record: HistoryRecord, records: Sequence[HistoryRecord], place: Pa
 
 
 def _is_of(folder: Path, record: HistoryRecord) -> bool:
-    """Are the files of the latest run those of this record? Another command may have written there."""
+    """Are the files of the latest run those of this record? Another command may have written
+    there."""
     try:
         return bool(read_verdict(folder / VERDICT).get("journal_digest") == record.journal_digest)
     except JournalError:
@@ -231,9 +281,14 @@ class ScenarioHistory:
 
 def read_histories(out: Path, names: Sequence[str]) -> list[ScenarioHistory]:
     """Read the histories of these scenarios, or of all; raise BadOption if there are none."""
-    places = {file.parent.name: file.parent for file in sorted((out / HISTORY).glob(f"*/{_RECORDS}"))}
+    places = {
+        file.parent.name: file.parent for file in sorted((out / HISTORY).glob(f"*/{_RECORDS}"))
+    }
     if not places:
-        raise BadOption(f"{out}: no history; `sfusion run --out {out}` keeps one, or name another folder with --out")
+        raise BadOption(
+            f"{out}: no history; `sfusion run --out {out}` keeps one, or name another "
+            "folder with --out"
+        )
     wanted: list[str] = []
     for name in names:
         found = [one for one in places if one == name or one.startswith((f"{name}[", f"{name}@"))]
@@ -245,7 +300,11 @@ def read_histories(out: Path, names: Sequence[str]) -> list[ScenarioHistory]:
         records = list(read_records(places[name]))
         if records:
             folders = [folder_of(record, records, places[name]) for record in records]
-            read.append(ScenarioHistory(name, records, [str(one) if one is not None else "" for one in folders]))
+            read.append(
+                ScenarioHistory(
+                    name, records, [str(one) if one is not None else "" for one in folders]
+                )
+            )
     return read
 
 
@@ -258,7 +317,11 @@ def _changed(old: HistoryRecord | None, new: HistoryRecord) -> str:
         if old.promises.get(promise) != new.promises.get(promise)
     ]
     both = old.broken.keys() & new.broken.keys()
-    changes += [f"{name}: broken in another way" for name in sorted(both) if old.broken[name] != new.broken[name]]
+    changes += [
+        f"{name}: broken in another way"
+        for name in sorted(both)
+        if old.broken[name] != new.broken[name]
+    ]
     if changes:
         return "; ".join(changes)
     return "" if old.journal_digest == new.journal_digest else "other journal"

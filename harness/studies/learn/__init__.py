@@ -1,1 +1,2 @@
-"""Learns a scenario from the log of a production: from call records to a description, from that to commented YAML."""
+"""Learns a scenario from the log of a production: from call records to a description, from that to
+commented YAML."""

@@ -1,4 +1,5 @@
-"""The calls and requests of a log, made ready to learn from: attempts put together, and how many were under way."""
+"""The calls and requests of a log, made ready to learn from: attempts put together, and how many
+were under way."""
 
 from __future__ import annotations
 
@@ -43,17 +44,24 @@ class InFlight:
 
     def integral(self, speed: Callable[[int], float]) -> Callable[[float, float], float]:
         """Return what integrates a function of the number in flight, from one time to another."""
-        steps = ((b - a) * speed(n) for (a, b), n in zip(pairwise(self.times), self.counts, strict=False))
+        steps = (
+            (b - a) * speed(n) for (a, b), n in zip(pairwise(self.times), self.counts, strict=False)
+        )
         sums = list(accumulate(steps, initial=0.0))
 
         def until(time: float) -> float:
             place = bisect_right(self.times, time) - 1
-            return sums[place] + (time - self.times[place]) * speed(self.counts[place]) if place >= 0 else 0.0
+            return (
+                sums[place] + (time - self.times[place]) * speed(self.counts[place])
+                if place >= 0
+                else 0.0
+            )
 
         return lambda began, ended: until(ended) - until(began)
 
     def lasting_peak(self, during: InFlight | None = None) -> int:
-        """The highest number that was not only a moment's coincidence, while there is any ``during`` it."""
+        """The highest number that was not only a moment's coincidence, while there is any
+        ``during`` it."""
         spent = self._seconds(during)
         whole, so_far = sum(spent.values()), 0.0
         for count, seconds in sorted(spent.items(), reverse=True):
@@ -87,7 +95,8 @@ class InFlight:
 
 
 Known = Literal["order", "times", "durations"]
-"""What a log says about time: nothing but the order of calls, when they came, or also how long they took."""
+"""What a log says about time: nothing but the order of calls, when they came, or also how long they
+took."""
 Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", "lost", "unknown"]
 
 SHORTEST = 1e-4
@@ -101,7 +110,11 @@ def known_of(calls: Iterable[Call]) -> Known:
     calls = list(calls)
     if not all(call.timed for call in calls):
         return "order"
-    return "durations" if sum(seconds_of(call) is not None for call in calls) > len(calls) / 2 else "times"
+    return (
+        "durations"
+        if sum(seconds_of(call) is not None for call in calls) > len(calls) / 2
+        else "times"
+    )
 
 
 _ENDINGS: dict[Outcome | None, Ending] = {
@@ -116,7 +129,11 @@ def ending_of(attempt: Attempt) -> Ending:
     """How a request ended, by its outcome, or by its status where a log knows no more."""
     if attempt.outcome in PROGRAM_OUTCOMES or attempt.kind == ANSWERED:
         return "answered"
-    if attempt.status is not None and attempt.status >= 400 and attempt.outcome is not Outcome.CANCELLED:
+    if (
+        attempt.status is not None
+        and attempt.status >= 400
+        and attempt.outcome is not Outcome.CANCELLED
+    ):
         return "status"
     return _ENDINGS.get(attempt.outcome, "unknown")
 
@@ -157,10 +174,11 @@ class TimedAttempt:
 
 
 def joined(records: Iterable[Call]) -> list[Call]:
-    """Return calls in the order in which they began; requests that a server logged for one call become its attempts.
+    """Return calls in the order in which they began; requests that a server logged for one call
+    become its attempts.
 
-    Calls that a guard refused were never made.
-    A request belongs to the call of the same name before it if that one was not answered and had ended.
+    Calls that a guard refused were never made. A request belongs to the call of the same name
+    before it if that one was not answered and had ended.
     """
     calls: list[Call] = []
     latest: dict[str, int] = {}
@@ -171,7 +189,10 @@ def joined(records: Iterable[Call]) -> list[Call]:
             first = calls[place]
             seconds = None if one.seconds is None else one.began + one.seconds - first.began
             later = one.began - first.began
-            attempts = [*first.attempts, *(replace(sent, after=sent.after + later) for sent in one.attempts)]
+            attempts = [
+                *first.attempts,
+                *(replace(sent, after=sent.after + later) for sent in one.attempts),
+            ]
             calls[place] = replace(first, seconds=seconds, outcome=one.outcome, attempts=attempts)
             continue
         latest[one.call] = len(calls)
@@ -188,7 +209,11 @@ def _goes_on(call: Call, request: Call) -> bool:
 
 def _attempts_of(record: Call) -> list[Attempt]:
     """A log that knows only how calls ended says about each that there was a request."""
-    if record.attempts or record.source == "client" or record.outcome in (None, "bad_arguments", "cancelled"):
+    if (
+        record.attempts
+        or record.source == "client"
+        or record.outcome in (None, "bad_arguments", "cancelled")
+    ):
         return record.attempts
     return [Attempt(1, outcome=record.outcome, seconds=record.seconds)]
 
@@ -196,24 +221,42 @@ def _attempts_of(record: Call) -> list[Attempt]:
 def requests_of(records: Iterable[Call], start: float, end: float) -> list[TimedAttempt]:
     """All attempts in the order in which they began, with times counted from ``start``.
 
-    One whose end was not seen is a hang if it began long before the log ended, else it was still under way. A server
-    cannot tell a client that lost patience from a connection that broke; but no client gives up so early that many
-    answers take longer.
+    One whose end was not seen is a hang if it began long before the log ended, else it was still
+    under way. A server cannot tell a client that lost patience from a connection that broke; but no
+    client gives up so early that many answers take longer.
     """
-    found = ((*record.span(one), one, record.source) for record in records for one in _attempts_of(record))
+    found = (
+        (*record.span(one), one, record.source)
+        for record in records
+        for one in _attempts_of(record)
+    )
     attempts = sorted(found, key=itemgetter(0))
     known = sorted(one.seconds for _, _, one, _ in attempts if one.seconds is not None)
     patience = 10 * known[int(0.95 * len(known))] + 1.0 if known else math.inf
     answers = sorted(
-        one.seconds for _, _, one, _ in attempts if one.seconds is not None and ending_of(one) == "answered"
+        one.seconds
+        for _, _, one, _ in attempts
+        if one.seconds is not None and ending_of(one) == "answered"
     )
     usual = answers[int(0.9 * len(answers))] if answers else 0.0
     requests: list[TimedAttempt] = []
     for began, ended, one, source in attempts:
         ending = ending_of(one)
-        if ending == "hang" and source != "client" and one.seconds is not None and one.seconds < usual:
+        if (
+            ending == "hang"
+            and source != "client"
+            and one.seconds is not None
+            and one.seconds < usual
+        ):
             ending = "lost"
-        if one.seconds is None and one.status is None and ending == "unknown" and end - began > patience:
+        if (
+            one.seconds is None
+            and one.status is None
+            and ending == "unknown"
+            and end - began > patience
+        ):
             ending = "hang"
-        requests.append(TimedAttempt(began - start, (end if ended is None else ended) - start, ending, one))
+        requests.append(
+            TimedAttempt(began - start, (end if ended is None else ended) - start, ending, one)
+        )
     return requests

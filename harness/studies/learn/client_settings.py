@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import InFlight, TimedAttempt, ending_of, outcome_of, seconds_of
-from sfusion.harness.studies.learn.causes import find_permit_waits
-from sfusion.harness.studies.learn.distributions import rounded
 from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import Attempt, Call
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait
 from sfusion_tools.wording import counted
+
+from .attempts import InFlight, TimedAttempt, ending_of, outcome_of, seconds_of
+from .causes import find_permit_waits
+from .distributions import rounded
 
 _FEWEST = 3
 """Calls without a permit whose equal waits are no accident."""
@@ -24,10 +25,12 @@ _SAME = 0.02
 _MOMENT = 0.05
 """Seconds within which a busy client notices that a time is over."""
 _CLEAR = 0.1
-"""How much shorter than others a request must be, because a busy client may note the end of an answer late."""
+"""How much shorter than others a request must be, because a busy client may note the end of an
+answer late."""
 _NEARLY_ALL = 0.95
 _LONG = 2.0
-"""How many times as long as nearly all answers a request must be under way to be more than a long program."""
+"""How many times as long as nearly all answers a request must be under way to be more than a long
+program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,18 @@ def find_call_limits(calls: Sequence[Call]) -> tuple[CallLimit, ...]:
     deadline, queue = _deadline(ended) or _told_to_wait(ended), _no_permit(ended)
     if deadline is None or queue is None or deadline.key != queue.key:
         return tuple(one for one in (deadline, queue) if one is not None)
-    return (replace(deadline, calls=deadline.calls | queue.calls, evidence=f"{deadline.evidence}; {queue.evidence}"),)
+    return (
+        replace(
+            deadline,
+            calls=deadline.calls | queue.calls,
+            evidence=f"{deadline.evidence}; {queue.evidence}",
+        ),
+    )
 
 
 def _deadline(ended: Sequence[Call]) -> CallLimit | None:
-    """A deadline ends calls after the same time and their requests after different ones, or earlier than others answer.
+    """A deadline ends calls after the same time and their requests after different ones, or earlier
+    than others answer.
 
     If all requests were given up after the same time too, that is the timeout of a request.
     """
@@ -61,20 +71,26 @@ def _deadline(ended: Sequence[Call]) -> CallLimit | None:
     if len(in_all) > len(without_waits):
         seconds, key, says = _total(in_all[0]), "total_timeout", "waits for permits included"
     else:
-        seconds, key, says = _without_waits(without_waits[0]), "call_deadline", "waits for permits not included"
+        seconds, key, says = (
+            _without_waits(without_waits[0]),
+            "call_deadline",
+            "waits for permits not included",
+        )
         if len(in_all) == len(without_waits):
             says += " (it may be total_timeout, which these calls do not tell apart)"
     ended_by = frozenset(in_all if key == "total_timeout" else without_waits)
     last = sorted(call.attempts[-1].seconds or 0.0 for call in ended_by)
     why = (
-        f"{counted(len(ended_by), 'call')} given up after {seconds:.3g} s, {says}, whenever the last request began: "
+        f"{counted(len(ended_by), 'call')} given up after {seconds:.3g} s, {says}, "
+        "whenever the last request began: "
         f"{last[0]:.3g} to {last[-1]:.3g} s before"
     )
     return CallLimit(key, seconds, ended_by, why)
 
 
 def _told_to_wait(ended: Sequence[Call]) -> CallLimit | None:
-    """A call that was told to wait gives up if its next attempt would begin after the deadline: no call took longer."""
+    """A call that was told to wait gives up if its next attempt would begin after the deadline: no
+    call took longer."""
     told = [call for call in ended if len(call.attempts) > 1 and call.outcome == "throttled"]
     gave_up = {call: asked for call in told if (asked := _order(call.attempts[-1])) is not None}
     if len(gave_up) < _FEWEST:
@@ -82,12 +98,17 @@ def _told_to_wait(ended: Sequence[Call]) -> CallLimit | None:
     longest = max(map(_without_waits, ended))
     policy = RetryPolicy()
     until = min(
-        _without_waits(call) + asked + min(policy.cap, policy.base * 2.0 ** min(len(call.attempts) - 1, 60))
+        _without_waits(call)
+        + asked
+        + min(policy.cap, policy.base * 2.0 ** min(len(call.attempts) - 1, 60))
         for call, asked in gave_up.items()
     )
     if until < longest:  # other pauses, or a deadline for each call
         return None
-    why = f"{counted(len(gave_up), 'call')} told to wait gave up: it is between {longest:.3g} and {until:.3g} s"
+    why = (
+        f"{counted(len(gave_up), 'call')} told to wait gave up: it is between "
+        f"{longest:.3g} and {until:.3g} s"
+    )
     return CallLimit("call_deadline", longest, frozenset(gave_up), why)
 
 
@@ -96,7 +117,8 @@ def _order(attempt: Attempt) -> float | None:
 
 
 def _no_permit(ended: Sequence[Call]) -> CallLimit | None:
-    """Calls that were never sent and waited for the same time; other calls last longer unless that bounds all of it."""
+    """Calls that were never sent and waited for the same time; other calls last longer unless that
+    bounds all of it."""
     queued = [call for call in ended if not call.attempts and call.outcome == "throttled"]
     if not queued:
         return None
@@ -111,11 +133,13 @@ def _no_permit(ended: Sequence[Call]) -> CallLimit | None:
     return CallLimit("queue_timeout", seconds, same, why + "others took longer")
 
 
-def without_cut(requests: Sequence[TimedAttempt], limits: Iterable[CallLimit]) -> list[TimedAttempt]:
+def without_cut(
+    requests: Sequence[TimedAttempt], limits: Iterable[CallLimit]
+) -> list[TimedAttempt]:
     """How a request that the end of its call cut short would have ended is unknown.
 
-    It hung all the same if it was under way for much longer than nearly all answers (others came when an outage
-    ended), or if another one of its call hung.
+    It hung all the same if it was under way for much longer than nearly all answers (others came
+    when an outage ended), or if another one of its call hung.
     """
     answers = sorted(one.seconds for one in requests if one.ending == "answered")
     usual = answers[int(_NEARLY_ALL * len(answers))] if answers else 0.0
@@ -123,17 +147,31 @@ def without_cut(requests: Sequence[TimedAttempt], limits: Iterable[CallLimit]) -
         call.attempts[-1]
         for limit in limits
         for call in limit.calls
-        if call.attempts and len(_hangs([call])) == 1 and (call.attempts[-1].seconds or 0.0) < _LONG * usual
+        if call.attempts
+        and len(_hangs([call])) == 1
+        and (call.attempts[-1].seconds or 0.0) < _LONG * usual
     }
     return [replace(one, ending="unknown") if one.attempt in cut else one for one in requests]
 
 
-def _reached(cut: Sequence[Call], ended: Sequence[Call], measure: Callable[[Call], float]) -> list[Call]:
-    """Return the calls that were cut when they had taken as long as none took longer, the longest first."""
+def _reached(
+    cut: Sequence[Call], ended: Sequence[Call], measure: Callable[[Call], float]
+) -> list[Call]:
+    """Return the calls that were cut when they had taken as long as none took longer, the longest
+    first."""
     most = max(map(measure, ended), default=0.0)
-    near = sorted((call for call in cut if measure(call) >= most - _tolerance(most)), key=measure, reverse=True)
+    near = sorted(
+        (call for call in cut if measure(call) >= most - _tolerance(most)),
+        key=measure,
+        reverse=True,
+    )
     took = [one.seconds or 0.0 for one in _hangs(near)]
-    answers = (one.seconds or 0.0 for call in ended for one in call.attempts if ending_of(one) == "answered")
+    answers = (
+        one.seconds or 0.0
+        for call in ended
+        for one in call.attempts
+        if ending_of(one) == "answered"
+    )
     others = max(max(took, default=0.0), max(answers, default=0.0))
     return near if took and others - min(took) > max(_CLEAR * others, _MOMENT) else []
 
@@ -161,12 +199,22 @@ Noted = dict[str, tuple[Any, str]]
 
 
 def client_settings(
-    calls: Sequence[Call], requests: Sequence[TimedAttempt], concurrency: int, limits: Sequence[CallLimit]
+    calls: Sequence[Call],
+    requests: Sequence[TimedAttempt],
+    concurrency: int,
+    limits: Sequence[CallLimit],
 ) -> Noted:
-    """Return the keys of ``tools``; ``limits`` ended whole calls, which say nothing about the others."""
-    if all(call.source != "client" for call in calls) and max((len(one.attempts) for one in calls), default=0) <= 1:
+    """Return the keys of ``tools``; ``limits`` ended whole calls, which say nothing about the
+    others."""
+    if (
+        all(call.source != "client" for call in calls)
+        and max((len(one.attempts) for one in calls), default=0) <= 1
+    ):
         return {
-            "enable_global_rate_limit": (False, "the log is the server's: what waited before it is not in there"),
+            "enable_global_rate_limit": (
+                False,
+                "the log is the server's: what waited before it is not in there",
+            ),
             "max_attempts": (1, "the log is the server's: each of its requests is a call here"),
             **_patience(requests),
         }
@@ -194,7 +242,9 @@ def _limit(requests: Sequence[TimedAttempt], concurrency: int) -> Noted:
 
 
 def _patience(requests: Sequence[TimedAttempt]) -> Noted:
-    timed_out = [one.seconds for one in requests if one.ending == "hang" and one.attempt.seconds is not None]
+    timed_out = [
+        one.seconds for one in requests if one.ending == "hang" and one.attempt.seconds is not None
+    ]
     stopped = [
         seconds
         for one in requests
@@ -212,7 +262,10 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
             whole = rounded(max(timed_out))
     if stopped:
         timeout = max(rounded(_least_common(stopped)), _SHORTEST)
-        found["default_timeout"] = (timeout, f"{counted(len(stopped), 'program')} stopped after {timeout:g} s or later")
+        found["default_timeout"] = (
+            timeout,
+            f"{counted(len(stopped), 'program')} stopped after {timeout:g} s or later",
+        )
         if whole is not None and whole > timeout:
             why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s"
             found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
@@ -220,21 +273,32 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
         whole = max(whole, 2 * _SHORTEST)
         # No program that was answered was stopped, so the timeout is longer than each of them took.
         timeout = rounded(max(whole - _MARGIN, whole / 2, (whole + longest) / 2))
-        why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is timeout and margin together"
+        why = (
+            f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is "
+            "timeout and margin together"
+        )
         found["default_timeout"] = (timeout, why)
         why = f"the log shows only the sum; the longest answer took {longest:.3g} s"
         found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
     elif longest > 30.0:
-        found["default_timeout"] = (rounded(2 * longest), f"longer than the longest answer, {longest:.3g} s")
+        found["default_timeout"] = (
+            rounded(2 * longest),
+            f"longer than the longest answer, {longest:.3g} s",
+        )
     if "default_timeout" in found and found["default_timeout"][0] > 60:
         found["max_timeout"] = (found["default_timeout"][0], "not below default_timeout")
     return found
 
 
 def _least_common(seconds: Sequence[float]) -> float:
-    """The least that a third of all are near: a busy server stops programs late, and a model may ask for less."""
+    """The least that a third of all are near: a busy server stops programs late, and a model may
+    ask for less."""
     ordered = sorted(seconds)
-    near = (one for place, one in enumerate(ordered) if bisect_right(ordered, 1.1 * one) - place >= len(ordered) / 3)
+    near = (
+        one
+        for place, one in enumerate(ordered)
+        if bisect_right(ordered, 1.1 * one) - place >= len(ordered) / 3
+    )
     return next(near, ordered[0])
 
 
@@ -244,20 +308,34 @@ def _attempts(calls: Sequence[Call], cut: frozenset[Call]) -> Noted:
     failed = [
         count
         for call, count in counts.items()
-        if call.attempts and call not in cut and outcome_of(call) in FAILURES and _may_be_retried(call.attempts[-1])
+        if call.attempts
+        and call not in cut
+        and outcome_of(call) in FAILURES
+        and _may_be_retried(call.attempts[-1])
     ]
     most = max(counts.values(), default=1)
     if failed:
-        why = f"{counted(len(failed), 'call')} gave up after at most {counted(max(failed), 'attempt')}"
+        why = (
+            f"{counted(len(failed), 'call')} gave up after at most "
+            f"{counted(max(failed), 'attempt')}"
+        )
         return {"max_attempts": (max(most, 1), why)}
     if most > 6:
         return {"max_attempts": (most, f"no call made more than {most}")}
     told_to_wait = [call for call in calls if counts[call] < len(call.attempts)]
     if told_to_wait and all(len(call.attempts) <= 1 for call in calls):
-        return {"max_attempts": (1, f"{counted(len(told_to_wait), 'call')} told to wait, and none was sent again")}
+        return {
+            "max_attempts": (
+                1,
+                f"{counted(len(told_to_wait), 'call')} told to wait, and none was sent again",
+            )
+        }
     return {}
 
 
 def _may_be_retried(last: Attempt) -> bool:
-    is_failure = last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
+    is_failure = last.status in RETRIED_STATUSES or last.outcome in (
+        "unreachable",
+        "transport_timeout",
+    )
     return is_failure and _order(last) is None

@@ -1,15 +1,15 @@
 """``sfusion learn``: diagnose production logs and write a scenario that reproduces what went wrong.
 
-Reads what `sfusion look` reads: event logs of the tool, journals, access logs. Finds how calls arrive, how long
-programs run, where the server has a limit or gets slower under load, what fails how often and when, and outages.
-Comments in the YAML say where each number comes from; play it with `sfusion run`, change one thing, and see what that
-would have done.
+Reads what `sfusion look` reads: event logs of the tool, journals, access logs. Finds how calls
+arrive, how long programs run, where the server has a limit or gets slower under load, what fails
+how often and when, and outages. Comments in the YAML say where each number comes from; play it with
+`sfusion run`, change one thing, and see what that would have done.
 
-Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50, p95, rate and
-attempts within 25%, the same main cause.
+Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50,
+p95, rate and attempts within 25%, the same main cause.
 
-Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the file is still
-written), 2 if the input is wrong.
+Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the
+file is still written), 2 if the input is wrong.
 
 Example: sfusion learn /shared/logs --to friday.yaml && sfusion run friday.yaml --out runs
 """
@@ -28,26 +28,27 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.options import Force, Logs
-from sfusion.harness.errors import LogError
-from sfusion.harness.lab.figures import figures_of
-from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.runs.runner import run_one, run_scenario
-from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.scenarios import parse_scenarios
-from sfusion.harness.lab.scenarios.reading import vary
-from sfusion.harness.reports.files import check_new_file
-from sfusion.harness.studies.learn.attempts import joined
-from sfusion.harness.studies.learn.draft import scenario_text
-from sfusion.harness.studies.learn.learned import FEWEST, Figures, Learned, learn
-from sfusion.harness.studies.learn.survey import Survey, Window, sample
-from sfusion.harness.studies.look.reading import LogReader, UnreadableLines, with_stdin
-from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
+
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.options import Force, Logs
+from ...errors import LogError
+from ...lab.figures import figures_of
+from ...lab.promises.story import Story
+from ...lab.runs.runner import run_one, run_scenario
+from ...lab.runs.tasks import Task
+from ...lab.scenarios import parse_scenarios
+from ...lab.scenarios.reading import vary
+from ...reports.files import check_new_file
+from ...terminal import ProgressReporter
+from ..look.reading import LogReader, UnreadableLines, with_stdin
+from .attempts import joined
+from .draft import scenario_text
+from .learned import FEWEST, Figures, Learned, learn
+from .survey import Survey, Window, sample
 
 RELATIVE = 0.25
 """By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
@@ -55,7 +56,8 @@ _UNAVOIDABLE = 0.01
 """Seconds of difference that do not count."""
 _RARE = 4
 _NEARLY = 0.7
-"""The share of the main cause's weight from which on another one may be the main one in the next run."""
+"""The share of the main cause's weight from which on another one may be the main one in the next
+run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +78,29 @@ def compare(log: Figures, run: Figures) -> list[Comparison]:
     for outcome in dict.fromkeys((*log.outcomes, *run.outcomes)):
         a, b, points = 100 * log.share(outcome), 100 * run.share(outcome), log.points(outcome)
         differ, bound = f"{b - a:+.1f} points", f"{points:.3g} points"
-        rows.append(Comparison(outcome, f"{a:.1f}%", f"{b:.1f}%", differ, bound, abs(b - a) <= points))
+        rows.append(
+            Comparison(outcome, f"{a:.1f}%", f"{b:.1f}%", differ, bound, abs(b - a) <= points)
+        )
     most = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
     if log.p95:
         rows.append(relative("p50 of a call", log.p50, run.p50, most, " s", _UNAVOIDABLE))
         rows.append(relative("p95 of a call", log.p95, run.p95, most, " s", _UNAVOIDABLE))
         rows.append(relative("calls per second", log.per_second, run.per_second, most))
     if log.attempts_per_call:
-        rows.append(relative("attempts per call", log.attempts_per_call, run.attempts_per_call, most))
+        rows.append(
+            relative("attempts per call", log.attempts_per_call, run.attempts_per_call, most)
+        )
     return rows
 
 
-def relative(name: str, log: float, run: float, bound: float, unit: str = "", slack: float = 0.0) -> Comparison:
+def relative(
+    name: str, log: float, run: float, bound: float, unit: str = "", slack: float = 0.0
+) -> Comparison:
     off = (run - log) / log if log else float(run != log)
     agrees = abs(off) <= bound or abs(run - log) <= slack
-    return Comparison(name, f"{log:.3g}{unit}", f"{run:.3g}{unit}", f"{off:+.0%}", f"{bound:.0%}", agrees)
+    return Comparison(
+        name, f"{log:.3g}{unit}", f"{run:.3g}{unit}", f"{off:+.0%}", f"{bound:.0%}", agrees
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +119,23 @@ class Checked:
 
     @property
     def agrees(self) -> bool:
-        return self.is_enough and self.same_cause and self.held and all(row.agrees for row in self.rows)
+        return (
+            self.is_enough
+            and self.same_cause
+            and self.held
+            and all(row.agrees for row in self.rows)
+        )
 
 
 def check(learned: Learned, text: str) -> Checked:
     """Play the scenario that was learned; ``text`` is its YAML."""
     (result,) = run_scenario(text, check=False)
     calls = Story(result.journal).records
-    broken = tuple(f"{one.promise}: {one.sentence}" for one in result.verdicts if one.state in ("broken", "unknown"))
+    broken = tuple(
+        f"{one.promise}: {one.sentence}"
+        for one in result.verdicts
+        if one.state in ("broken", "unknown")
+    )
     if not calls:
         return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
     again = learn(calls)
@@ -143,11 +162,23 @@ def _names(learned: Learned, headline: str) -> bool:
     if not learned.causes:
         return headline == learned.headline
     kind, most = learned.causes[0].harm
-    return any(one.kind == headline and one.harm >= (kind, _NEARLY * most) for one in learned.causes)
+    return any(
+        one.kind == headline and one.harm >= (kind, _NEARLY * most) for one in learned.causes
+    )
 
 
 _EVERY = 10_000
-_NAMED = ("quota", "queue", "contention", "spawn", "degradation", "slow_spell", "slowdown", "crash", "wedge")
+_NAMED = (
+    "quota",
+    "queue",
+    "contention",
+    "spawn",
+    "degradation",
+    "slow_spell",
+    "slowdown",
+    "crash",
+    "wedge",
+)
 """Causes whose sentence does not contain their name."""
 HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 
@@ -155,16 +186,24 @@ HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 @command
 def learn_from_logs(
     logs: Logs,
-    out: Annotated[Path | None, option("Where to write the scenario (default, and `-`: stdout).", names="--to")] = None,
+    out: Annotated[
+        Path | None, option("Where to write the scenario (default, and `-`: stdout).", names="--to")
+    ] = None,
     force: Force = False,
     most: Annotated[
         int,
         option(
-            "Learn from the stretch of about this many calls with most trouble.", names="--calls", min=1, max=200000
+            "Learn from the stretch of about this many calls with most trouble.",
+            names="--calls",
+            min=1,
+            max=200000,
         ),
     ] = 5000,
     wants_check: Annotated[
-        bool, option("Run the scenario in virtual time, learn again and compare.", names="--check/--no-check")
+        bool,
+        option(
+            "Run the scenario in virtual time, learn again and compare.", names="--check/--no-check"
+        ),
     ] = True,
 ) -> int:
     if out == Path("-"):
@@ -196,9 +235,14 @@ def learn_from_logs(
 
 
 def _read(
-    logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter, unreadable: UnreadableLines
+    logs: Sequence[Path],
+    reader: LogReader,
+    most: int,
+    shown: ProgressReporter,
+    unreadable: UnreadableLines,
 ) -> tuple[list[Call], Window]:
-    """Read a log once if all of it is learned from, else twice: first to see which part, then that part."""
+    """Read a log once if all of it is learned from, else twice: first to see which part, then that
+    part."""
     survey = Survey()
     calls: list[Call] = []
     for record in _watched(reader, shown, "reading"):
@@ -209,11 +253,16 @@ def _read(
             calls = []
     window = survey.window(most)
     if window is None:
-        raise LogError("; ".join(unreadable.first) or f"{', '.join(map(str, logs))}: no call in there")
+        raise LogError(
+            "; ".join(unreadable.first) or f"{', '.join(map(str, logs))}: no call in there"
+        )
     for sentence in reader.left_out:
         shown.print(sentence, "yellow")
     if unreadable.count:
-        shown.print(f"{counted(unreadable.count, 'line')} cannot be read; the first: {unreadable.first[0]}", "yellow")
+        shown.print(
+            f"{counted(unreadable.count, 'line')} cannot be read; the first: {unreadable.first[0]}",
+            "yellow",
+        )
     if window.is_whole and calls:
         return joined(calls), window
     again = _watched(LogReader(logs, UnreadableLines()), shown, "reading again")
@@ -249,12 +298,19 @@ def _origin(logs: Sequence[Path], window: Window, calls: Sequence[Call]) -> str:
 def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
     figures = learned.figures
     if window.is_whole:
-        shown.print(counted(figures.calls, "call") + (f" in {learned.span:.4g} s" if learned.span else ""))
+        shown.print(
+            counted(figures.calls, "call") + (f" in {learned.span:.4g} s" if learned.span else "")
+        )
     else:
         shown.print(
-            f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
+            f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} "
+            "s with most trouble: "
             f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried"
-            + (f"; calls take {window.slower:.3g} times as long as usual" if window.slower > 1 else "")
+            + (
+                f"; calls take {window.slower:.3g} times as long as usual"
+                if window.slower > 1
+                else ""
+            )
         )
     shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
     for program in learned.programs:
@@ -262,7 +318,11 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
     if not learned.causes and not figures.is_enough:
         shown.print("too few calls to name a cause", "yellow")
     elif not learned.causes:
-        unseen = "" if window.is_whole else f" in the {figures.calls:,} of {window.of:,} calls that were examined"
+        unseen = (
+            ""
+            if window.is_whole
+            else f" in the {figures.calls:,} of {window.of:,} calls that were examined"
+        )
         shown.print(f"nothing went wrong{unseen or ', as far as this log shows'}", "green")
     for place, cause in enumerate(learned.causes):
         where = f" of {cause.sandbox}" if cause.sandbox and cause.sandbox not in cause.says else ""
@@ -279,7 +339,8 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
 def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> None:
     shown.print()
     rows = [
-        (one.name, one.log, one.run, one.difference, one.bound, "" if one.agrees else "OUT") for one in checked.rows
+        (one.name, one.log, one.run, one.difference, one.bound, "" if one.agrees else "OUT")
+        for one in checked.rows
     ]
     found = checked.again.headline.replace("_", " ") if checked.again is not None else "no call"
     cause = learned.headline.replace("_", " ")
@@ -292,6 +353,13 @@ def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> 
         shown.print(f"the scenario, run in virtual time, behaves like the log{rest}", "green")
     elif not checked.is_enough:
         few = counted(learned.figures.calls, "call")
-        shown.print(f"{few}: too few to judge whether the scenario behaves like the log; {FEWEST} are needed", "yellow")
+        shown.print(
+            f"{few}: too few to judge whether the scenario behaves like the log; "
+            f"{FEWEST} are needed",
+            "yellow",
+        )
     else:
-        shown.print("the scenario does NOT behave like the log in what is marked: use it with care", "bold red")
+        shown.print(
+            "the scenario does NOT behave like the log in what is marked: use it with care",
+            "bold red",
+        )

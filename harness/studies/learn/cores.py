@@ -1,7 +1,8 @@
 """How many cores programs share: the number that makes the times that they ran likeliest.
 
-With n programs on C cores each runs at speed C/n. A number of cores says how much work each program got, and how likely
-such a program is among the others. Programs that were stopped are known to be longer, or to never end.
+With n programs on C cores each runs at speed C/n. A number of cores says how much work each program
+got, and how likely such a program is among the others. Programs that were stopped are known to be
+longer, or to never end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sfusion.harness.studies.learn.attempts import SHORTEST, InFlight
+from .attempts import SHORTEST, InFlight
 
 _NARROWEST = 0.02
 """The least spread of the logarithms of programs: no clock is better."""
@@ -44,7 +45,8 @@ class ProgramRun:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """How long programs run alone: lognormal, or Weibull's law, of which the exponential one is a case."""
+    """How long programs run alone: lognormal, or Weibull's law, of which the exponential one is
+    a case."""
 
     shape: Literal["lognormal", "weibull"]
     middle: float
@@ -55,7 +57,11 @@ class Law:
     def longer(self, log: float) -> float:
         """The share of programs that run longer."""
         z = (log - self.middle) / self.sigma
-        return math.erfc(z / math.sqrt(2)) / 2 if self.shape == "lognormal" else math.exp(-math.exp(min(z, 500.0)))
+        return (
+            math.erfc(z / math.sqrt(2)) / 2
+            if self.shape == "lognormal"
+            else math.exp(-math.exp(min(z, 500.0)))
+        )
 
     def likelihood(self, log: float) -> float:
         """The logarithm of the density of a logarithm; that of an outlier has a bound."""
@@ -101,7 +107,8 @@ class CoresFit:
 
     @property
     def is_unsure(self) -> bool:
-        """True if the log fits both: programs that share cores, and programs that have their own."""
+        """True if the log fits both: programs that share cores, and programs that have their
+        own."""
         return self.least < 0.75 * self.peak and (self.most >= self.peak or not self.is_shared)
 
 
@@ -116,7 +123,8 @@ class _Judged:
 
 
 def fit_cores(programs: Sequence[ProgramRun], others: Sequence[ProgramRun] = ()) -> CoresFit:
-    """Find the number of cores that makes the log likeliest; ``others`` ran too, but their end says nothing."""
+    """Find the number of cores that makes the log likeliest; ``others`` ran too, but their end
+    says nothing."""
     busy = InFlight((one.began, one.ended) for one in (*programs, *others))
     peak = busy.peak
     every = -(-len(programs) // _MOST)
@@ -138,7 +146,11 @@ def fit_cores(programs: Sequence[ProgramRun], others: Sequence[ProgramRun] = ())
         for whole in {math.floor(best), math.ceil(best)} - {0}:
             tried.setdefault(float(whole), gain(float(whole)))
         best = max(tried, key=lambda one: tried[one])
-        near = [one for one in tried if one == round(one) and one < peak and tried[one] > tried[best] - _POSSIBLE]
+        near = [
+            one
+            for one in tried
+            if one == round(one) and one < peak and tried[one] > tried[best] - _POSSIBLE
+        ]
         best = max(near, key=lambda one: tried[one], default=best)
     possible = [one for one, found in tried.items() if found > max(tried.values()) - _POSSIBLE]
     found = _judged(programs, busy, best if best < peak else math.inf)
@@ -173,16 +185,23 @@ def _judged(programs: Sequence[ProgramRun], busy: InFlight, cores: float) -> _Ju
     if not ended:
         return _Judged(Law("lognormal", 0.0, 1.0), 1.0, -math.inf, work)
     # Of a program that ended: the density of its work, by how fast work was done when it ended.
-    speeds = sum(math.log(speed(busy.at(one.ended))) for one in programs if not one.is_cut) - sum(ended)
+    speeds = sum(math.log(speed(busy.at(one.ended))) for one in programs if not one.is_cut) - sum(
+        ended
+    )
     best: _Judged | None = None
-    # That some programs never end is believed only if that explains clearly more of those that were stopped.
-    for fit, ends in ((_lognormal, True), (_weibull, True), (_lognormal, False), (_weibull, False))[: 4 if cut else 2]:
+    # That some programs never end is believed only if that explains clearly more of those that were
+    # stopped.
+    for fit, ends in ((_lognormal, True), (_weibull, True), (_lognormal, False), (_weibull, False))[
+        : 4 if cut else 2
+    ]:
         law, endless = _fitted(fit, ended, cut, ends=ends)
         found = sum(map(law.likelihood, ended)) + len(ended) * math.log1p(-min(endless, 0.999))
         found += sum(math.log(endless + (1 - endless) * law.longer(log) + 1e-9) for log in cut)
         found -= 0.0 if ends else _POSSIBLE
         # Where all programs are equal, what differs is the clock, not the work.
-        took = (math.log(max(one.ended - one.began, SHORTEST)) for one in programs if not one.is_cut)
+        took = (
+            math.log(max(one.ended - one.began, SHORTEST)) for one in programs if not one.is_cut
+        )
         found += speeds if law.sigma > _NARROWEST else -sum(took)
         if best is None or found > best.likelihood:
             best = _Judged(law, endless, found, work)
@@ -193,8 +212,11 @@ def _judged(programs: Sequence[ProgramRun], busy: InFlight, cores: float) -> _Ju
 _Fit = Callable[[Sequence[float], Sequence[tuple[float, float]]], Law]
 
 
-def _fitted(fit: _Fit, ended: Sequence[float], cut: Sequence[float], *, ends: bool) -> tuple[Law, float]:
-    """Fit a law to what ended, and to what was stopped: that would have taken longer, or perhaps never ``ends``."""
+def _fitted(
+    fit: _Fit, ended: Sequence[float], cut: Sequence[float], *, ends: bool
+) -> tuple[Law, float]:
+    """Fit a law to what ended, and to what was stopped: that would have taken longer, or perhaps
+    never ``ends``."""
     size = len(ended) + len(cut)
     law, endless = fit(ended, ()), 0.0 if ends else 0.5 * len(cut) / size
     for _ in range(_ROUNDS if cut else 0):
@@ -213,7 +235,11 @@ def _lognormal(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> La
             z = (log - middle) / sigma
             ratio = z
             if z < 6:
-                ratio = math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / max(math.erfc(z / math.sqrt(2)) / 2, 1e-12)
+                ratio = (
+                    math.exp(-z * z / 2)
+                    / math.sqrt(2 * math.pi)
+                    / max(math.erfc(z / math.sqrt(2)) / 2, 1e-12)
+                )
             mean = middle + sigma * ratio
             total, weight = total + part * mean, weight + part
             squares += part * (sigma**2 * (1 + z * ratio - ratio**2) + mean**2)
@@ -231,7 +257,11 @@ def _weibull(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> Law:
         powers = logs = squares = 0.0
         for log, part in weighted:
             raised = part * math.exp(min(k * (log - top), 50.0))
-            powers, logs, squares = powers + raised, logs + log * raised, squares + log * log * raised
+            powers, logs, squares = (
+                powers + raised,
+                logs + log * raised,
+                squares + log * log * raised,
+            )
         first = logs / powers
         step = (first - 1 / k - mean) / (squares / powers - first**2 + 1 / k**2)
         k = min(max(k - step, k / 2), 2 * k, 1 / _NARROWEST)
@@ -239,6 +269,7 @@ def _weibull(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> Law:
 
 
 def _spread(logs: Sequence[float]) -> float:
-    """Return the standard deviation; that of ``statistics`` counts in fractions, which takes ten times as long."""
+    """Return the standard deviation; that of ``statistics`` counts in fractions, which takes ten
+    times as long."""
     mean = statistics.fmean(logs)
     return max(math.sqrt(statistics.fmean((log - mean) ** 2 for log in logs)), _NARROWEST)

@@ -53,7 +53,11 @@ class Fit:
         size = f"n = {self.size:,}"
         if self.shape == "constant":
             return f"constant, {size}"
-        name = f"{len(self.numbers)} quantiles (no simple shape fits)" if self.shape == "choice" else self.shape
+        name = (
+            f"{len(self.numbers)} quantiles (no simple shape fits)"
+            if self.shape == "choice"
+            else self.shape
+        )
         return f"{name}, KS distance {self.distance:.3f}, {size}"
 
 
@@ -84,11 +88,16 @@ def fit(sample: Sequence[float]) -> Fit:
         return Fit("constant", (median,), size, 0.0)
     if size < _FEW:
         return Fit("choice", tuple(ordered), size, 0.0)
-    found = [Fit(shape, numbers, size, _distance(ordered, cdf)) for shape, numbers, cdf in _shapes(ordered)]
+    found = [
+        Fit(shape, numbers, size, _distance(ordered, cdf))
+        for shape, numbers, cdf in _shapes(ordered)
+    ]
     best = min(found, key=lambda one: one.distance)
     if best.distance <= max(_GOOD, 1.5 / math.sqrt(size)):
         return best
-    return Fit("choice", tuple(quantile(ordered, one) for one in _PLACES), size, 1 / (2 * _QUANTILES))
+    return Fit(
+        "choice", tuple(quantile(ordered, one) for one in _PLACES), size, 1 / (2 * _QUANTILES)
+    )
 
 
 Cdf = Callable[[float], float]
@@ -108,7 +117,9 @@ def _shapes(ordered: list[float]) -> list[tuple[str, tuple[float, ...], Cdf]]:
         middle, sigma = statistics.fmean(logs), statistics.pstdev(logs)
         if 0 < sigma <= 10:
             normal = statistics.NormalDist(middle, sigma)
-            shapes.insert(0, ("lognormal", (math.exp(middle), sigma), lambda x: normal.cdf(math.log(x))))
+            shapes.insert(
+                0, ("lognormal", (math.exp(middle), sigma), lambda x: normal.cdf(math.log(x)))
+            )
     return shapes
 
 
@@ -129,7 +140,8 @@ def sample_distance(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def added_delay(slow: Sequence[float], quick: Sequence[float]) -> Fit:
-    """Fit the delay that, drawn beside each value of one sample, gives the other; neither is empty."""
+    """Fit the delay that, drawn beside each value of one sample, gives the other; neither is
+    empty."""
     a, b = sorted(slow), sorted(quick)
     more = max(0.0, quantile(a, 0.5) - quantile(b, 0.5))
     found = [_delayed(Fit("constant", (more,), len(a), 0.0), [more], a, b)]
@@ -143,7 +155,10 @@ def added_delay(slow: Sequence[float], quick: Sequence[float]) -> Fit:
             ("lognormal", (middle, sigma)): [middle * math.exp(sigma * one) for one in normals],
             ("exponential", (mean,)): [-mean * math.log(1 - one) for one in _PLACES],
         }
-        found += [_delayed(Fit(shape, numbers, len(a), 0.0), draws, a, b) for (shape, numbers), draws in drawn.items()]
+        found += [
+            _delayed(Fit(shape, numbers, len(a), 0.0), draws, a, b)
+            for (shape, numbers), draws in drawn.items()
+        ]
     best = min(found, key=lambda one: one.distance)
     return found[0] if found[0].distance < best.distance + _CLEARLY else best
 

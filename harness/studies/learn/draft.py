@@ -1,4 +1,5 @@
-"""Writes what was learned as a scenario, with a comment for each number that says where it comes from."""
+"""Writes what was learned as a scenario, with a comment for each number that says where it comes
+from."""
 
 from __future__ import annotations
 
@@ -10,14 +11,15 @@ from typing import Any
 
 import yaml
 
-from sfusion.fakes.fields import LearnedFrom
-from sfusion.harness.lab.scenarios.base import Data, ScenarioPart, declared
-from sfusion.harness.lab.scenarios.parts import ClusterPart, LoadPart
-from sfusion.harness.studies.learn.distributions import rounded
-from sfusion.harness.studies.learn.failures import FailureFit
-from sfusion.harness.studies.learn.learned import Learned
-from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
 from sfusion_tools.wording import counted
+
+from ....fakes.fields import LearnedFrom
+from ...lab.scenarios.base import Data, ScenarioPart, declared
+from ...lab.scenarios.parts import ClusterPart, LoadPart
+from .distributions import rounded
+from .failures import FailureFit
+from .learned import Learned
+from .sandbox_fit import SandboxFit
 
 _LONGER_THAN_ANY_TIMEOUT = 100_000
 _LONGEST = 10_000_000
@@ -37,7 +39,9 @@ class _Draft:
 
     def text(self, name: str, origin: str) -> str:
         learned = self._learned
-        nothing = "Nothing was wrong." if learned.figures.is_enough else "Too few calls to judge it by."
+        nothing = (
+            "Nothing was wrong." if learned.figures.is_enough else "Too few calls to judge it by."
+        )
         main = f"Main cause: {learned.causes[0].says}." if learned.causes else nothing
         data: Data = {
             "scenario": name,
@@ -79,7 +83,8 @@ class _Draft:
             return self._one(sandboxes[0], ("sandbox",))
         part: Data = {"instances": len(sandboxes)}
         names = ", ".join(
-            f"sandbox-{number} is {one.label or 'one without a name'}" for number, one in enumerate(sandboxes[:8], 1)
+            f"sandbox-{number} is {one.label or 'one without a name'}"
+            for number, one in enumerate(sandboxes[:8], 1)
         )
         self._notes["sandbox", "instances"] = names + (", ..." if len(sandboxes) > 8 else "")
         each: Data = {}
@@ -105,7 +110,11 @@ class _Draft:
         rules: list[tuple[Data, str]] = []
         slow = sandbox.slowness
         if slow.what:
-            between = (slow.between[0], min(slow.between[1], self._horizon)) if slow.between is not None else None
+            between = (
+                (slow.between[0], min(slow.between[1], self._horizon))
+                if slow.between is not None
+                else None
+            )
             rules.append((_rule(slow.kind, slow.what, between), f"{slow.says}: {slow.evidence}"))
         if sandbox.slower is not None:
             why_slow = f"slower than the other sandboxes: {sandbox.slower}"
@@ -137,7 +146,9 @@ class _Draft:
         learned, load = self._learned, self._learned.load
         part = self._part(LoadPart)
         if learned.span:
-            self._notes["load", "calls"] = f"{counted(learned.figures.calls, 'call')} in {learned.span:.4g} s"
+            self._notes["load", "calls"] = (
+                f"{counted(learned.figures.calls, 'call')} in {learned.span:.4g} s"
+            )
         self._notes["load", "concurrency"] = f"{load.says}: {load.evidence}"
         if load.think is not None:
             self._notes["load", "think"] = (
@@ -191,11 +202,15 @@ class _Draft:
                 bounds[outcome] = f"at most {highest}%" if highest < 100 else "any"
         ended = ", ".join(f"{name} {count:,}" for name, count in figures.outcomes.items())
         most = max(map(figures.points, figures.outcomes))
-        self._notes["promises", 1] = f"in the log: {ended}; up to {most:.2g} points more or less are allowed"
+        self._notes["promises", 1] = (
+            f"in the log: {ended}; up to {most:.2g} points more or less are allowed"
+        )
         return [{"outcomes": bounds}]
 
 
-def _rule(name: str, what: Data, between: tuple[float, float] | None = None, **conditions: Any) -> Data:
+def _rule(
+    name: str, what: Data, between: tuple[float, float] | None = None, **conditions: Any
+) -> Data:
     rule: Data = {"name": name.replace("_", "-")}
     if between is not None:
         low = rounded(between[0])
@@ -210,25 +225,34 @@ def _failure_rule(one: FailureFit) -> Data:
         conditions["probability"] = float(f"{one.rate:.4g}")
     if one.phase is not None:
         conditions["phase"] = one.phase
-    return _rule(f"status-{status}" if ending == "status" else ending, one.what, one.between, **conditions)
+    return _rule(
+        f"status-{status}" if ending == "status" else ending, one.what, one.between, **conditions
+    )
 
 
 Path = tuple[str | int, ...]
 _WIDTH = 116
 
 
-def _mapping(data: Mapping[str, Any], notes: Mapping[Path, str], path: Path, indent: str) -> Iterator[str]:
-    """Write a mapping; what has a note, or contains something that has one, gets lines of its own."""
+def _mapping(
+    data: Mapping[str, Any], notes: Mapping[Path, str], path: Path, indent: str
+) -> Iterator[str]:
+    """Write a mapping; what has a note, or contains something that has one, gets lines of its
+    own."""
     for key, value in data.items():
         here = (*path, key)
         yield from _comment(notes.get(here, ""), indent)
         if isinstance(value, str) and len(value) > 80:
             yield f"{indent}{key}: >-"
-            yield from textwrap.wrap(value, _WIDTH, initial_indent=f"{indent}  ", subsequent_indent=f"{indent}  ")
+            yield from textwrap.wrap(
+                value, _WIDTH, initial_indent=f"{indent}  ", subsequent_indent=f"{indent}  "
+            )
         elif isinstance(value, dict) and _has_notes(notes, here):
             yield f"{indent}{key}:"
             yield from _mapping(value, notes, here, indent + "  ")
-        elif isinstance(value, list) and (_has_notes(notes, here) or any(isinstance(one, dict) for one in value)):
+        elif isinstance(value, list) and (
+            _has_notes(notes, here) or any(isinstance(one, dict) for one in value)
+        ):
             yield f"{indent}{key}:"
             for place, one in enumerate(value):
                 yield from _comment(notes.get((*here, place), ""), indent + "  ")
@@ -242,10 +266,14 @@ def _has_notes(notes: Mapping[Path, str], path: Path) -> bool:
 
 
 def _flow(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(
+        value, default_flow_style=True, width=10**9, sort_keys=False, allow_unicode=True
+    )
     return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _comment(text: str, indent: str) -> list[str]:
     clean = "".join(one if one.isprintable() else " " for one in text)
-    return textwrap.wrap(clean, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+    return textwrap.wrap(
+        clean, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
+    )

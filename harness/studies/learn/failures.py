@@ -1,4 +1,5 @@
-"""Finds what kinds of failures a log has, how often, and when: a steady rate, bursts, or outages."""
+"""Finds what kinds of failures a log has, how often, and when: a steady rate, bursts, or
+outages."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from itertools import accumulate, combinations
 from typing import Any, Literal
 
-from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
-from sfusion.harness.studies.learn.distributions import fit, rounded
 from sfusion_tools.wording import counted
+
+from .attempts import Known, TimedAttempt
+from .distributions import fit, rounded
 
 _CELLS = 120
 _MOST_BURSTS = 8
@@ -21,7 +23,8 @@ _CLEAR = 8.0
 _ALL = 0.9
 _FEWEST_OF_AN_OUTAGE = 4
 _APART = 1.0
-"""Seconds between failures that make an outage of fewer, which few see where a client has other sandboxes."""
+"""Seconds between failures that make an outage of fewer, which few see where a client has other
+sandboxes."""
 
 Family = tuple[str, int | None]
 """The ending of a request, and its status."""
@@ -55,13 +58,16 @@ class FailureFit:
         family = one.ending, one.attempt.status if one.ending == "status" else None
         if family != self.family:
             return False
-        return self.between is None or (self.between[0] <= one.ended and one.began <= self.between[1])
+        return self.between is None or (
+            self.between[0] <= one.ended and one.began <= self.between[1]
+        )
 
 
 def find_failures(
     requests: Sequence[TimedAttempt], explained: frozenset[int], usual: float, known: Known
 ) -> list[FailureFit]:
-    """Return the failures that nothing else explains; ``usual`` is the median of seconds of an answer."""
+    """Return the failures that nothing else explains; ``usual`` is the median of seconds of an
+    answer."""
     seen = [place for place, one in enumerate(requests) if one.ending != "unknown"]
     families: dict[Family, list[int]] = {}
     for place in seen:
@@ -76,7 +82,12 @@ def find_failures(
 
 
 def _fits(
-    requests: Sequence[TimedAttempt], seen: list[int], family: Family, places: list[int], usual: float, known: Known
+    requests: Sequence[TimedAttempt],
+    seen: list[int],
+    family: Family,
+    places: list[int],
+    usual: float,
+    known: Known,
 ) -> Iterator[FailureFit]:
     failed, rest = set(places), len(seen)
     what, phase = _what(family, [requests[place] for place in places], usual)
@@ -107,8 +118,8 @@ def _fits(
             # What was in flight died with the server; later attempts found nobody there.
             end = max(ended, dead + 0.01) if last < len(seen) else math.inf
             yield FailureFit(
-                "crash", family, len(hit), len(after_death), {}, None, f"down {_lasting(dead, end)}",
-                f"{len(hit):,} of {counted(len(after_death), 'request')} in that time found no connection or lost it",
+                "crash", family, len(hit), len(after_death), {}, None, ("down " f"{_lasting(dead, end)}"),
+                (f"{len(hit):,} of {counted(len(after_death), 'request')} in " "that " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "time " "found no connection or lost it"),
                 (dead, end),
             )  # fmt: skip
         elif (
@@ -138,10 +149,13 @@ def _fits(
 
 
 def _is_outage(requests: Sequence[TimedAttempt], hit: Sequence[int], of: Sequence[int]) -> bool:
-    """True if nearly all failed, and either many did or some time passed between the first and the last."""
+    """True if nearly all failed, and either many did or some time passed between the first and
+    the last."""
     if len(hit) < _ALL * len(of):
         return False
-    apart = max(requests[place].began for place in hit) - min(requests[place].ended for place in hit)
+    apart = max(requests[place].began for place in hit) - min(
+        requests[place].ended for place in hit
+    )
     return len(hit) >= _FEWEST_OF_AN_OUTAGE or apart >= _APART
 
 
@@ -153,16 +167,21 @@ def _lasting(start: float, end: float) -> str:
     )
 
 
-def _answered_within(requests: Sequence[TimedAttempt], places: Sequence[int], start: float, end: float) -> list[int]:
+def _answered_within(
+    requests: Sequence[TimedAttempt], places: Sequence[int], start: float, end: float
+) -> list[int]:
     return [
         place
         for place in places
-        if requests[place].ending == "answered" and start <= requests[place].began and requests[place].ended < end
+        if requests[place].ending == "answered"
+        and start <= requests[place].began
+        and requests[place].ended < end
     ]
 
 
 def bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return the intervals in which flags are much denser than around them, in order: none lies around another one."""
+    """Return the intervals in which flags are much denser than around them, in order: none lies
+    around another one."""
     found: list[tuple[int, int]] = []
     parts = [(0, len(flags))]
     while parts and len(found) < _MOST_BURSTS:
@@ -175,7 +194,8 @@ def bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
 
 
 def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
-    """The places of the interval in which failures are densest, cut to its first and last one; None if none is."""
+    """The places of the interval in which failures are densest, cut to its first and last one;
+    None if none is."""
     size, total = len(flags), sum(flags)
     if total < 3 or total == size:
         return None
@@ -197,7 +217,9 @@ def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
     # It may begin and end within the next cell.
     half, cell = sum(flags[first:last]) / (last - first) / 2, -(-size // cells)
     early = (place for place in range(max(0, first - cell), first) if flags[place])
-    first = next((place for place in early if sum(flags[place:first]) >= half * (first - place)), first)
+    first = next(
+        (place for place in early if sum(flags[place:first]) >= half * (first - place)), first
+    )
     late = (place + 1 for place in range(min(size, last + cell) - 1, last - 1, -1) if flags[place])
     last = next((place for place in late if sum(flags[last:place]) >= half * (place - last)), last)
     inside = [place for place in range(first, last) if flags[place]]
@@ -215,13 +237,18 @@ def _silence(requests: Sequence[TimedAttempt], hit: list[int], usual: float) -> 
     """When a server that gave no answers stopped and began again to give them."""
     start = requests[hit[0]].began
     last = max(requests[place].began for place in hit)
-    again = min((one.ended for one in requests if one.ending == "answered" and one.ended > last), default=None)
+    again = min(
+        (one.ended for one in requests if one.ending == "answered" and one.ended > last),
+        default=None,
+    )
     if again is None:
         return start, math.inf
     return start, max(again - usual, start + 0.001, last)
 
 
-def _what(family: Family, failed: Sequence[TimedAttempt], usual: float) -> tuple[dict[str, Any], str | None]:
+def _what(
+    family: Family, failed: Sequence[TimedAttempt], usual: float
+) -> tuple[dict[str, Any], str | None]:
     """The fault, and its phase: how long the failures took tells whether the program had run."""
     ending, status = family
     if ending == "hang":
@@ -241,7 +268,9 @@ def _what(family: Family, failed: Sequence[TimedAttempt], usual: float) -> tuple
     if ending == "sandbox_error":
         return {"sandbox_error": True, **delay}, phase
     asked = [one.attempt.retry_after for one in failed if one.attempt.retry_after is not None]
-    retry_after = {"retry_after": rounded(statistics.median(asked))} if len(asked) > len(failed) / 2 else {}
+    retry_after = (
+        {"retry_after": rounded(statistics.median(asked))} if len(asked) > len(failed) / 2 else {}
+    )
     return {"status": status, **retry_after, **delay}, phase
 
 

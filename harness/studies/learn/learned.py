@@ -8,15 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sfusion.harness.studies.learn.attempts import InFlight, TimedAttempt, known_of, outcome_of, requests_of, seconds_of
-from sfusion.harness.studies.learn.causes import Cause, PermitWaits, find_causes, find_permit_waits
-from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
-from sfusion.harness.studies.learn.distributions import Fit, fit, quantile
-from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
-from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
-from sfusion.harness.studies.look.digest import clocks_apart
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
+
+from ..look.digest import clocks_apart
+from .attempts import InFlight, TimedAttempt, known_of, outcome_of, requests_of, seconds_of
+from .causes import Cause, PermitWaits, find_causes, find_permit_waits
+from .client_settings import Noted, client_settings, find_call_limits, without_cut
+from .distributions import Fit, fit, quantile
+from .load import LoadFit, ProgramFit, find_load, find_programs
+from .sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 
 OUTCOME_POINTS = 5.0
 """How many percentage points the share of an outcome may differ; more where there are few calls."""
@@ -45,7 +46,8 @@ class Figures:
         return self.outcomes.get(outcome, 0) / total if total else 0.0
 
     def points(self, outcome: str) -> float:
-        """How many percentage points the share of an outcome may differ in another run: at least two deviations."""
+        """How many percentage points the share of an outcome may differ in another run: at least
+        two deviations."""
         calls = max(self.calls, 1)
         share = min(max(self.share(outcome), 0.5 / calls), 1 - 0.5 / calls)
         return max(OUTCOME_POINTS, 200 * math.sqrt(share * (1 - share) / calls))
@@ -68,14 +70,16 @@ def figures_of(calls: Sequence[Call]) -> Figures:
 
 
 def _rate(ends: Sequence[float]) -> float:
-    """Calls that ended per second, without the first and the last tenth, where one slow call can double the time."""
+    """Calls that ended per second, without the first and the last tenth, where one slow call can
+    double the time."""
     cut = len(ends) // 10
     span = ends[-1 - cut] - ends[cut] if ends else 0.0
     return (len(ends) - 1 - 2 * cut) / span if span > 0 else 0.0
 
 
 _WIDE = 4.5
-"""How many times the least possible number of cores the most possible one may be for advice to rest on it."""
+"""How many times the least possible number of cores the most possible one may be for advice to rest
+on it."""
 _CALLS = 200
 """Calls that an experiment needs."""
 _DOCTOR = "or measure with `sfusion doctor URL --sweep --program typical.py`"
@@ -100,31 +104,51 @@ def find_knowledge(
     limit = permits.limit if permits is not None and permits.pace is None else None
     minutes = max(1, math.ceil(_CALLS / max(per_second, 0.01) / 60))
     known = [(one, one.slowness.cores) for one in sandboxes]
-    shared = [cores for one, cores in known if cores is not None and one.slowness.model.get("cores")]
+    shared = [
+        cores for one, cores in known if cores is not None and one.slowness.model.get("cores")
+    ]
     vague = [one for one in shared if one.most > _WIDE * one.least]
     if vague:
         least, most = min(one.least for one in vague), max(one.most for one in vague)
         return Knowledge(
             min(math.ceil(sum(one.most for one in vague)), limit or peak),
             limit,
-            f"programs share cores, but {least:.2g} to {most:.2g} of them would explain the log, because nearly all "
+            f"programs share cores, but {least:.2g} to {most:.2g} of them would explain "
+            "the log, because nearly all "
             f"requests met the same load; {_experiment(max(1, (limit or peak) // 4), minutes)}",
         )
-    unsure = [cores for one, cores in known if cores is not None and cores.is_unsure and not _is_saturated(one)]
+    unsure = [
+        cores
+        for one, cores in known
+        if cores is not None and cores.is_unsure and not _is_saturated(one)
+    ]
     fewer = max(1, math.floor(sum(one.least for one in unsure)))
     if limit is not None and not any(_is_saturated(one) for one in sandboxes):
         few = any(cores is None and one.slowness.kind == "none" for one, cores in known)
         if few:
-            doubt, other = "too few requests to tell whether the server was full with them", max(1, limit // 2)
+            doubt, other = (
+                "too few requests to tell whether the server was full with them",
+                max(1, limit // 2),
+            )
         elif not unsure:
-            doubt, other = "the server was not full with them: what more would do is not known", 2 * limit
+            doubt, other = (
+                "the server was not full with them: what more would do is not known",
+                2 * limit,
+            )
         else:
-            doubt = f"nearly always as many: it does not tell whether the server was full, perhaps already with {fewer}"
+            doubt = (
+                "nearly always as many: it does not tell whether the server was full, "
+                f"perhaps already with {fewer}"
+            )
             other = max(1, limit // 2)
-        unknown = f"the log never has more than {limit} in flight, and {doubt}; {_experiment(other, minutes)}"
+        unknown = (
+            f"the log never has more than {limit} in flight, and {doubt}; "
+            f"{_experiment(other, minutes)}"
+        )
         return Knowledge(limit if unsure or few else 1, limit, unknown, bool(unsure) or few)
     unknown = (
-        f"with nearly always the same load the log does not tell whether programs share cores: {fewer} in flight may "
+        "with nearly always the same load the log does not tell whether programs share "
+        f"cores: {fewer} in flight may "
         f"do as well as {peak}; {_experiment(max(1, peak // 2), minutes)}"
     )
     return Knowledge(1, limit, unknown if unsure else "")
@@ -182,10 +206,13 @@ def _seen(limit: int, parts: Sequence[Sequence[TimedAttempt]]) -> LimitSeen:
 _MOST_WORKERS = 64
 _NOTICED = 0.02
 _UNKNOWN: dict[str, str] = {
-    "order": "the log has no times: how calls arrive, how long programs run, limits and outages cannot be learned "
+    "order": "the log has no times: how calls arrive, how long programs run, limits and "
+    "outages cannot be learned "
     "from it; {} callers are assumed, and programs that take no time",
-    "times": "the log has no durations: how long programs run, how many calls are under way, contention, queues, "
-    "limits of requests in flight and outages cannot be learned from it; programs are assumed to take no time",
+    "times": "the log has no durations: how long programs run, how many calls are under "
+    "way, contention, queues, "
+    "limits of requests in flight and outages cannot be learned from it; programs are "
+    "assumed to take no time",
 }
 _LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
 
@@ -247,19 +274,35 @@ def learn(calls: Sequence[Call]) -> Learned:
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(calls, requests, sandboxes, programs, permits, end - start, is_unsure=knowledge.is_unsure),
+        causes=find_causes(
+            calls,
+            requests,
+            sandboxes,
+            programs,
+            permits,
+            end - start,
+            is_unsure=knowledge.is_unsure,
+        ),
         knowledge=knowledge,
         limits=limits_seen(requests),
         remarks=(
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
             *_remarks(calls, figures, len({one.attempt.endpoint for one in requests})),
-            *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
+            *(
+                [_LEFT_OUT.format(len(everything) - len(calls))]
+                if len(calls) < len(everything)
+                else []
+            ),
         ),
     )
 
 
 def _cancel(calls: Sequence[Call]) -> tuple[float, Fit] | None:
-    after = [took for call in calls if call.outcome == "cancelled" and (took := seconds_of(call)) is not None]
+    after = [
+        took
+        for call in calls
+        if call.outcome == "cancelled" and (took := seconds_of(call)) is not None
+    ]
     return (len(after) / len(calls), fit(after)) if after else None
 
 
@@ -268,24 +311,32 @@ def _remarks(calls: Sequence[Call], figures: Figures, labels: int) -> list[str]:
     if len(calls) < 50:
         remarks.append(f"{counted(len(calls), 'call')} only: every number here is rough")
     if figures.unfinished:
-        remarks.append(f"the end of {counted(figures.unfinished, 'call')} is not in the log; they are not modelled")
+        remarks.append(
+            f"the end of {counted(figures.unfinished, 'call')} is not in the log; they are "
+            "not modelled"
+        )
     if calls[-1].began == calls[0].began and len(calls) > 1:
         remarks.append("all calls have the same time: how they arrived is not known")
     beside = [
         took - call.attempts[0].seconds - call.attempts[0].waited
         for call in calls
-        if len(call.attempts) == 1 and call.attempts[0].seconds is not None and (took := call.seconds) is not None
+        if len(call.attempts) == 1
+        and call.attempts[0].seconds is not None
+        and (took := call.seconds) is not None
     ]
     if beside and (spent := statistics.median(beside)) > max(_NOTICED, 0.1 * figures.p50):
         remarks.append(
-            f"calls took {spent:.2g} s longer than their requests and waits, so the client's process was busy with "
+            f"calls took {spent:.2g} s longer than their requests and waits, so the "
+            "client's process was busy with "
             "something else; that is not modelled"
         )
     apart = _clocks_apart(calls) if all(call.timed for call in calls) else 0.0
     if apart:
         remarks.append(
-            f"workers began and ended up to {apart:.0f} s apart; if they ran side by side, their clocks differ, and "
-            "what is said about the load, and about when and for how long something happened, is wrong"
+            f"workers began and ended up to {apart:.0f} s apart; if they ran side by side, "
+            "their clocks differ, and "
+            "what is said about the load, and about when and for how long something "
+            "happened, is wrong"
         )
     if labels > MOST_SANDBOXES:
         remarks.append(f"{labels} sandboxes; the {MOST_SANDBOXES} busiest are modelled")

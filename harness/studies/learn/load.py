@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import InFlight, known_of, outcome_of, seconds_of
-from sfusion.harness.studies.learn.distributions import Fit, fit, rounded
-from sfusion.harness.studies.learn.sandbox_fit import ENDED_EARLY, SandboxFit
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
+
+from .attempts import InFlight, known_of, outcome_of, seconds_of
+from .distributions import Fit, fit, rounded
+from .sandbox_fit import ENDED_EARLY, SandboxFit
 
 _STEADY = 0.75
 _PARTS = 20
@@ -56,10 +57,17 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     known = known_of(calls)
     if known == "order":
         callers = min(_ASSUMED, len(calls))
-        return LoadFit("closed", callers, counted(callers, "caller"), "assumed, the log has no times")
+        return LoadFit(
+            "closed", callers, counted(callers, "caller"), "assumed, the log has no times"
+        )
     if known == "times":
-        return _open([call.began - start for call in calls], "the log does not say how many were under way")
-    spans = [(call.began, end if (took := seconds_of(call)) is None else call.began + took) for call in calls]
+        return _open(
+            [call.began - start for call in calls], "the log does not say how many were under way"
+        )
+    spans = [
+        (call.began, end if (took := seconds_of(call)) is None else call.began + took)
+        for call in calls
+    ]
     outstanding = InFlight(spans)
     peak = max(1, outstanding.peak)
     if end <= start or len(calls) < 3:
@@ -75,8 +83,16 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     rate = within / (high - low) if high > low else len(calls) / max(starts[-1], 1e-9)
     lasting = max(1, outstanding.lasting_peak())
     is_full = mean >= _STEADY * lasting
-    callers = lasting if is_full else _callers([call.began for call in calls], outstanding, mean, low, high)
-    if not is_full and not _is_bounded(outstanding, mean, low, high) and _is_open(calls, outstanding, callers):
+    callers = (
+        lasting
+        if is_full
+        else _callers([call.began for call in calls], outstanding, mean, low, high)
+    )
+    if (
+        not is_full
+        and not _is_bounded(outstanding, mean, low, high)
+        and _is_open(calls, outstanding, callers)
+    ):
         return _open(starts, f"calls came evenly, whether few or up to {peak} were under way")
     pause = max(0.0, (callers - mean) / rate)
     took = statistics.fmean(ended - began for began, ended in spans)
@@ -92,16 +108,22 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
 
 def _open(starts: Sequence[float], evidence: str) -> LoadFit:
     rate = len(starts) / max(starts[-1], _MOMENT)
-    says, think = f"{rate:.3g} calls per second, whatever becomes of them", {"uniform": [0, rounded(starts[-1])]}
+    says, think = (
+        f"{rate:.3g} calls per second, whatever becomes of them",
+        {"uniform": [0, rounded(starts[-1])]},
+    )
     return LoadFit("open", min(len(starts), _MOST_CALLERS), says, evidence, think)
 
 
-def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: float, high: float) -> int:
+def _callers(
+    begins: Sequence[float], outstanding: InFlight, mean: float, low: float, high: float
+) -> int:
     """How many callers there are if some of them always pause.
 
-    Where all were under way for a while, they are counted. Where calls came the less often the more were under way,
-    a line through both shows with how many none would come any more. Else, callers that come and go by themselves are
-    under way by a binomial law, whose variance is below its mean; the nearer the two, the more callers there are.
+    Where all were under way for a while, they are counted. Where calls came the less often the more
+    were under way, a line through both shows with how many none would come any more. Else, callers
+    that come and go by themselves are under way by a binomial law, whose variance is below its
+    mean; the nearer the two, the more callers there are.
     """
     peak = max(1, outstanding.peak)
     whole = outstanding.times[-1] - outstanding.times[0]
@@ -109,8 +131,14 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
         return peak
     parts = [low + (high - low) * k / _PARTS for k in range(_PARTS + 1)]
     loads = [outstanding.mean(a, b) for a, b in pairwise(parts)]
-    rates = [(bisect_left(begins, b) - bisect_left(begins, a)) / (high - low) for a, b in pairwise(parts)]
-    if max(loads) > min(loads) and max(rates) > min(rates) and statistics.correlation(loads, rates) < _FEWER_COME:
+    rates = [
+        (bisect_left(begins, b) - bisect_left(begins, a)) / (high - low) for a, b in pairwise(parts)
+    ]
+    if (
+        max(loads) > min(loads)
+        and max(rates) > min(rates)
+        and statistics.correlation(loads, rates) < _FEWER_COME
+    ):
         slope, most = statistics.linear_regression(loads, rates)  # whose unit does not matter
         return max(peak, min(round(-most / slope), 2 * peak))
     variance = max(0.0, outstanding.mean_square(low, high) - mean**2)
@@ -120,7 +148,8 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
 
 
 def _is_bounded(outstanding: InFlight, mean: float, low: float, high: float) -> bool:
-    """Do calls vary less than those that come by themselves, or reach the same number again and again?"""
+    """Do calls vary less than those that come by themselves, or reach the same number again and
+    again?"""
     peak, whole = outstanding.peak, outstanding.times[-1] - outstanding.times[0]
     if high > low and outstanding.mean_square(low, high) - mean**2 < _LESS_THAN_CHANCE * mean:
         return True
@@ -129,11 +158,15 @@ def _is_bounded(outstanding: InFlight, mean: float, low: float, high: float) -> 
 
 
 def _is_open(calls: Sequence[Call], outstanding: InFlight, callers: int) -> bool:
-    """Do calls come evenly although callers that wait for each call would have come less often at times?"""
+    """Do calls come evenly although callers that wait for each call would have come less often at
+    times?"""
     first, last, size = calls[0].began, calls[-1].began, len(calls)
     if last <= first or size < 2 * _PARTS:
         return False
-    uneven = max(abs((call.began - first) / (last - first) - (place + 0.5) / size) for place, call in enumerate(calls))
+    uneven = max(
+        abs((call.began - first) / (last - first) - (place + 0.5) / size)
+        for place, call in enumerate(calls)
+    )
     parts = [first + (last - first) * k / _PARTS for k in range(_PARTS + 1)]
     free = [max(0.0, callers - outstanding.mean(a, b)) for a, b in pairwise(parts)]
     expected = accumulate(one / max(sum(free), 1e-9) for one in free)
@@ -161,8 +194,14 @@ def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadF
     return LoadFit(
         "steps",
         peak,
-        f"{len(sizes)} steps of about {round(statistics.median(whole))} calls, {counted(peak, 'caller')}",
-        f"all calls of a step end before the next begins; pauses of {min(pauses):.3g} to {max(pauses):.3g} s",
+        (
+            f"{len(sizes)} steps of about {round(statistics.median(whole))} calls, "
+            f"{counted(peak, 'caller')}"
+        ),
+        (
+            f"all calls of a step end before the next begins; pauses of {min(pauses):.3g} to "
+            f"{max(pauses):.3g} s"
+        ),
         steps=len(sizes),
         step_pause=rounded(statistics.median(pauses)),
     )
@@ -189,15 +228,23 @@ class ProgramFit:
 _PROGRAM_KEYS: dict[str, dict[str, Any]] = {
     "ok": {},
     "program_error": {"exit": 1, "errors": "Traceback (most recent call last): ..."},
-    "compile_error": {"language": "cpp", "compile_exit": 1, "compile_errors": "error: expected ';'"},
+    "compile_error": {
+        "language": "cpp",
+        "compile_exit": 1,
+        "compile_errors": "error: expected ';'",
+    },
     "program_timeout": {},
 }
 
 
 def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
-    outcomes = Counter(outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM_OUTCOMES)
+    outcomes = Counter(
+        outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM_OUTCOMES
+    )
     # Programs that were stopped for want of a core are longer than others, not endless.
-    stretched = min(sum(len(one.slowness.longer_programs) for one in sandboxes), outcomes["program_timeout"])
+    stretched = min(
+        sum(len(one.slowness.longer_programs) for one in sandboxes), outcomes["program_timeout"]
+    )
     if stretched:
         outcomes.update({"ok": stretched, "program_timeout": -stretched})
     outcomes += Counter()
@@ -228,7 +275,9 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
         keys, share = dict(_PROGRAM_KEYS[outcome]), round(count * unseen)
         programs.append(ProgramFit(outcome, count, known, seconds, keys, why, share))
     for problem, count in malformed.most_common(3):
-        share = round(count * sum(malformed.values()) / sum(one for _, one in malformed.most_common(3)))
+        share = round(
+            count * sum(malformed.values()) / sum(one for _, one in malformed.most_common(3))
+        )
         why = f"{count:,} of {counted(known, 'call')} had arguments that cannot be used: {problem}"
         keys = {"arguments": {"malformed": problem}}
         programs.append(ProgramFit("bad_arguments", count, known, None, keys, why, share))

@@ -1,4 +1,5 @@
-"""What is learned about each sandbox: its limit, what slowed it down, its failures, and whether it is a slow one."""
+"""What is learned about each sandbox: its limit, what slowed it down, its failures, and whether it
+is a slow one."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from sfusion.harness.studies.learn.attempts import SHORTEST, InFlight, Known, TimedAttempt
-from sfusion.harness.studies.learn.distributions import Fit, added_delay, rounded, sample_distance
-from sfusion.harness.studies.learn.failures import FailureFit, find_failures
-from sfusion.harness.studies.learn.server_fit import find_server
-from sfusion.harness.studies.learn.slowness import Slowness, find_degradation, find_slow_spell, rank_correlation
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.wording import counted
+
+from .attempts import SHORTEST, InFlight, Known, TimedAttempt
+from .distributions import Fit, added_delay, rounded, sample_distance
+from .failures import FailureFit, find_failures
+from .server_fit import find_server
+from .slowness import Slowness, find_degradation, find_slow_spell, rank_correlation
 
 REFUSALS = (429, 503)
 _FEWEST_REFUSALS = 5
@@ -45,12 +47,15 @@ class QuotaFit:
 
 
 def find_quota(requests: Sequence[TimedAttempt], known: Known) -> QuotaFit | None:
-    """Return the limit that explains the refusals; None if there are few, or if they came at any load."""
+    """Return the limit that explains the refusals; None if there are few, or if they came at any
+    load."""
     if known == "order":
         return None
     for status in REFUSALS:
         refused = frozenset(
-            place for place, one in enumerate(requests) if one.ending == "status" and one.attempt.status == status
+            place
+            for place, one in enumerate(requests)
+            if one.ending == "status" and one.attempt.status == status
         )
         if _FEWEST_REFUSALS <= len(refused) < len(requests):
             found = [_per_second(requests, refused, status)]
@@ -61,11 +66,16 @@ def find_quota(requests: Sequence[TimedAttempt], known: Known) -> QuotaFit | Non
     return None
 
 
-def _in_flight(requests: Sequence[TimedAttempt], refused: frozenset[int], status: int) -> QuotaFit | None:
+def _in_flight(
+    requests: Sequence[TimedAttempt], refused: frozenset[int], status: int
+) -> QuotaFit | None:
     admitted = [one for place, one in enumerate(requests) if place not in refused]
     busy = InFlight((one.began, one.ended) for one in admitted)
     # A refusal is decided when it is answered, and that is quick.
-    load_refused = [max(busy.at(ended), busy.after(ended)) for ended in (requests[place].ended for place in refused)]
+    load_refused = [
+        max(busy.at(ended), busy.after(ended))
+        for ended in (requests[place].ended for place in refused)
+    ]
     load_admitted = [busy.at(one.began) for one in admitted]
     limit, wrong = _split(load_refused, load_admitted)
     if limit is None or wrong > _CLEAR:
@@ -73,7 +83,8 @@ def _in_flight(requests: Sequence[TimedAttempt], refused: frozenset[int], status
     above = sum(load >= limit for load in load_refused)
     evidence = (
         f"{above:,} of {counted(len(refused), 'refusal')} came with {limit} or more in flight, "
-        f"{sum(load < limit for load in load_admitted):,} of {len(admitted):,} other requests with fewer"
+        f"{sum(load < limit for load in load_admitted):,} of {len(admitted):,} other "
+        "requests with fewer"
     )
     asked = _retry_after(requests, refused)
     running = _running_peak(admitted)
@@ -88,15 +99,26 @@ def _in_flight(requests: Sequence[TimedAttempt], refused: frozenset[int], status
     model = {"kind": "quota", "in_flight": limit, "retry_after": rounded(asked)}
     if status != 429:
         model["status"] = status
-    return QuotaFit("quota", model, f"{says} with Retry-After {rounded(asked):g} s", evidence, refused, wrong)
+    return QuotaFit(
+        "quota", model, f"{says} with Retry-After {rounded(asked):g} s", evidence, refused, wrong
+    )
 
 
-def _queue_model(workers: int, waiting: int, status: int, retry_after: float | None) -> dict[str, Any]:
-    model: dict[str, Any] = {"kind": "queue", "workers": workers, "waiting": waiting, "status": status}
+def _queue_model(
+    workers: int, waiting: int, status: int, retry_after: float | None
+) -> dict[str, Any]:
+    model: dict[str, Any] = {
+        "kind": "queue",
+        "workers": workers,
+        "waiting": waiting,
+        "status": status,
+    }
     return model if retry_after is None else {**model, "retry_after": rounded(retry_after)}
 
 
-def _per_second(requests: Sequence[TimedAttempt], refused: frozenset[int], status: int) -> QuotaFit | None:
+def _per_second(
+    requests: Sequence[TimedAttempt], refused: frozenset[int], status: int
+) -> QuotaFit | None:
     starts = [one.began for place, one in enumerate(requests) if place not in refused]
     asked = _retry_after(requests, refused, steady=True)
     times = sorted(requests[place].began for place in refused)
@@ -127,15 +149,20 @@ def _per_second(requests: Sequence[TimedAttempt], refused: frozenset[int], statu
         "quota",
         model,
         f"{rounded(rate):g} requests per second, the rest get {status}",
-        f"{within:,} requests were admitted in the {seconds:.3g} s in which refusals followed each other; "
-        f"{len(refused) - early:,} of {counted(len(refused), 'refusal')} came when that rate was used up",
+        f"{within:,} requests were admitted in the {seconds:.3g} s in which refusals "
+        "followed each other; "
+        f"{len(refused) - early:,} of {counted(len(refused), 'refusal')} came when that "
+        "rate was used up",
         refused,
         wrong,
     )
 
 
-def _wrong(requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int) -> tuple[float, int]:
-    """How often such a bucket is wrong, averaged over both kinds, and how many refusals came too early for it."""
+def _wrong(
+    requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int
+) -> tuple[float, int]:
+    """How often such a bucket is wrong, averaged over both kinds, and how many refusals came too
+    early for it."""
     levels = list(_levels(requests, refused, rate, burst))
     early = sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
     late = sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
@@ -154,10 +181,13 @@ def _most_at_once(starts: Sequence[float], rate: float) -> int:
 def _levels(
     requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int
 ) -> Iterator[tuple[float, bool]]:
-    """The tokens that a bucket of this rate would have had at each request, corrected by what it did."""
+    """The tokens that a bucket of this rate would have had at each request, corrected by what it
+    did."""
     tokens, at = float(burst), requests[0].began
     # Of several at the same time, those that were admitted came first.
-    for place in sorted(range(len(requests)), key=lambda place: (requests[place].began, place in refused)):
+    for place in sorted(
+        range(len(requests)), key=lambda place: (requests[place].began, place in refused)
+    ):
         one = requests[place]
         tokens, at = min(float(burst), tokens + (one.began - at) * rate), one.began
         yield tokens, place in refused
@@ -165,7 +195,8 @@ def _levels(
 
 
 def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None, float]:
-    """The number from which on requests are refused, and how often that is wrong, averaged over both kinds."""
+    """The number from which on requests are refused, and how often that is wrong, averaged over
+    both kinds."""
     best: tuple[int | None, float] = (None, 1.0)
     refused, admitted = sorted(refused), sorted(admitted)
     for limit in range(1, max(refused[-1], admitted[-1]) + 1):
@@ -176,8 +207,11 @@ def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None,
     return best
 
 
-def _retry_after(requests: Sequence[TimedAttempt], refused: frozenset[int], *, steady: bool = False) -> float | None:
-    """What most refusals asked for; None if they asked for nothing, or where it must be ``steady`` and is not."""
+def _retry_after(
+    requests: Sequence[TimedAttempt], refused: frozenset[int], *, steady: bool = False
+) -> float | None:
+    """What most refusals asked for; None if they asked for nothing, or where it must be ``steady``
+    and is not."""
     asked = [one for place in refused if (one := requests[place].attempt.retry_after) is not None]
     if steady and asked and max(asked) > 1.2 * min(asked):
         return None
@@ -198,7 +232,8 @@ _FEWEST = 40
 _GAIN = 0.93
 """A cause is named if it leaves at most this share of the spread of the durations."""
 _CERTAIN = 10.0
-"""How much likelier, as a logarithm, shared cores must be to be named although time explains as much."""
+"""How much likelier, as a logarithm, shared cores must be to be named although time explains as
+much."""
 _GAIN_OF_A_SPELL = 0.9
 """The same, of a stretch of time, of which there are many to choose from."""
 
@@ -209,9 +244,12 @@ def find_slowness(
     timed_out: Sequence[TimedAttempt],
     stopped: Sequence[TimedAttempt] = (),
 ) -> Slowness:
-    """Compare the explanations by the spread of durations that each leaves, and return the best one."""
+    """Compare the explanations by the spread of durations that each leaves, and return the best
+    one."""
     durations = [max(one.seconds, SHORTEST) for one in answered]
-    plain = Slowness("none", tuple(durations), tuple(range(len(answered))), tuple(map(math.log, durations)))
+    plain = Slowness(
+        "none", tuple(durations), tuple(range(len(answered))), tuple(map(math.log, durations))
+    )
     if len(answered) < _FEWEST:
         return plain
     found = find_server(answered, everything, stopped)
@@ -223,7 +261,9 @@ def find_slowness(
     if by_time is not None and by_time.spread >= _GAIN * plain.spread:
         by_time = None
     spell = find_slow_spell(answered, durations)
-    if spell is not None and spell.spread < (_GAIN_OF_A_SPELL * plain.spread if by_time is None else by_time.spread):
+    if spell is not None and spell.spread < (
+        _GAIN_OF_A_SPELL * plain.spread if by_time is None else by_time.spread
+    ):
         by_time = spell
     if server is None or by_time is None:
         return server or by_time or plain
@@ -231,12 +271,16 @@ def find_slowness(
 
 
 def _load_or_time(
-    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], by_load: Slowness, by_time: Slowness
+    answered: Sequence[TimedAttempt],
+    everything: Sequence[TimedAttempt],
+    by_load: Slowness,
+    by_time: Slowness,
 ) -> Slowness:
-    """Where answers are slow, more requests are in flight, and the other way round: which one was first?
+    """Where answers are slow, more requests are in flight, and the other way round: which one was
+    first?
 
-    If load is the cause, durations depend on it also at times that are equally slow. If time is, they depend on time
-    also where the load is the same.
+    If load is the cause, durations depend on it also at times that are equally slow. If time is,
+    they depend on time also where the load is the same.
     """
     busy = InFlight((one.began, one.ended) for one in everything)
     clear = max(0.15, 3 / math.sqrt(len(answered)))
@@ -250,7 +294,10 @@ def _load_or_time(
     if is_reported and by_load.cores is not None and by_load.cores.gain >= _CERTAIN:
         return by_load
     best, other = sorted((by_load, by_time), key=lambda one: one.spread)
-    return replace(best, evidence=f"{best.evidence}; this log does not tell it from {other.kind.replace('_', ' ')}")
+    return replace(
+        best,
+        evidence=f"{best.evidence}; this log does not tell it from {other.kind.replace('_', ' ')}",
+    )
 
 
 MOST_SANDBOXES = 64
@@ -288,7 +335,9 @@ def find_sandboxes(requests: Sequence[TimedAttempt], known: Known) -> tuple[Sand
 def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> SandboxFit:
     quota = find_quota(requests, known)
     timed = [
-        one for one in requests if known == "durations" and one.ending == "answered" and one.attempt.seconds is not None
+        one
+        for one in requests
+        if known == "durations" and one.ending == "answered" and one.attempt.seconds is not None
     ]
     answered = [one for one in timed if one.attempt.outcome not in ENDED_EARLY]
     timed_out = [one for one in requests if one.ending == "hang"]
@@ -297,16 +346,27 @@ def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> Sand
     stopped = [one for one in timed if one.attempt.outcome == "program_timeout"]
     slowness = find_slowness(answered, inside, timed_out, stopped)
     failures = _failures(requests, inside, refused, slowness, known)
-    outages = [one.between for one in failures if one.kind in ("crash", "wedge") and one.between is not None]
+    outages = [
+        one.between
+        for one in failures
+        if one.kind in ("crash", "wedge") and one.between is not None
+    ]
     if outages:  # what waited for its end was not slow by itself
-        answered = [one for one in answered if not any(one.began < end and start < one.ended for start, end in outages)]
+        answered = [
+            one
+            for one in answered
+            if not any(one.began < end and start < one.ended for start, end in outages)
+        ]
         slowness = find_slowness(answered, inside, timed_out, stopped)
         failures = _failures(requests, inside, refused, slowness, known)
     base = tuple(
-        (answered[place].attempt.outcome, seconds) for place, seconds in zip(slowness.kept, slowness.base, strict=True)
+        (answered[place].attempt.outcome, seconds)
+        for place, seconds in zip(slowness.kept, slowness.base, strict=True)
     )
     base += tuple((Outcome.OK, seconds) for seconds in slowness.longer_programs)
-    base += tuple((one.attempt.outcome, one.seconds) for one in timed if one.attempt.outcome in ENDED_EARLY)
+    base += tuple(
+        (one.attempt.outcome, one.seconds) for one in timed if one.attempt.outcome in ENDED_EARLY
+    )
     return SandboxFit(label, len(requests), quota, slowness, tuple(failures), base)
 
 
@@ -322,7 +382,10 @@ def _failures(
     if slowness.kind in ("contention", "queue", "spawn", "degradation", "slowdown"):
         busy = InFlight((one.began, one.ended) for one in inside)
         for place, one in enumerate(requests):
-            if one.ending == "hang" and slowness.expected(one.began, busy.mean(one.began, one.ended)) > one.seconds / 2:
+            if (
+                one.ending == "hang"
+                and slowness.expected(one.began, busy.mean(one.began, one.ended)) > one.seconds / 2
+            ):
                 explained.add(place)
     usual = statistics.median(slowness.base) if slowness.base else 0.0
     return find_failures(requests, frozenset(explained), usual, known)

@@ -1,8 +1,10 @@
-"""What a server does to a request beside running its program: cores that programs share, a line, a cost of each start.
+"""What a server does to a request beside running its program: cores that programs share, a line, a
+cost of each start.
 
-The log has two times of a request: how long it took, and how long its program ran, as the server reports it. What is
-left is a wait. Waits that begin when others start or end are a line or a loop that starts one program after the other;
-programs that run the longer the more of them run share cores.
+The log has two times of a request: how long it took, and how long its program ran, as the server
+reports it. What is left is a wait. Waits that begin when others start or end are a line or a loop
+that starts one program after the other; programs that run the longer the more of them run share
+cores.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import SHORTEST, InFlight, TimedAttempt
-from sfusion.harness.studies.learn.cores import CoresFit, ProgramRun, fit_cores
-from sfusion.harness.studies.learn.distributions import rounded
-from sfusion.harness.studies.learn.slowness import Slowness
 from sfusion_tools.wording import counted
+
+from .attempts import SHORTEST, InFlight, TimedAttempt
+from .cores import CoresFit, ProgramRun, fit_cores
+from .distributions import rounded
+from .slowness import Slowness
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,10 @@ class WaitsFit:
     @property
     def says(self) -> str:
         if self.kind == "spawn":
-            return f"programs start one after the other, each in {self.model['spawn_cost']:g} s, and the others wait"
+            return (
+                "programs start one after the other, each in "
+                f"{self.model['spawn_cost']:g} s, and the others wait"
+            )
         return f"{self.model['workers']} programs run at a time, the others wait in the server"
 
     @property
@@ -55,13 +61,17 @@ _PARTS = 24
 def fit_waits(
     answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], waits: Sequence[float]
 ) -> WaitsFit | None:
-    """Predict each wait from the requests before it; None if a delay that is steady, or grows, does as well."""
+    """Predict each wait from the requests before it; None if a delay that is steady, or grows, does
+    as well."""
     waited = sum(waits)
     if not waited:
         return None
 
     def wrong(guess: Callable[..., Iterator[float]], number: float) -> float:
-        return sum(abs(a - b) for a, b in zip(guess(answered, everything, number), waits, strict=True)) / waited
+        return (
+            sum(abs(a - b) for a, b in zip(guess(answered, everything, number), waits, strict=True))
+            / waited
+        )
 
     starts = [one.began + wait for one, wait in zip(answered, waits, strict=True)]
     running = InFlight((start, one.ended) for one, start in zip(answered, starts, strict=True))
@@ -70,7 +80,10 @@ def fit_waits(
     low, high = max(1, int(0.5 * beside / waited)), int(1.5 * beside / waited) + 2
     step = 1 + (high - low) // _TRIED
     _, near = min((wrong(_line_waits, number), number) for number in range(low, high, step))
-    line, workers = min((wrong(_line_waits, number), number) for number in range(max(1, near - step + 1), near + step))
+    line, workers = min(
+        (wrong(_line_waits, number), number)
+        for number in range(max(1, near - step + 1), near + step)
+    )
     ordered = sorted(zip(starts, (one.began for one in answered), strict=True))
     gaps = [b[0] - a[0] for a, b in pairwise(ordered) if b[1] <= a[0]]
     guesses = {SHORTEST, min(waits), statistics.median(waits)}
@@ -98,8 +111,11 @@ def _off_trend(answered: Sequence[TimedAttempt], waits: Sequence[float]) -> floa
     return sum(_off_median([waits[place] for place in part]) for part in parts if part)
 
 
-def _line_waits(answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], workers: int) -> Iterator[float]:
-    """How long each request waits if it starts as soon as fewer than ``workers`` before it have not ended."""
+def _line_waits(
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], workers: int
+) -> Iterator[float]:
+    """How long each request waits if it starts as soon as fewer than ``workers`` before it have not
+    ended."""
     latest: list[float] = []
     following = iter(answered)
     one = next(following, None)
@@ -113,8 +129,11 @@ def _line_waits(answered: Sequence[TimedAttempt], everything: Sequence[TimedAtte
             heapq.heappushpop(latest, other.ended)
 
 
-def _spawn_waits(answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], cost: float) -> Iterator[float]:
-    """How long each request waits if programs are started one after the other, which takes ``cost`` seconds each."""
+def _spawn_waits(
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], cost: float
+) -> Iterator[float]:
+    """How long each request waits if programs are started one after the other, which takes ``cost``
+    seconds each."""
     free = -math.inf
     following = iter(answered)
     one = next(following, None)
@@ -132,7 +151,9 @@ _WAITS = 0.02
 
 
 def find_server(
-    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], stopped: Sequence[TimedAttempt]
+    answered: Sequence[TimedAttempt],
+    everything: Sequence[TimedAttempt],
+    stopped: Sequence[TimedAttempt],
 ) -> Slowness:
     """Find what the server adds to the time of programs under load; of kind none if nothing shows.
 
@@ -141,17 +162,26 @@ def find_server(
     took = [max(one.seconds, SHORTEST) for one in answered]
     ran = [one.attempt.execution_time for one in answered]
     is_reported = sum(one is not None for one in ran) >= _REPORTED * len(ran)
-    runs = [whole if own is None or not is_reported else min(own, whole) for own, whole in zip(ran, took, strict=True)]
+    runs = [
+        whole if own is None or not is_reported else min(own, whole)
+        for own, whole in zip(ran, took, strict=True)
+    ]
     delays = [whole - own for whole, own in zip(took, runs, strict=True)]
     waits = fit_waits(answered, everything, delays) if sum(delays) >= _WAITS * sum(took) else None
-    programs = [ProgramRun(one.ended - own, one.ended) for one, own in zip(answered, runs, strict=True)]
+    programs = [
+        ProgramRun(one.ended - own, one.ended) for one, own in zip(answered, runs, strict=True)
+    ]
     for one in stopped:
         own = one.attempt.execution_time
         if own is not None or not is_reported:
             ran_for = min(own, one.seconds) if own is not None and is_reported else one.seconds
             programs.append(ProgramRun(one.ended - ran_for, one.ended, True))
     known = {id(one) for one in (*answered, *stopped)}
-    others = [ProgramRun(one.began, one.ended) for one in everything if id(one) not in known and one.ending != "status"]
+    others = [
+        ProgramRun(one.began, one.ended)
+        for one in everything
+        if id(one) not in known and one.ending != "status"
+    ]
     cores = fit_cores(programs, others)
     if waits is None and not cores.is_shared:
         return Slowness("none", (), (), cores=cores)
@@ -165,16 +195,27 @@ def find_server(
         kind = waits.kind if share >= lost / 2 else kind
         says.append(waits.says)
         evidence.append(
-            f"{share:.0%} of the time of requests is before their programs ran; {waits.guess} predicts these waits "
+            f"{share:.0%} of the time of requests is before their programs ran; "
+            f"{waits.guess} predicts these waits "
             f"with an error of {waits.wrong:.0%}"
         )
     if cores.is_shared:
         model["cores"] = rounded(cores.cores)
-        says.append(f"programs share about {rounded(cores.cores):g} cores and get slower beyond that many in flight")
-        doubt = "" if is_reported else "; without reported execution times, a queue would look the same"
-        between = f"{cores.least:.2g} to {cores.most:.2g}" if cores.most < cores.peak else f"{cores.least:.2g} or more"
+        says.append(
+            f"programs share about {rounded(cores.cores):g} cores and get slower beyond "
+            "that many in flight"
+        )
+        doubt = (
+            "" if is_reported else "; without reported execution times, a queue would look the same"
+        )
+        between = (
+            f"{cores.least:.2g} to {cores.most:.2g}"
+            if cores.most < cores.peak
+            else f"{cores.least:.2g} or more"
+        )
         evidence.append(
-            f"programs ran for {statistics.median(runs):.3g} s by the median with up to {cores.peak} at a time, and "
+            f"programs ran for {statistics.median(runs):.3g} s by the median with up to "
+            f"{cores.peak} at a time, and "
             f"would for {statistics.median(base):.3g} s alone; {between} cores are possible{doubt}"
         )
     return Slowness(
@@ -195,5 +236,8 @@ def _longer_programs(cores: CoresFit, stopped: Sequence[ProgramRun]) -> tuple[fl
     """Seconds that stopped programs would have run alone, without those that never end."""
     given = sorted(cores.work[-len(stopped) :]) if stopped else []
     count = len(given) - min(round(cores.endless * len(cores.work)), len(given))
-    shares = (cores.law.longer(math.log(one)) * (place + 0.5) / count for place, one in enumerate(given[:count]))
+    shares = (
+        cores.law.longer(math.log(one)) * (place + 0.5) / count
+        for place, one in enumerate(given[:count])
+    )
     return tuple(cores.law.at(min(max(share, 1e-6), 0.999)) for share in shares)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import SHORTEST, TimedAttempt
-from sfusion.harness.studies.learn.cores import CoresFit
-from sfusion.harness.studies.learn.distributions import added_delay, clipped, rounded
+from .attempts import SHORTEST, TimedAttempt
+from .cores import CoresFit
+from .distributions import added_delay, clipped, rounded
 
 _NOTICED = 0.1
 """Seconds for each request from which on being slow matters as much as failing."""
@@ -19,12 +19,14 @@ _NOTICED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """What made some answers slower than others, and how long each program would have taken without that."""
+    """What made some answers slower than others, and how long each program would have taken without
+    that."""
 
     kind: str
     """none, contention, queue, spawn, degradation, slow_spell or slowdown."""
     base: tuple[float, ...]
-    """Seconds of each answered request without the slowness, in their order; spells leave requests out."""
+    """Seconds of each answered request without the slowness, in their order; spells leave requests
+    out."""
     kept: tuple[int, ...]
     """The places of the requests that ``base`` speaks about."""
     left: tuple[float, ...] = ()
@@ -42,7 +44,8 @@ class Slowness:
     cores: CoresFit | None = None
     """What the log says about cores that programs share."""
     longer_programs: tuple[float, ...] = ()
-    """Seconds that programs would have run alone which were stopped because they got too little of the cores."""
+    """Seconds that programs would have run alone which were stopped because they got too little of
+    the cores."""
 
     @property
     def spread(self) -> float:
@@ -51,7 +54,8 @@ class Slowness:
 
     @property
     def weight(self) -> float:
-        """How much it matters: the share of the time, and less where that is only a moment for each request."""
+        """How much it matters: the share of the time, and less where that is only a moment for each
+        request."""
         if not self.base or self.lost >= 1:
             return self.lost
         each = statistics.fmean(self.base) * self.lost / (1 - self.lost)
@@ -158,7 +162,9 @@ def find_degradation(
 
 def _from_when_lost(answered: Sequence[TimedAttempt], timed_out: Sequence[TimedAttempt]) -> float:
     """The time from which on a third of the requests or more timed out."""
-    flags = sorted([(one.began, False) for one in answered] + [(one.began, True) for one in timed_out])
+    flags = sorted(
+        [(one.began, False) for one in answered] + [(one.began, True) for one in timed_out]
+    )
     for place in range(len(flags) - 9):
         if flags[place][1] and sum(lost for _, lost in flags[place : place + 10]) > 3:
             return flags[place][0]
@@ -179,7 +185,8 @@ _SURE = 5.0
 
 
 def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) -> Slowness | None:
-    """A stretch of time in which answers took longer than before and after, or from which on they did."""
+    """A stretch of time in which answers took longer than before and after, or from which on they
+    did."""
     logs = [math.log(one) for one in durations]
     found = _stretch(logs)
     if found is None:
@@ -200,19 +207,24 @@ def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) ->
         "slowdown" if for_good else "slow_spell",
         tuple(quick),
         tuple(kept),
-        tuple(log - math.log(slow if first <= place < last else usual) for place, log in enumerate(logs)),
+        tuple(
+            log - math.log(slow if first <= place < last else usual)
+            for place, log in enumerate(logs)
+        ),
         what={"delay": delay.yaml},
         between=(began, ended),
         longer=slow - usual,
         says=f"answers took {rounded(slow - usual):g} s longer {when}",
-        evidence=f"median answer {slow:.3g} s in that time ({last - first:,} answers), {usual:.3g} s otherwise; "
+        evidence=f"median answer {slow:.3g} s in that time ({last - first:,} answers), "
+        f"{usual:.3g} s otherwise; "
         f"the delay: {delay}",
         lost=(slow - usual) * (last - first) / sum(durations),
     )
 
 
 def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
-    """The places between which logarithms differ most from the others; first by parts, then exactly."""
+    """The places between which logarithms differ most from the others; first by parts, then
+    exactly."""
     spread, sums = spread_of(logs), list(accumulate(logs, initial=0.0))
     size = len(logs)
 
@@ -227,8 +239,12 @@ def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
         return inside * outside * more**2 if more > max(math.log(_LONGER), _SURE * noise) else 0.0
 
     edges = [size * k // _BINS for k in range(_BINS + 1)]
-    most = _BINS * 2 // 3  # longer than that, the rest would be a quick spell; but a slowdown may come early
-    bins = ((a, b) for a, b in combinations(range(_BINS + 1), 2) if b - a <= most or (a and b == _BINS))
+    most = (
+        _BINS * 2 // 3
+    )  # longer than that, the rest would be a quick spell; but a slowdown may come early
+    bins = (
+        (a, b) for a, b in combinations(range(_BINS + 1), 2) if b - a <= most or (a and b == _BINS)
+    )
     found = max(((edges[a], edges[b]) for a, b in bins), key=gain)
     if not gain(found):
         return None
@@ -236,5 +252,7 @@ def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
     cell = -(-size // _BINS)
     begins = range(max(0, first - cell), min(first + cell, last))
     first, last = max(((place, last) for place in begins), key=gain)
-    ends = range(max(first + 1, last - cell), min(last + cell, size) + 1) if last < size else (last,)
+    ends = (
+        range(max(first + 1, last - cell), min(last + cell, size) + 1) if last < size else (last,)
+    )
     return max(((first, place) for place in ends), key=gain)

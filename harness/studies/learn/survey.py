@@ -1,4 +1,5 @@
-"""The first pass over a log, in bounded memory: how long it is, and which part of it to learn from."""
+"""The first pass over a log, in bounded memory: how long it is, and which part of it to learn
+from."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sfusion.harness.studies.learn.attempts import has_trouble, joined, seconds_of
 from sfusion_tools.record import Call
+
+from .attempts import has_trouble, joined, seconds_of
 
 _MOST_BUCKETS = 4096
 _PAUSE = 600.0
@@ -20,9 +22,11 @@ _SLOWER = 0.05
 """The logarithm of how many times as long calls must take to be slower than usual."""
 _SHORTEST = 1e-4
 _GOES_ON = 0.5
-"""The share of a stretch's trouble, for each call, that its beginning has if the trouble is older than the stretch."""
+"""The share of a stretch's trouble, for each call, that its beginning has if the trouble is
+older than the stretch."""
 _AS_BAD = 0.95
-"""The share of the most trouble of a stretch from which on chance decides which stretch has the most."""
+"""The share of the most trouble of a stretch from which on chance decides which stretch has the
+most."""
 _MOSTLY = 2 / 3
 
 
@@ -40,7 +44,8 @@ class Window:
     """Calls in the stretch that failed or were retried."""
     troubled_of: int
     slower: float = 1.0
-    """How many times as long as usual in this log a call without trouble takes, by the geometric mean."""
+    """How many times as long as usual in this log a call without trouble takes, by the geometric
+    mean."""
 
     @property
     def is_whole(self) -> bool:
@@ -78,7 +83,9 @@ class _Counts(NamedTuple):
 def _usual(parts: Sequence[_Part]) -> float:
     """The mean of the logarithms in the quiet parts of a log."""
     fullest = max(one.counts.calls for one in parts)
-    means = sorted(one.counts.mean for one in parts if one.counts.calls >= fullest / 2 and one.counts.timed)
+    means = sorted(
+        one.counts.mean for one in parts if one.counts.calls >= fullest / 2 and one.counts.timed
+    )
     return means[int(_QUIET * len(means))] if means else 0.0
 
 
@@ -119,9 +126,12 @@ class Survey:
         self._buckets[bucket] = self._buckets.get(bucket, _Counts()).plus(counts)
 
     def window(self, most: int) -> Window | None:
-        """Return the stretch of at most about ``most`` calls that has the most trouble; None for an empty log."""
+        """Return the stretch of at most about ``most`` calls that has the most trouble; None for
+        an empty log."""
         stretches = list(self._stretches())
-        parts = [part for number, one in enumerate(stretches) for part in self._parts(number, one, most)]
+        parts = [
+            part for number, one in enumerate(stretches) for part in self._parts(number, one, most)
+        ]
         if not parts:
             return None
         usual = _usual(parts)
@@ -133,7 +143,10 @@ class Survey:
         if worst and self._goes_on(stretches[chosen.stretch], chosen, usual):
             chosen = _with_change(parts, chosen, usual)
         buckets, counts = stretches[chosen.stretch], chosen.counts
-        start, end = buckets[chosen.first] * self._width, (buckets[chosen.last - 1] + 1) * self._width
+        start, end = (
+            buckets[chosen.first] * self._width,
+            (buckets[chosen.last - 1] + 1) * self._width,
+        )
         return Window(
             start,
             end,
@@ -147,7 +160,9 @@ class Survey:
     def _parts(self, number: int, stretch: list[int], most: int) -> Iterator[_Part]:
         last, counts = 0, _Counts()
         for first, bucket in enumerate(stretch):
-            while last < len(stretch) and (last == first or counts.calls + self._buckets[stretch[last]].calls <= most):
+            while last < len(stretch) and (
+                last == first or counts.calls + self._buckets[stretch[last]].calls <= most
+            ):
                 counts = counts.plus(self._buckets[stretch[last]])
                 last += 1
             yield _Part(number, first, last, counts)
@@ -156,7 +171,8 @@ class Survey:
             counts = counts.plus(self._buckets[bucket], -1)
 
     def _goes_on(self, stretch: list[int], part: _Part, usual: float) -> bool:
-        """True if there is as much trouble at the beginning of a part as later, so that its cause came before."""
+        """True if there is as much trouble at the beginning of a part as later, so that its
+        cause came before."""
         begin = _Counts()
         for bucket in stretch[part.first : part.last]:
             begin = begin.plus(self._buckets[bucket])
@@ -177,15 +193,21 @@ class Survey:
 
 
 def _with_change(parts: list[_Part], worst: _Part, usual: float) -> _Part:
-    """The nearest part that trouble as long as the worst one begins in, else the nearest that it ends in."""
+    """The nearest part that trouble as long as the worst one begins in, else the nearest that it
+    ends in."""
     most = _MOSTLY * worst.counts.trouble(usual)
-    same = [one for one in parts if one.stretch == worst.stretch and one.counts.calls >= 0.8 * worst.counts.calls]
+    same = [
+        one
+        for one in parts
+        if one.stretch == worst.stretch and one.counts.calls >= 0.8 * worst.counts.calls
+    ]
     earlier = [one for one in same if one.first < worst.first and one.counts.trouble(usual) <= most]
     later = [one for one in same if one.first > worst.first and one.counts.trouble(usual) <= most]
     return earlier[-1] if earlier else later[0] if later else worst
 
 
 def sample(records: Iterable[Call], window: Window, most: int) -> list[Call]:
-    """Return the calls of a window, in the order in which they began; a bucket too full for ``most`` is cut."""
+    """Return the calls of a window, in the order in which they began; a bucket too full for
+    ``most`` is cut."""
     inside = itertools.islice((record for record in records if window.holds(record)), most)
     return joined(inside)

@@ -1,4 +1,5 @@
-"""Lines of servers: access logs of nginx and uvicorn, with times if they are there, and what Sandbox Fusion prints."""
+"""Lines of servers: access logs of nginx and uvicorn, with times if they are there, and what
+Sandbox Fusion prints."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ _NGINX = re.compile(
 )
 _UVICORN = re.compile(r'(?P<method>[A-Z]+) (?P<target>\S+) HTTP/[\d.]+" (?P<status>\d{3})\b')
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_STAMP = re.compile(r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?) ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?")
+_STAMP = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?) ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"
+)
 _QUOTED = re.compile(r'^ "(?:[^"\\]|\\.)*" "(?:[^"\\]|\\.)*"')
 _NAMED_TIME = re.compile(r'\b(?:rt|request_time|req_time)["\s]*[=:]["\s]*(\d+\.\d+)')
 _NEXT = "(?:,| :) "
@@ -29,7 +32,9 @@ _BARE_ADDRESS = r"(?:unix:/[^\s,\"]+|(?:\[[0-9A-Fa-f:.]+\]|(?:\d{1,3}\.){3}\d{1,
 _NAMED_UPSTREAMS = re.compile(
     rf'\b(?:upstream|upstream_addr|ua|addr)["\s]*[=:]["\s]*({_ADDRESS}(?:{_NEXT}{_ADDRESS})*)'
 )
-_NAMED_STATUSES = re.compile(rf'\b(?:upstream_status|us)["\s]*[=:]["\s]*((?:\d{{3}}|-)(?:{_NEXT}(?:\d{{3}}|-))*)')
+_NAMED_STATUSES = re.compile(
+    rf'\b(?:upstream_status|us)["\s]*[=:]["\s]*((?:\d{{3}}|-)(?:{_NEXT}(?:\d{{3}}|-))*)'
+)
 _NAMED_TIMES = re.compile(
     rf'\b(?:upstream_response_time|urt)["\s]*[=:]["\s]*((?:\d+\.\d+|-)(?:{_NEXT}(?:\d+\.\d+|-))*)'
 )
@@ -41,7 +46,8 @@ _LONGEST = 10_000
 
 
 def access_records(line: bytes, number: int) -> tuple[Call, ...] | None:
-    """Return the request of a line, nothing if that is not a call, such as a ping; None for other lines.
+    """Return the request of a line, nothing if that is not a call, such as a ping; None for other
+    lines.
 
     ``number`` stands for the time where the line has none.
     """
@@ -74,22 +80,40 @@ def _nginx_record(found: re.Match[str], ended: float) -> Call:
     began, status = ended - (seconds or 0.0), int(found["status"])
     upstreams = _parts(_NAMED_UPSTREAMS, _BARE_UPSTREAMS, rest) or [""]
     size = 0 if found["size"] == "-" else int(found["size"][:15])
-    last = Attempt(len(upstreams), upstreams[-1], Outcome.of_status(status), status, seconds=seconds, received=size)
+    last = Attempt(
+        len(upstreams),
+        upstreams[-1],
+        Outcome.of_status(status),
+        status,
+        seconds=seconds,
+        received=size,
+    )
     attempts = [*_tried_before(last, upstreams, rest), last]
     return Call("", began, seconds, "access", last.outcome, attempts=attempts)
 
 
 def _tried_before(last: Attempt, upstreams: list[str], rest: str) -> Iterator[Attempt]:
-    """Yield an attempt for each upstream but the last; nginx tries the next one only if it got no usable answer."""
+    """Yield an attempt for each upstream but the last; nginx tries the next one only if it got no
+    usable answer."""
     if len(upstreams) == 1:
         return
     unknown = ["-"] * len(upstreams)
-    statuses, times = _parts(_NAMED_STATUSES, _BARE_STATUSES, rest), _parts(_NAMED_TIMES, _BARE_TIMES, rest)
+    statuses, times = (
+        _parts(_NAMED_STATUSES, _BARE_STATUSES, rest),
+        _parts(_NAMED_TIMES, _BARE_TIMES, rest),
+    )
     statuses = statuses if len(statuses) == len(upstreams) else unknown
     times = times if len(times) == len(upstreams) else unknown
-    for number, (upstream, code, took) in enumerate(zip(upstreams[:-1], statuses, times, strict=False), 1):
-        status, seconds = (None if code == "-" else int(code)), (None if took == "-" else float(took))
-        yield Attempt(number, upstream, Outcome.of_status(status), status, seconds=seconds, after=last.after)
+    for number, (upstream, code, took) in enumerate(
+        zip(upstreams[:-1], statuses, times, strict=False), 1
+    ):
+        status, seconds = (
+            (None if code == "-" else int(code)),
+            (None if took == "-" else float(took)),
+        )
+        yield Attempt(
+            number, upstream, Outcome.of_status(status), status, seconds=seconds, after=last.after
+        )
         last.after += seconds or 0.0
     if times[-1] != "-":
         last.seconds = float(times[-1])
@@ -119,18 +143,26 @@ def stamp(text: str) -> float | None:
         return None
 
 
-_LINE = re.compile(r"(?P<start>.{0,80}?)\[(?P<level>debug|info|warning|error|critical) *\] +(?P<event>.*)", re.DOTALL)
+_LINE = re.compile(
+    r"(?P<start>.{0,80}?)\[(?P<level>debug|info|warning|error|critical) *\] +(?P<event>.*)",
+    re.DOTALL,
+)
 _LOGGER = re.compile(r" +\[[\w.]+\]( .*)?$")
 """What structlog appends: the logger's name, and more keys."""
 _PADDED = re.compile(r" {2,}.*$")
-_RUNNING, _ENDED, _FAILED = "running command ", "stop running command ", "exception on running command "
+_RUNNING, _ENDED, _FAILED = (
+    "running command ",
+    "stop running command ",
+    "exception on running command ",
+)
 _PROCESSING, _AFTER_CODE = "start processing ", "``` and files "
 _MOST_OPEN = 10_000
 _LONGEST_OUTPUT = 100_000
 
 
 class ServerOutput:
-    """The commands of a server's output, in which each is known by its text: it has a folder of its own."""
+    """The commands of a server's output, in which each is known by its text: it has a folder of its
+    own."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[str, tuple[float, bool]] = OrderedDict()
@@ -138,9 +170,11 @@ class ServerOutput:
         """The lines are those of a program that the server quotes."""
 
     def read(self, line: bytes, number: int, time: str = "") -> tuple[Call, ...] | None:
-        """Return the command that ends with a line, nothing for other lines of a server; None if it is not of one.
+        """Return the command that ends with a line, nothing for other lines of a server; None if it
+        is not of one.
 
-        ``time`` is that of the line where it has none itself, and its ``number`` stands for a time that is not known.
+        ``time`` is that of the line where it has none itself, and its ``number`` stands for a time
+        that is not known.
         """
         if len(line) > _LONGEST_OUTPUT:
             return None
@@ -151,7 +185,11 @@ class ServerOutput:
         if "[" not in text:
             return None
         found = _LINE.match(COLOUR.sub("", text))
-        return None if found is None else self._event(found["event"], stamp(found["start"]) or stamp(time), number)
+        return (
+            None
+            if found is None
+            else self._event(found["event"], stamp(found["start"]) or stamp(time), number)
+        )
 
     def read_object(self, record: Mapping[str, Any], number: int) -> tuple[Call, ...] | None:
         """The same for a line that structlog wrote as JSON."""
@@ -160,7 +198,9 @@ class ServerOutput:
             return None
         return self._event(event, stamp(at) if isinstance(at, str) else None, number, is_whole=True)
 
-    def _event(self, event: str, at: float | None, number: int, *, is_whole: bool = False) -> tuple[Call, ...]:
+    def _event(
+        self, event: str, at: float | None, number: int, *, is_whole: bool = False
+    ) -> tuple[Call, ...]:
         began = float(number) if at is None else at
         if event.startswith(_PROCESSING):
             self.in_code = not is_whole and _AFTER_CODE not in event
@@ -183,7 +223,8 @@ class ServerOutput:
         return None if found is None else self._open.pop(found)
 
     def rest(self) -> list[Call]:
-        """Return the commands that did not end: the server stopped them at their time limit, or was stopped itself."""
+        """Return the commands that did not end: the server stopped them at their time limit, or was
+        stopped itself."""
         return [_call(*started, None, None) for started in self._open.values()]
 
 

@@ -1,4 +1,5 @@
-"""Time in a log: what happened in each stretch of it, and how long it took. Memory does not grow with the log."""
+"""Time in a log: what happened in each stretch of it, and how long it took. Memory does not grow
+with the log."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class Durations:
         self.sums.include(other.sums)
 
     def typical(self) -> float | None:
-        """Return the geometric mean without the shortest and longest 5 %; None if there are too few to tell."""
+        """Return the geometric mean without the shortest and longest 5 %; None if there are too few
+        to tell."""
         if self.sums.count < _ENOUGH:
             return None
         low = math.ceil(_TRIMMED * self.sums.count)
@@ -98,7 +100,8 @@ MOST_BUCKETS = 2_000
 FINEST = 2.0**-10
 """Seconds of a bucket at first; they double whenever there are too many buckets."""
 _FAR, _FARTHER, _FEW = 86_400.0, 10, 0.05
-"""Calls are strays if they are fewer than 5 %, and more than a day and ten times the time of the others away."""
+"""Calls are strays if they are fewer than 5 %, and more than a day and ten times the time of the
+others away."""
 
 
 def failures(counts: Mapping[str, int]) -> int:
@@ -131,7 +134,8 @@ class SandboxSums:
     attempts: int = 0
     failed: int = 0
     answers: LogSums = field(default_factory=LogSums)
-    """Those that did not fail, and have a duration. Failures say nothing about the speed of a sandbox."""
+    """Those that did not fail, and have a duration. Failures say nothing about the speed of a
+    sandbox."""
 
     def add(self, kind: str, size: float | None) -> None:
         """Add an attempt; ``size`` is the logarithm of its duration."""
@@ -219,7 +223,8 @@ class TimeAxis:
         return int(at // self.width)
 
     def bucket(self, at: float) -> TimeBucket:
-        """Return the bucket of a time. Others that were returned before may have become part of another."""
+        """Return the bucket of a time. Others that were returned before may have become part of
+        another."""
         found = self.buckets.get(self.number(at))
         if found is None:
             self.buckets[self.number(at)] = TimeBucket()
@@ -238,7 +243,8 @@ class TimeAxis:
             load.change(-1, self.width - ended % self.width)
 
     def merged(self, most: int) -> list[tuple[float, float, TimeBucket]]:
-        """Return at most this many stretches of equal length, empty ones too: begin, end, and what began in each."""
+        """Return at most this many stretches of equal length, empty ones too: begin, end, and what
+        began in each."""
         numbers = self._numbers()
         if not numbers:
             return []
@@ -248,7 +254,8 @@ class TimeAxis:
         zero = first * self.width
         places = range((last - first) // size + 1)
         return [
-            (zero + place * width, zero + (place + 1) * width, wider.get(place) or TimeBucket()) for place in places
+            (zero + place * width, zero + (place + 1) * width, wider.get(place) or TimeBucket())
+            for place in places
         ]
 
     def _wider(self, numbers: Iterable[int], first: int, size: int) -> dict[int, TimeBucket]:
@@ -263,10 +270,15 @@ class TimeAxis:
         """Return the numbers of the buckets in order, without those of strays."""
         numbers = sorted(self.buckets)
         while self._has_strays and len(numbers) > 1:
-            gap, cut = max((after - before, place) for place, (before, after) in enumerate(pairwise(numbers), 1))
+            gap, cut = max(
+                (after - before, place)
+                for place, (before, after) in enumerate(pairwise(numbers), 1)
+            )
             few, most = sorted((numbers[:cut], numbers[cut:]), key=self._calls_in)
             length = (most[-1] - most[0] + 1) * self.width
-            if self._calls_in(few) >= _FEW * self.calls or gap * self.width < max(_FAR, _FARTHER * length):
+            if self._calls_in(few) >= _FEW * self.calls or gap * self.width < max(
+                _FAR, _FARTHER * length
+            ):
                 break
             numbers = most
         return numbers

@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sfusion.harness.studies.look.axis import LogSums, SandboxSums, TimeBucket
-from sfusion.harness.studies.look.digest import OTHERS, SandboxCounts
+from .axis import LogSums, SandboxSums, TimeBucket
+from .digest import OTHERS, SandboxCounts
 
 MOST_CHANGES = 4
 _EVIDENCE = 25.0
-"""How much better two shares must explain the counts than one, as a log-likelihood ratio: by chance it is under 10."""
+"""How much better two shares must explain the counts than one, as a log-likelihood ratio: by chance
+it is under 10."""
 _LEAST_SHARE, LEAST_RATIO = 0.02, 1.3
 """Smaller changes, of a share or of a duration, are not worth a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The first stretch of time in which it is different, with the values before and after, up to the next changes."""
+    """The first stretch of time in which it is different, with the values before and after, up to
+    the next changes."""
 
     place: int
     before: float
@@ -37,7 +39,8 @@ def changed_shares(counts: Sequence[tuple[int, int]]) -> list[Shift]:
 
 
 def changed_durations(sums: Sequence[LogSums]) -> list[Shift]:
-    """Find the changes of the typical duration, given the sums of the logarithms for each stretch of time."""
+    """Find the changes of the typical duration, given the sums of the logarithms for each stretch
+    of time."""
     found = _changes([(float(one.count), one.logs, one.squares) for one in sums], _gauss)
     changes = [Shift(one.place, math.exp(one.before), math.exp(one.after)) for one in found]
     return [one for one in changes if not 1 / LEAST_RATIO < one.after / one.before < LEAST_RATIO]
@@ -58,7 +61,9 @@ def _gauss(number: float, total: float, squares: float) -> float:
     return -number / 2 * math.log(spread)
 
 
-def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], float]) -> list[Shift]:
+def _changes(
+    rows: Sequence[Sums], likelihood: Callable[[float, float, float], float]
+) -> list[Shift]:
     """Split the rows again and again where that explains them best, while it does so by far."""
     sums: list[Sums] = [(0.0, 0.0, 0.0)]
     for row in rows:
@@ -92,7 +97,8 @@ def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], f
 
 
 def _joined(changes: list[Shift]) -> list[Shift]:
-    """Take two changes in a row for one, if they are next to each other: it happened within a stretch."""
+    """Take two changes in a row for one, if they are next to each other: it happened within a
+    stretch."""
     found: list[Shift] = []
     for change in changes:
         last = found[-1] if found else None
@@ -108,8 +114,8 @@ def _joined(changes: list[Shift]) -> list[Shift]:
 
 
 _WORSE, _APART = 2.0, 0.05
-"""A sandbox is named if its odds of failing are twice those of the others, and it fails 5 points more often; or if its
-answers take twice as long."""
+"""A sandbox is named if its odds of failing are twice those of the others, and it fails 5 points
+more often; or if its answers take twice as long."""
 _LESS = 0.01
 """One that fails this much less often than the others is not named, however slow it is."""
 _DEVIATIONS = 2.0
@@ -121,7 +127,8 @@ _LEAST, _LEAST_TIMED = 5, 20
 def suspect(
     sandboxes: Mapping[str, SandboxCounts], fine: Sequence[tuple[float, float, TimeBucket]]
 ) -> tuple[str, float | None, float | None]:
-    """Return the sandbox that fails much more often than all others together, or is much slower; "" if none is.
+    """Return the sandbox that fails much more often than all others together, or is much slower; ""
+    if none is.
 
     Also since when and until when, without a time from the beginning, or to the end of the log.
     """
@@ -146,7 +153,8 @@ def suspect(
 
 
 def _spells(rows: Sequence[SandboxSums]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last stretch between changes of one sandbox, of its failures and then of its durations."""
+    """Yield the first and last stretch between changes of one sandbox, of its failures and then of
+    its durations."""
     for changes in (
         changed_shares([(one.attempts, one.failed) for one in rows]),
         changed_durations([one.answers for one in rows]),
@@ -167,7 +175,11 @@ def _is_worse(name: str, sums: Mapping[str, SandboxSums]) -> bool:
     chance = _DEVIATIONS * math.sqrt(both * (1 - both) * (1 / one.attempts + 1 / others.attempts))
     if share - rest > max(_APART, chance) and share * (1 - rest) > _WORSE * rest * (1 - share):
         return True
-    if rest - share > max(_LESS, chance) or one.answers.count < _LEAST_TIMED or others.answers.count < _LEAST:
+    if (
+        rest - share > max(_LESS, chance)
+        or one.answers.count < _LEAST_TIMED
+        or others.answers.count < _LEAST
+    ):
         return False
     typical, usual = (math.exp(sums.logs / sums.count) for sums in (one.answers, others.answers))
     return typical > _WORSE * usual

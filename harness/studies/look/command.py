@@ -1,9 +1,9 @@
 """``sfusion look``: show how the tool calls of a training run ended.
 
-Outcomes over time, when it got worse, which sandbox. Reads event logs of the tool, the fakes and the proxy, journals of
-runs and proxies, rollout dumps, what Sandbox Fusion prints, and access logs of uvicorn and nginx, also compressed with
-gzip or wrapped by Docker. The kind of a log is recognised by its content. As a log, `-` is stdin; for `--html`
-and `--json` it is stdout.
+Outcomes over time, when it got worse, which sandbox. Reads event logs of the tool, the fakes and
+the proxy, journals of runs and proxies, rollout dumps, what Sandbox Fusion prints, and access logs
+of uvicorn and nginx, also compressed with gzip or wrapped by Docker. The kind of a log is
+recognised by its content. As a log, `-` is stdin; for `--html` and `--json` it is stdout.
 
 Example: sfusion look /shared/logs --html friday.html
 """
@@ -17,22 +17,23 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from sfusion.harness.commandline.declaring import command
-from sfusion.harness.commandline.json_answer import is_stdout, text_stream, write_answer, write_json
-from sfusion.harness.commandline.options import Html, Json, Logs
-from sfusion.harness.errors import BadOption
-from sfusion.harness.reports import Reports
-from sfusion.harness.reports.html import render_board, render_page
-from sfusion.harness.reports.run_report import duration
-from sfusion.harness.reports.timeline import Mark, Row, Steps, Timeline, timeline_data
-from sfusion.harness.studies.look import telling
-from sfusion.harness.studies.look.axis import TimeBucket
-from sfusion.harness.studies.look.digest import Digest
-from sfusion.harness.studies.look.overview import FINE, SEVERITY, Overview, Stretch, crowd, overview
-from sfusion.harness.studies.look.reading import LogReader, UnreadableLines, with_stdin
 from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import KINDS, Call, spans_of
 from sfusion_tools.wording import counted
+
+from ...commandline.declaring import command
+from ...commandline.json_answer import is_stdout, text_stream, write_answer, write_json
+from ...commandline.options import Html, Json, Logs
+from ...errors import BadOption
+from ...reports import Reports
+from ...reports.html import render_board, render_page
+from ...reports.run_report import duration
+from ...reports.timeline import Mark, Row, Steps, Timeline, timeline_data
+from . import telling
+from .axis import TimeBucket
+from .digest import Digest
+from .overview import FINE, SEVERITY, Overview, Stretch, crowd, overview
+from .reading import LogReader, UnreadableLines, with_stdin
 
 _MOST_MARKS = 500
 _MOST_FILES = 8
@@ -52,12 +53,18 @@ def render_log(digest: Digest, found: Overview) -> str:
 
 
 def _values(found: Overview, sampled: int) -> dict[str, Any]:
-    worse = min((turn for turn in found.turns if turn.worse), key=lambda one: SEVERITY.index(one.what), default=None)
+    worse = min(
+        (turn for turn in found.turns if turn.worse),
+        key=lambda one: SEVERITY.index(one.what),
+        default=None,
+    )
     share = found.failed / found.calls if found.calls else 0.0
     is_bad = share > 0.05 or telling.attempts_stand_out(found)
     most = max((one.calls for one in found.over_time), default=0)
     return {
-        "headline": _capital(telling.sentence(found, worse)) if worse is not None else telling.failing(found),
+        "headline": _capital(telling.sentence(found, worse))
+        if worse is not None
+        else telling.failing(found),
         "about": telling.title(found),
         "state": "broken" if worse is not None else "unknown" if is_bad else "held",
         "notes": telling.notes(found),
@@ -67,14 +74,24 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         "most": f"{most:,}",
         "first": found.when(found.start),
         "last": found.when(found.end),
-        "outcomes": [(kind, f"{count:,}", f"{count / found.calls:.1%}") for kind, count in found.outcomes.items()],
-        "turns": [{"text": _capital(telling.sentence(found, turn)), "worse": turn.worse} for turn in found.turns],
+        "outcomes": [
+            (kind, f"{count:,}", f"{count / found.calls:.1%}")
+            for kind, count in found.outcomes.items()
+        ],
+        "turns": [
+            {"text": _capital(telling.sentence(found, turn)), "worse": turn.worse}
+            for turn in found.turns
+        ],
         "sandboxes": [telling.sandbox_cells(row) for row in found.sandboxes],
         "suspect": found.suspect,
         "suspicion": telling.suspicion(found),
         "read": found.read,
-        "lists": [("Faults applied", "faults", found.faults), ("Malformed calls", "malformed", found.malformed)],
-        "sampled": f"The timeline shows {sampled:,} of {found.calls:,} calls: the first and last ones, the "
+        "lists": [
+            ("Faults applied", "faults", found.faults),
+            ("Malformed calls", "malformed", found.malformed),
+        ],
+        "sampled": f"The timeline shows {sampled:,} of {found.calls:,} calls: the first "
+        "and last ones, the "
         "slowest, those with most attempts, and some of every kind. The curves count all calls."
         if sampled < found.calls
         else "",
@@ -90,7 +107,10 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
     if found.seconds["p50"] is not None:
         facts += [(name, telling.took(found.seconds[name])) for name in ("p50", "p95")]
     if found.timed:
-        facts += [("most in flight", f"{found.most_in_flight:,}"), ("longest queue", f"{found.longest_queue:,}")]
+        facts += [
+            ("most in flight", f"{found.most_in_flight:,}"),
+            ("longest queue", f"{found.longest_queue:,}"),
+        ]
         facts.append(("time", duration(max(0.0, found.end - found.start))))
     return facts
 
@@ -103,7 +123,11 @@ def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any
         top -= height
         parts.append((kind, round(top, 3), round(height, 3)))
     counts = ", ".join(f"{kind} {count:,}" for kind, count in row.outcomes.items())
-    return {"x": number, "parts": parts, "title": f"{found.when(row.start)}: {counts or 'no calls'}"}
+    return {
+        "x": number,
+        "parts": parts,
+        "title": f"{found.when(row.start)}: {counts or 'no calls'}",
+    }
 
 
 def _timeline(digest: Digest, found: Overview) -> Timeline:
@@ -111,7 +135,9 @@ def _timeline(digest: Digest, found: Overview) -> Timeline:
     marks = [Mark(max(0.0, turn.at - zero), "turn", telling.brief(turn)) for turn in found.turns]
     marks += list(_fault_marks(fine, zero))[:_MOST_MARKS]
     steps = [_steps(fine, what, zero) for what in ("in_flight", "waiting")]
-    return Timeline(0.0, max(0.0, found.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks))
+    return Timeline(
+        0.0, max(0.0, found.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks)
+    )
 
 
 def _steps(fine: Sequence[tuple[float, float, TimeBucket]], what: str, zero: float) -> Steps:
@@ -124,7 +150,12 @@ def _steps(fine: Sequence[tuple[float, float, TimeBucket]], what: str, zero: flo
 def _fault_marks(fine: Iterable[tuple[float, float, TimeBucket]], zero: float) -> Iterator[Mark]:
     for start, end, bucket in fine:
         for rule, count in bucket.faults.items():
-            yield Mark(max(0.0, start - zero), "strike", f"{rule}: {counted(count, 'time')}", until=end - zero)
+            yield Mark(
+                max(0.0, start - zero),
+                "strike",
+                f"{rule}: {counted(count, 'time')}",
+                until=end - zero,
+            )
 
 
 def _named(records: Iterable[Call], zero: float) -> Iterator[Call]:
@@ -143,7 +174,12 @@ def _rows(call: Call) -> Iterator[Row]:
         facts: dict[str, Any] = {"seconds": span.end - span.start}
         if span.kind == "attempt":
             one = call.attempts[span.attempt - 1]
-            facts |= {"outcome": span.outcome, "status": span.status, "rule": one.fault, "sandbox": one.endpoint}
+            facts |= {
+                "outcome": span.outcome,
+                "status": span.status,
+                "rule": one.fault,
+                "sandbox": one.endpoint,
+            }
             facts |= {"sent": one.sent or None, "received": one.received or None}
             facts |= {"retry_after": one.retry_after, "run_seconds": one.execution_time}
         known = {key: value for key, value in facts.items() if value is not None and value != ""}
@@ -184,7 +220,8 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
             write_answer(html, render_log(digest, found))
         write_json(json_file, found.as_data())
         following = (
-            f"sfusion learn {logs_given} --to learned.yaml  # names the cause, and writes a scenario that reproduces it"
+            f"sfusion learn {logs_given} --to learned.yaml  # names the cause, and "
+            "writes a scenario that reproduces it"
         )
         reporter.tell(found, overview(digest, stretches=telling.ROWS).over_time, following)
         for problem in problems.first:

@@ -1,4 +1,5 @@
-"""What a log says in all: counts over time, sandboxes, faults, and a few whole calls. Memory does not grow with it."""
+"""What a log says in all: counts over time, sandboxes, faults, and a few whole calls. Memory
+does not grow with it."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sfusion.harness.studies.look.axis import FINEST, Durations, SandboxSums, TimeAxis, size_of
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt, Call
 
+from .axis import FINEST, Durations, SandboxSums, TimeAxis, size_of
+
 _FEWEST, _SHORTEST_SHIFT, _SHIFT = 20, 2.0, 0.1
-"""Calls of a worker, and seconds or share of its time, from which on its clock may be another one."""
+"""Calls of a worker, and seconds or share of its time, from which on its clock may be another
+one."""
 
 
 def clocks_apart(workers: Iterable[Sequence[float]]) -> float:
@@ -40,15 +43,18 @@ MOST_NAMES = 50
 MOST_WORKERS = 100_000
 OTHERS = "(others)"
 KEPT = 150
-"""Calls of each sample: the first, the last, the slowest, those with most attempts, and of each kind."""
+"""Calls of each sample: the first, the last, the slowest, those with most attempts, and of each
+kind."""
 
 _HUNG = Outcome.TRANSPORT_TIMEOUT.value
 NO_ANSWER = frozenset({Outcome.UNREACHABLE.value, Outcome.BAD_ARGUMENTS.value})
-"""Kinds of calls and attempts that got no answer of a sandbox, so that their time says nothing about it."""
+"""Kinds of calls and attempts that got no answer of a sandbox, so that their time says nothing
+about it."""
 
 
 def happened_at(record: Call, ended: float) -> float:
-    """When a call met its end: at the end of its last attempt; one without an answer was lost when it was sent."""
+    """When a call met its end: at the end of its last attempt; one without an answer was lost
+    when it was sent."""
     if not record.attempts:
         return ended
     last = record.attempts[-1]
@@ -115,7 +121,8 @@ class Digest:
 
     @property
     def off_axis(self) -> int:
-        """Calls that are not on the axis: without a time, of another clock, or far from all others."""
+        """Calls that are not on the axis: without a time, of another clock, or far from all
+        others."""
         axis = self.axis
         return self.calls - axis.calls + axis.strays
 
@@ -163,7 +170,9 @@ class Digest:
             for attempt in record.attempts:
                 self._add_attempt(record, attempt, axis)
         # Not every log tells how long a call waited for the permit that it did not get.
-        elif waited := record.waited or (record.seconds if kind == Outcome.THROTTLED.value else None):
+        elif waited := record.waited or (
+            record.seconds if kind == Outcome.THROTTLED.value else None
+        ):
             self.waits.add(waited)
             axis.occupy("waiting", began, began + waited)
         self._samples.add(record, kind)
@@ -195,7 +204,11 @@ class Digest:
         """Return some whole calls of those on the axis, in the order in which they began."""
         clock, axis = self.clock, self.axis
         stretch = axis.stretch()
-        return [one for one in self._samples.records() if clock_of(one) == clock and axis.number(one.began) in stretch]
+        return [
+            one
+            for one in self._samples.records()
+            if clock_of(one) == clock and axis.number(one.began) in stretch
+        ]
 
 
 class _Samples:
@@ -214,11 +227,16 @@ class _Samples:
             return
         self._last.append(record)
         number = next(self._number)
-        if record.seconds is not None and (len(self._slowest) < KEPT or record.seconds > self._slowest[0][0]):
+        if record.seconds is not None and (
+            len(self._slowest) < KEPT or record.seconds > self._slowest[0][0]
+        ):
             _keep(self._slowest, (record.seconds, number, record))
-        if len(record.attempts) > 1 and (len(self._most) < KEPT or len(record.attempts) > self._most[0][0]):
+        if len(record.attempts) > 1 and (
+            len(self._most) < KEPT or len(record.attempts) > self._most[0][0]
+        ):
             _keep(self._most, (len(record.attempts), number, record))
-        # Spread over the log: the sample is thinned out whenever it is full, and then takes only every second call.
+        # Spread over the log: the sample is thinned out whenever it is full, and then takes only
+        # every second call.
         kept, seen = self._kinds.setdefault(kind, []), self._seen[kind]
         self._seen[kind] += 1
         if seen % (1 << (seen // (2 * KEPT)).bit_length()) == 0:

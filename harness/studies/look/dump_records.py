@@ -1,4 +1,5 @@
-"""Rollout dumps: how calls ended, from the requests beside a dump, or else from the texts that the model read.
+"""Rollout dumps: how calls ended, from the requests beside a dump, or else from the texts that the
+model read.
 
 Dumps have no times; the step of the training stands for them.
 """
@@ -10,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.rollouts.viewer.sample import REQUESTS, requests_beside, split_turns
 from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 from sfusion_tools.sandbox import text as wording
+
+from ...rollouts.viewer.sample import REQUESTS, requests_beside, split_turns
 
 MOST_CALLS = 10_000
 """Calls of one trajectory."""
@@ -36,12 +38,13 @@ _TEXTS = (
     (_beginning(wording.EXITED, wording.SIGNALLED), Outcome.PROGRAM_ERROR),
     (re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE), Outcome.PROGRAM_ERROR),
 )
-"""What the texts of our tool, verl's, DeepResearch's and ToRL's mean; ``no stdout here`` (verl, SkyRL) and ``Finished
-execution.`` (DeepResearch) stand for any failure or for no output."""
+"""What the texts of our tool, verl's, DeepResearch's and ToRL's mean; ``no stdout here`` (verl,
+SkyRL) and ``Finished execution.`` (DeepResearch) stand for any failure or for no output."""
 
 
 def requests_of(path: Path) -> Path:
-    """Return the file of requests beside a file of samples, if there is one: it knows more than the texts."""
+    """Return the file of requests beside a file of samples, if there is one: it knows more than the
+    texts."""
     beside = requests_beside(path)
     return beside if path.parent.name != REQUESTS and beside.is_file() else path
 
@@ -91,7 +94,11 @@ def outcome_of_text(text: str) -> Outcome | None:
 def _tool_turns(output: str) -> list[str]:
     if not re.search(r"^(?:<\|im_start\|>)?tool$", output, re.MULTILINE):
         return []
-    return ["".join(part.text for part in turn.parts) for turn in split_turns(output) if turn.role == "tool"]
+    return [
+        "".join(part.text for part in turn.parts)
+        for turn in split_turns(output)
+        if turn.role == "tool"
+    ]
 
 
 def _counts(found: Any) -> Iterator[tuple[str, int]]:

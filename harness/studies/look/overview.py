@@ -1,4 +1,5 @@
-"""What a log says, in a few numbers: outcomes over time, when it changed, which sandbox, what the model read."""
+"""What a log says, in a few numbers: outcomes over time, when it changed, which sandbox, what the
+model read."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sfusion.harness.studies.look.axis import Durations, TimeBucket, failures, loads
-from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, changed_durations, changed_shares, suspect
-from sfusion.harness.studies.look.digest import Clock, Digest, SandboxCounts, clocks_apart
 from sfusion_tools.outcome import FAILURES, OUTCOMES, Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text
+
+from .axis import Durations, TimeBucket, failures, loads
+from .changes import LEAST_RATIO, Shift, changed_durations, changed_shares, suspect
+from .digest import Clock, Digest, SandboxCounts, clocks_apart
 
 FINE = 1_000
 """Stretches of time in the chart of what was in flight."""
@@ -22,11 +24,21 @@ STRETCHES = 240
 """Stretches of time in which changes are looked for."""
 
 What = Literal["failed", "attempts", "malformed", "programs", "cancelled", "duration"]
-SEVERITY: tuple[What, ...] = ("failed", "attempts", "malformed", "programs", "cancelled", "duration")
+SEVERITY: tuple[What, ...] = (
+    "failed",
+    "attempts",
+    "malformed",
+    "programs",
+    "cancelled",
+    "duration",
+)
 """The worst first."""
 _NEAR = 3
 """Stretches within which two changes are one."""
-_RAN = tuple(one.value for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR))
+_RAN = tuple(
+    one.value
+    for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR)
+)
 """Outcomes of calls whose program ran to its end, whatever that was."""
 
 
@@ -49,7 +61,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A time from which on another share of calls, attempts or programs failed, or calls took another time."""
+    """A time from which on another share of calls, attempts or programs failed, or calls took
+    another time."""
 
     at: float
     what: What
@@ -82,10 +95,12 @@ class Overview:
     start: float
     end: float
     timed: bool
-    """False: ``start``, ``end`` and all other times are lines of an access log, or steps of a training."""
+    """False: ``start``, ``end`` and all other times are lines of an access log, or steps of a
+    training."""
     unit: Clock
     off_axis: int
-    """Calls that are not among those over time: without a time, of another clock, or far from all others."""
+    """Calls that are not among those over time: without a time, of another clock, or far from all
+    others."""
     outcomes: dict[str, int]
     failed: int
     workers: int
@@ -99,7 +114,8 @@ class Overview:
     """Seconds by which workers began and ended later than others: their clocks may differ."""
     most_in_flight: int
     longest_queue: int
-    """Of calls that waited for a permit. Both are averages over the shortest stretches that the page shows."""
+    """Of calls that waited for a permit. Both are averages over the shortest stretches that the
+    page shows."""
     failed_attempts: int
     over_time: list[Stretch]
     turns: list[Turn]
@@ -132,7 +148,11 @@ class Overview:
                 except (OverflowError, ValueError, OSError):
                     return f"{at:.0f}"
                 if short and self.end - self.start < 86_400:
-                    return f"{moment:%H:%M:%S}" if self.end - self.start >= 60 else f"{moment:%H:%M:%S.%f}"[:-3]
+                    return (
+                        f"{moment:%H:%M:%S}"
+                        if self.end - self.start >= 60
+                        else f"{moment:%H:%M:%S.%f}"[:-3]
+                    )
                 return f"{moment:%m-%d %H:%M:%S}" if short else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
             case "seconds":
                 return f"{at:.1f} s"
@@ -183,7 +203,9 @@ def _read(digest: Digest) -> list[tuple[str, int, str]]:
     """What the model read, word for word where the log has it; else as far as the outcome tells."""
     found: list[tuple[str, int, str]] = []
     for kind, count in digest.kinds.most_common():
-        told = [(text, times) for (outcome, text), times in digest.read.most_common() if outcome == kind]
+        told = [
+            (text, times) for (outcome, text), times in digest.read.most_common() if outcome == kind
+        ]
         found += [(kind, times, text) for text, times in told]
         rest = count - sum(times for _, times in told)
         if rest > 0 and _text(kind):
@@ -218,7 +240,11 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
 
     found: list[tuple[What, str, list[Shift]]] = [
         ("failed", "", changed_shares([(one.calls, one.failed) for one in buckets])),
-        ("attempts", "", changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets])),
+        (
+            "attempts",
+            "",
+            changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets]),
+        ),
         ("malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)),
         ("cancelled", "", calls_that_were(Outcome.CANCELLED)),
         ("duration", "", changed_durations([one.seconds.sums for one in buckets])),
@@ -228,7 +254,9 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
         counts = [(sum(one.kinds[ran] for ran in _RAN), one.kinds[kind]) for one in buckets]
         found.append(("programs", kind, changed_shares(counts)))
     if sum(one.attempts.total() for one in buckets) < 1.02 * sum(one.calls for one in buckets):
-        found = [one for one in found if one[0] != "attempts"]  # nearly every call is one attempt: the same news twice
+        found = [
+            one for one in found if one[0] != "attempts"
+        ]  # nearly every call is one attempt: the same news twice
     turns = []
     for what, kind, changes in found:
         places = [change.place for change in changes]
@@ -238,7 +266,10 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
             lasting = _lasting(change, before, after) if what == "duration" else change
             if lasting is None:
                 continue
-            sides = ([one.kinds if what == "failed" else one.attempts for one in side] for side in (before, after))
+            sides = (
+                [one.kinds if what == "failed" else one.attempts for one in side]
+                for side in (before, after)
+            )
             mostly = _grown(*sides) if what in ("failed", "attempts") else kind
             turns.append(Turn(fine[change.place][0], what, lasting.before, lasting.after, mostly))
     worse = [turn.at for turn in turns if turn.what == "failed" and turn.worse]
@@ -248,14 +279,19 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
         (
             turn
             for turn in turns
-            if turn.what != "duration" or turn.worse or not any(abs(turn.at - at) <= near for at in worse)
+            if turn.what != "duration"
+            or turn.worse
+            or not any(abs(turn.at - at) <= near for at in worse)
         ),
         key=lambda turn: (turn.at, SEVERITY.index(turn.what)),
     )
 
 
-def _lasting(change: Shift, before: Sequence[TimeBucket], after: Sequence[TimeBucket]) -> Shift | None:
-    """Return a change of durations without the few odd ones that may have made it; None if that is no change."""
+def _lasting(
+    change: Shift, before: Sequence[TimeBucket], after: Sequence[TimeBucket]
+) -> Shift | None:
+    """Return a change of durations without the few odd ones that may have made it; None if that is
+    no change."""
     typical = []
     for side in (before, after):
         times = Durations()
@@ -281,11 +317,21 @@ def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str
 def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
     name, counts = item
     p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
-    return SandboxRow(name, counts.sums.attempts, counts.sums.failed, p50, p95, dict(counts.outcomes.most_common()))
+    return SandboxRow(
+        name,
+        counts.sums.attempts,
+        counts.sums.failed,
+        p50,
+        p95,
+        dict(counts.outcomes.most_common()),
+    )
 
 
 def _percentiles(durations: Durations) -> dict[str, float | None]:
-    return {name: durations.percentile(share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
+    return {
+        name: durations.percentile(share)
+        for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+    }
 
 
 _PROGRAMS = {
@@ -301,6 +347,10 @@ def _text(kind: str) -> str:
         return _PROGRAMS[kind]
     if kind not in OUTCOMES:
         return ""
-    text = model_text(CallResult("", Outcome(kind)), "code_interpreter", timeout=math.nan, limit=100).rstrip(": ")
+    text = model_text(
+        CallResult("", Outcome(kind)), "code_interpreter", timeout=math.nan, limit=100
+    ).rstrip(": ")
     # Whether the code ran is not in the outcome.
-    return text.removesuffix("The code did not run.") + ("…" if text.endswith("The code did not run.") else "")
+    return text.removesuffix("The code did not run.") + (
+        "…" if text.endswith("The code did not run.") else ""
+    )

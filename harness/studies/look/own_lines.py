@@ -1,4 +1,5 @@
-"""Lines that sfusion writes, of event logs and of journals, with checked values: anybody may have written them.
+"""Lines that sfusion writes, of event logs and of journals, with checked values: anybody may have
+written them.
 
 Errors do not say where: the reader adds that.
 """
@@ -43,7 +44,8 @@ def optional_number(record: Mapping[str, Any], key: str) -> float | None:
 
 
 def duration(record: Mapping[str, Any], key: str) -> float | None:
-    """Return seconds, None if there are none; a clock that was set back does not make them negative."""
+    """Return seconds, None if there are none; a clock that was set back does not make them
+    negative."""
     value = optional_number(record, key)
     return None if value is None else max(0.0, value)
 
@@ -93,7 +95,9 @@ def _shown(value: object) -> str:
 def event_call(record: Mapping[str, Any]) -> Call:
     """Return the call of a line of an event log; raise BadLine."""
     if record["event_log"] != VERSION:
-        raise BadLine(f"a line of version {record['event_log']!r}; this sfusion reads version {VERSION}")
+        raise BadLine(
+            f"a line of version {record['event_log']!r}; this sfusion reads version {VERSION}"
+        )
     attempts = record.get("attempts", [])
     if not isinstance(attempts, list) or not all(isinstance(one, dict) for one in attempts):
         raise BadLine("attempts must be a list of objects")

@@ -16,14 +16,15 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from sfusion.harness.errors import LogError
-from sfusion.harness.lab import journal_v1
-from sfusion.harness.studies.look import dump_records, own_lines
-from sfusion.harness.studies.look.access_records import ServerOutput, access_records
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
 from sfusion_tools.record import Call, CallFold
+
+from ...errors import LogError
+from ...lab import journal_v1
+from . import dump_records, own_lines
+from .access_records import ServerOutput, access_records
 
 _PIECE = 2**20
 _TRAILER = 8
@@ -48,7 +49,11 @@ def repeats(files: Sequence[Path]) -> dict[int, str]:
     for file in rest.values():
         by_name.setdefault(file.name, []).append(file)
     for place, file in rest.items():
-        copied = [other for other in by_name.get(file.stem, ()) if file.suffix == ".gz" and _is_copy(file, other)]
+        copied = [
+            other
+            for other in by_name.get(file.stem, ())
+            if file.suffix == ".gz" and _is_copy(file, other)
+        ]
         if copied:
             found[place] = f"{file}: the same lines as {copied[0]}, read once"
     return found
@@ -75,8 +80,9 @@ def _is_copy(packed: Path, plain: Path) -> bool:
 
 LONGEST_LINE = 20_000_000
 _MOST_TIMES, _LEAST_UNPACKED, _LEAST_LINE = 200, 4_000_000, 100
-"""A compressed file is read up to this many times its size, and up to this many bytes in any case: no log is packed
-tighter than that. Each line counts as at least so many bytes, because millions of empty ones take minutes."""
+"""A compressed file is read up to this many times its size, and up to this many bytes in any
+case: no log is packed tighter than that. Each line counts as at least so many bytes, because
+millions of empty ones take minutes."""
 _STEP = 1_000
 """Lines between two reports of progress."""
 LOG_SUFFIXES = (".ndjson", ".jsonl", ".log", ".gz")
@@ -100,7 +106,8 @@ class UnreadableLines:
 
 
 class LogReader:
-    """The calls of some log files, in the order of the files and their lines, which is roughly that of their ends."""
+    """The calls of some log files, in the order of the files and their lines, which is roughly
+    that of their ends."""
 
     def __init__(
         self,
@@ -108,7 +115,8 @@ class LogReader:
         on_problem: Problem | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Without ``on_problem`` the first line that cannot be read raises LogError; with it such lines are skipped.
+        """Without ``on_problem`` the first line that cannot be read raises LogError; with it such
+        lines are skipped.
 
         ``on_progress`` is called now and then with the bytes that have been read.
         """
@@ -117,7 +125,9 @@ class LogReader:
         self.left_out = [repeated[place] for place in sorted(repeated)]
         """Why files are not read that were given."""
         kept = [one for place, one in enumerate(listed) if place not in repeated]
-        self._given = [_Given(path, [one[1] for one in group]) for path, group in groupby(kept, itemgetter(0))]
+        self._given = [
+            _Given(path, [one[1] for one in group]) for path, group in groupby(kept, itemgetter(0))
+        ]
         self.files = [file for _, file in kept]
         self._sizes = {path: _size(path) for path in self.files}
         self.total_bytes = sum(self._sizes[path] for path in self.files)
@@ -141,7 +151,11 @@ class LogReader:
         before, size = self.bytes, self._sizes[listed]
 
         def problem(error: Exception, number: int = 1, *, tell: bool = True) -> None:
-            text = str(error) if isinstance(error, InputError) else f"{path}:{number}: {_reason(error)}"
+            text = (
+                str(error)
+                if isinstance(error, InputError)
+                else f"{path}:{number}: {_reason(error)}"
+            )
             given.problem = given.problem or text
             if tell:
                 self._on_problem(text)
@@ -155,12 +169,17 @@ class LogReader:
                 is_packed, unpacked = raw.peek(2)[:2] == b"\x1f\x8b", 0
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
-                on_long = None if is_packed else too_long  # passing over a packed line may take as long as reading it
-                for number, line in bounded_lines(file, str(path), line=LONGEST_LINE, on_long=on_long):
+                on_long = (
+                    None if is_packed else too_long
+                )  # passing over a packed line may take as long as reading it
+                for number, line in bounded_lines(
+                    file, str(path), line=LONGEST_LINE, on_long=on_long
+                ):
                     self.lines += 1
                     if is_packed and (unpacked := unpacked + max(len(line), _LEAST_LINE)) > most:
                         raise InputError(
-                            f"{path}:{number}: unpacks to more than {_MOST_TIMES} times its size, {size:,} bytes; "
+                            f"{path}:{number}: unpacks to more than {_MOST_TIMES} times "
+                            f"its size, {size:,} bytes; "
                             "the rest is not read. Unpack it yourself if it is a log"
                         )
                     if not number % _STEP:
@@ -174,7 +193,8 @@ class LogReader:
                             continue
                         yield from records
                     except (own_lines.BadLine, InputError) as error:
-                        # The last line of a log that is still written, or whose process was killed, may be cut short.
+                        # The last line of a log that is still written, or whose process was killed,
+                        # may be cut short.
                         problem(error, number, tell=line.endswith(b"\n"))
                 yield from lines.rest()
         except InputError as error:
@@ -200,13 +220,15 @@ class _Given:
     """The first one."""
 
     def check(self) -> None:
-        """Raise LogError if this is no log. Beside one, files of other kinds are no surprise in a folder."""
+        """Raise LogError if this is no log. Beside one, files of other kinds are no surprise in
+        a folder."""
         if self.known:
             return
         if self.other:
             raise LogError(f"{self.other}: not a line of a log that sfusion knows; {KNOWN}")
         raise LogError(
-            f"{self.path}: {f'nothing in it can be read; {self.problem}' if self.problem else 'no line in it'}"
+            f"{self.path}: "
+            f"{f'nothing in it can be read; {self.problem}' if self.problem else 'no line in it'}"
         )
 
 
@@ -217,7 +239,8 @@ _DOCKER = {"log", "stream", "time"}
 
 
 KNOWN = (
-    "it reads event logs, journals of runs and proxies, rollout dumps, the output of Sandbox Fusion, and access logs "
+    "it reads event logs, journals of runs and proxies, rollout dumps, the output of "
+    "Sandbox Fusion, and access logs "
     "of uvicorn and nginx"
 )
 
@@ -259,7 +282,9 @@ class _Lines:
             return (call,)
         if record.keys() >= _OF_AN_EVENT:
             self.known = True
-            return self._journal.add(own_lines.checked_event(journal_v1.upgraded(record) if self._is_old else record))
+            return self._journal.add(
+                own_lines.checked_event(journal_v1.upgraded(record) if self._is_old else record)
+            )
         if "journal" in record and "scenario" in record:
             self.known = True
             self._journal.of_run, self._is_old = True, record["journal"] == journal_v1.VERSION
@@ -269,7 +294,9 @@ class _Lines:
             return dump_records.request_records(record, dump_records.step_of(self._path, record))
         if isinstance(record.get("input"), str) and isinstance(record.get("output"), str):
             self.known = True
-            return dump_records.sample_records(record, dump_records.step_of(self._path, record), number)
+            return dump_records.sample_records(
+                record, dump_records.step_of(self._path, record), number
+            )
         if (found := self._output.read_object(record, number)) is not None:
             self.known = True
             return found or None
@@ -291,7 +318,8 @@ class _Lines:
 
 @contextmanager
 def with_stdin(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield the paths, with a file that holds what comes from stdin in place of ``-``: a log may be read twice."""
+    """Yield the paths, with a file that holds what comes from stdin in place of ``-``: a log may
+    be read twice."""
     if Path("-") not in paths:
         yield list(paths)
         return
@@ -308,7 +336,8 @@ def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None)
 
 
 def log_files(path: Path) -> list[Path]:
-    """Return the files that are meant: the one given, or of a folder the ones that look like logs."""
+    """Return the files that are meant: the one given, or of a folder the ones that look like
+    logs."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
@@ -328,7 +357,8 @@ def log_files(path: Path) -> list[Path]:
 
 
 def _size(path: Path) -> int:
-    """Return the size of a file; 0 if it was removed meanwhile, as the event log does with old ones."""
+    """Return the size of a file; 0 if it was removed meanwhile, as the event log does with old
+    ones."""
     try:
         return path.stat().st_size
     except OSError:

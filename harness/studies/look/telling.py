@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sfusion.harness.reports.run_report import duration
-from sfusion.harness.studies.look.overview import Overview, SandboxRow, Stretch, Turn
-from sfusion.harness.terminal import ReadingReporter
 from sfusion_tools.outcome import FAILURES, Outcome
 from sfusion_tools.wording import counted
+
+from ...reports.run_report import duration
+from ...terminal import ReadingReporter
+from .overview import Overview, SandboxRow, Stretch, Turn
 
 _BARS = " ▁▂▃▄▅▆▇█"
 ROWS = 12
@@ -20,16 +21,22 @@ class LookReporter(ReadingReporter):
     """Shows how much has been read, and then what the log says."""
 
     def tell(self, found: Overview, rows: list[Stretch], following: str = "") -> None:
-        """Print the summary; ``rows`` is its table over time, ``following`` the command to give next."""
+        """Print the summary; ``rows`` is its table over time, ``following`` the command to give
+        next."""
         if not found.calls:
-            self.print(f"no call in {counted(len(found.files), 'file')} of {many(found.lines, 'line')}")
+            self.print(
+                f"no call in {counted(len(found.files), 'file')} of {many(found.lines, 'line')}"
+            )
             return
         self.print(title(found), "bold")
         for line in notes(found):
             self.print(line, "yellow")
         self.print()
         self.table(
-            [(kind, f"{count:,}", _share(count, found.calls)) for kind, count in found.outcomes.items()],
+            [
+                (kind, f"{count:,}", _share(count, found.calls))
+                for kind, count in found.outcomes.items()
+            ],
             ("outcome", "calls", ""),
             [_style(kind) for kind in found.outcomes],
             texts=1,
@@ -37,7 +44,17 @@ class LookReporter(ReadingReporter):
         self.print()
         self.table(
             [_row(found, row) for row in rows],
-            ("from", "calls", "failed", "attempts failed", "mostly", "p50", "p95", "in flight", "waiting"),
+            (
+                "from",
+                "calls",
+                "failed",
+                "attempts failed",
+                "mostly",
+                "p50",
+                "p95",
+                "in flight",
+                "waiting",
+            ),
             ["red" if row.failed else "" for row in rows],
             texts=1,
         )
@@ -67,9 +84,14 @@ class LookReporter(ReadingReporter):
             )
             if found.suspect:
                 self.print(f"{suspicion(found)}.", "bold red")
-        for name, counts in (("faults applied", found.faults), ("malformed calls", found.malformed)):
+        for name, counts in (
+            ("faults applied", found.faults),
+            ("malformed calls", found.malformed),
+        ):
             if counts:
-                listed = ", ".join(f"{one} ({count:,})" for one, count in list(counts.items())[:_SHOWN])
+                listed = ", ".join(
+                    f"{one} ({count:,})" for one, count in list(counts.items())[:_SHOWN]
+                )
                 self.print()
                 self.print(f"{name}: {listed}" if len(counts) <= _SHOWN else f"{name}: {listed}, …")
         if found.read:
@@ -83,7 +105,11 @@ class LookReporter(ReadingReporter):
 
 def title(found: Overview) -> str:
     """Return the first line of a summary."""
-    share = failing(found) if attempts_stand_out(found) else f"{_share(found.failed, found.calls)} failed"
+    share = (
+        failing(found)
+        if attempts_stand_out(found)
+        else f"{_share(found.failed, found.calls)} failed"
+    )
     parts = [f"{many(found.calls, 'call')}, {share}"]
     lasted = f" ({duration(max(0.0, found.end - found.start))})" if found.timed else ""
     parts.append(f"{found.when(found.start)} to {found.when(found.end)}{lasted}")
@@ -105,18 +131,31 @@ def failing(found: Overview) -> str:
     if not attempts_stand_out(found):
         return text
     counts = sum((Counter(row.outcomes) for row in found.sandboxes), Counter[str]())
-    mostly = max((kind for kind in counts if kind in FAILURES), key=lambda kind: counts[kind], default="")
-    return f"{_share(found.failed_attempts, found.attempts)} of attempts failed, mostly {mostly}, and {text}"
+    mostly = max(
+        (kind for kind in counts if kind in FAILURES), key=lambda kind: counts[kind], default=""
+    )
+    return (
+        f"{_share(found.failed_attempts, found.attempts)} of attempts failed, mostly "
+        f"{mostly}, and {text}"
+    )
 
 
 def notes(found: Overview) -> list[str]:
     """Return what a reader must know to trust the numbers."""
     lines = []
     if not found.timed and found.unit == "line":
-        lack = "Most calls have no time: lines stand" if found.off_axis else "The log has no times: its lines stand"
+        lack = (
+            "Most calls have no time: lines stand"
+            if found.off_axis
+            else "The log has no times: its lines stand"
+        )
         lines.append(f"{lack} for them, and durations are unknown.")
     if found.off_axis:
-        why = "have none, or one that is far from all others" if found.timed else "have other times than most"
+        why = (
+            "have none, or one that is far from all others"
+            if found.timed
+            else "have other times than most"
+        )
         lines.append(f"Not on the time axis, because they {why}: {many(found.off_axis, 'call')}.")
     lines += found.left_out
     if found.problems:
@@ -125,13 +164,19 @@ def notes(found: Overview) -> list[str]:
         lines.append(f"Left out, because they are not about calls: {many(found.skipped, 'line')}.")
     if found.clocks_apart:
         lines.append(
-            f"Workers began and ended up to {duration(found.clocks_apart)} apart: if they ran side by side, their "
+            f"Workers began and ended up to {duration(found.clocks_apart)} apart: if they "
+            "ran side by side, their "
             "clocks differ, and times here are those of their own clocks."
         )
     if found.refused:
-        lines.append(f"Refused by the guard, because too many calls had failed: {many(found.refused, 'call')}.")
+        lines.append(
+            "Refused by the guard, because too many calls had failed: "
+            f"{many(found.refused, 'call')}."
+        )
     if set(found.sources) == {"access"}:
-        lines.append("An access log does not tell how programs ended: status 200 counts as answered.")
+        lines.append(
+            "An access log does not tell how programs ended: status 200 counts as answered."
+        )
     return lines
 
 
@@ -141,11 +186,20 @@ def sentence(found: Overview, turn: Turn) -> str:
     match turn.what:
         case "duration":
             verb = "took longer" if turn.worse else "became faster"
-            return f"{at}: calls {verb}: typically {duration(turn.after)} instead of {duration(turn.before)}"
+            return (
+                f"{at}: calls {verb}: typically {duration(turn.after)} instead of "
+                f"{duration(turn.before)}"
+            )
         case "malformed" | "cancelled":
-            return f"{at}: {more} calls were {turn.what}: {turn.after:.1%} instead of {turn.before:.1%}"
+            return (
+                f"{at}: {more} calls were {turn.what}: {turn.after:.1%} instead of "
+                f"{turn.before:.1%}"
+            )
         case "programs":
-            return f"{at}: {more} programs failed: {turn.after:.1%} {turn.mostly} instead of {turn.before:.1%}"
+            return (
+                f"{at}: {more} programs failed: {turn.after:.1%} {turn.mostly} instead "
+                f"of {turn.before:.1%}"
+            )
     verb = "it got worse" if turn.worse else "it got better"
     whose = "calls" if turn.what == "failed" else "attempts"
     mostly = f", mostly {turn.mostly}" if turn.worse else ""
@@ -162,9 +216,14 @@ def suspicion(found: Overview) -> str:
     """Return which sandbox does worse than the others, and when."""
     text = f"{found.suspect} does worse than the others"
     if found.suspect_since is not None:
-        text += f" from {found.when(found.suspect_since)}{' on' if found.suspect_until is None else ''}"
+        text += (
+            f" from {found.when(found.suspect_since)}{' on' if found.suspect_until is None else ''}"
+        )
     if found.suspect_until is not None:
-        text += f" {'to' if found.suspect_since is not None else 'until'} {found.when(found.suspect_until)}"
+        text += (
+            f" {'to' if found.suspect_since is not None else 'until'} "
+            f"{found.when(found.suspect_until)}"
+        )
     return text
 
 
@@ -185,7 +244,9 @@ def sparkline(values: list[float] | list[int]) -> str:
 
 
 def _row(found: Overview, row: Stretch) -> tuple[str, ...]:
-    failed = {kind: count for kind, count in (row.attempts or row.outcomes).items() if kind in FAILURES}
+    failed = {
+        kind: count for kind, count in (row.attempts or row.outcomes).items() if kind in FAILURES
+    }
     tries = sum(row.attempts.values())
     return (
         found.when(row.start, short=True),

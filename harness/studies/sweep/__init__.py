@@ -1,1 +1,2 @@
-"""Sweeps: a grid of settings played in world sim, the figures of each, and the setting to recommend."""
+"""Sweeps: a grid of settings played in world sim, the figures of each, and the setting to
+recommend."""

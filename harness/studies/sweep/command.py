@@ -1,12 +1,14 @@
 """``sfusion sweep``: try a grid of settings in world sim and recommend one.
 
-Plays the scenario with every combination of the values, each with several seeds, and reports throughput, the time of a
-call (p50, p95, p99), refused and wasted attempts and the time of the whole batch. For a scenario with `training` it
-reports what is learned. The first varied value below `tools` is the one to recommend; the others are conditions. The
-recommendation is the smallest value within 2% of the best throughput (5% if the seeds overlap) that breaks no promise.
-`--vary scenario=a.yaml,b.yaml` compares scenarios.
+Plays the scenario with every combination of the values, each with several seeds, and reports
+throughput, the time of a call (p50, p95, p99), refused and wasted attempts and the time of the
+whole batch. For a scenario with `training` it reports what is learned. The first varied value below
+`tools` is the one to recommend; the others are conditions. The recommendation is the smallest value
+within 2% of the best throughput (5% if the seeds overlap) that breaks no promise. `--vary
+scenario=a.yaml,b.yaml` compares scenarios.
 
-Exit code 0 if a value is recommended, 1 if none can be, 2 if the input is wrong, 3 if Ray is missing.
+Exit code 0 if a value is recommended, 1 if none can be, 2 if the input is wrong, 3 if Ray is
+missing.
 
 Example: sfusion sweep throttled-gateway --vary tools.rate_limit=4..64 --html sweep.html
 """
@@ -22,21 +24,26 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 from markupsafe import Markup
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import WRITTEN
-from sfusion.harness.errors import BadOption, ScenarioError
-from sfusion.harness.lab.runs.seeded import SeededOptions
-from sfusion.harness.lab.runs.tasks import Task, admit_tasks
-from sfusion.harness.lab.scenarios.reading import vary
-from sfusion.harness.learning import train_telling as learning
-from sfusion.harness.learning.trained import Trained, check_played, play_training
-from sfusion.harness.reports import Reports
-from sfusion.harness.reports.html import render_page
-from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
-from sfusion.harness.reports.run_report import duration
-from sfusion.harness.studies.sweep.grid import (
+from sfusion_tools.errors import YamlError
+from sfusion_tools.marked_yaml import read_marked
+from sfusion_tools.wording import counted
+
+from ...atomic_files import write_file
+from ...commandline.declaring import command, option
+from ...commandline.json_answer import text_stream, write_json
+from ...commandline.options import WRITTEN
+from ...errors import BadOption, ScenarioError
+from ...lab.runs.seeded import SeededOptions
+from ...lab.runs.tasks import Task, admit_tasks
+from ...lab.scenarios.reading import vary
+from ...learning import train_telling as learning
+from ...learning.trained import Trained, check_played, play_training
+from ...reports import Reports
+from ...reports.html import render_page
+from ...reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
+from ...reports.run_report import duration
+from ...terminal import ProgressReporter
+from .grid import (
     SCENARIO,
     Grid,
     Measured,
@@ -47,11 +54,7 @@ from sfusion.harness.studies.sweep.grid import (
     play_sample,
     read_axes,
 )
-from sfusion.harness.studies.sweep.result import HEAD, NOTICED, SweepResult, shown
-from sfusion.harness.terminal import ProgressReporter
-from sfusion_tools.errors import YamlError
-from sfusion_tools.marked_yaml import read_marked
-from sfusion_tools.wording import counted
+from .result import HEAD, NOTICED, SweepResult, shown
 
 Run = TypeVar("Run")
 
@@ -59,7 +62,9 @@ Run = TypeVar("Run")
 class SweepReporter(ProgressReporter):
     """Shows each setting as it ends; ``finish`` prints the table."""
 
-    def __init__(self, out: TextIO, grid: Grid, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, out: TextIO, grid: Grid, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(out, grid.runs, "sweeping")
         self._grid, self._clock, self._began = grid, clock, clock()
 
@@ -70,9 +75,14 @@ class SweepReporter(ProgressReporter):
 
     def setting_ended(self, number: int, values: Values, one: Measured) -> None:
         count = len(self._grid.settings)
-        named = ", ".join(f"{axis.path} {label(value)}" for axis, value in zip(self._grid.axes, values, strict=True))
+        named = ", ".join(
+            f"{axis.path} {label(value)}"
+            for axis, value in zip(self._grid.axes, values, strict=True)
+        )
         text = f"{named}: {shown(one.throughput, 'throughput')} calls/s"
-        self.progress(number * self._grid.seeds, line=f"[{number:>{len(str(count))}}/{count}] {text}")
+        self.progress(
+            number * self._grid.seeds, line=f"[{number:>{len(str(count))}}/{count}] {text}"
+        )
 
     def finish(self, result: SweepResult) -> None:
         """Print the table and what to set."""
@@ -94,17 +104,26 @@ class SweepReporter(ProgressReporter):
                 if one.broken
             ),
             *(
-                f"{self._named(values)}: {1 - one.ok_share:.0%} of the calls do not end ok, mostly {one.main_failure}"
+                (
+                    f"{self._named(values)}: {1 - one.ok_share:.0%} of the calls do not end "
+                    f"ok, mostly {one.main_failure}"
+                )
                 for values, one in result.settings
                 if one.main_failure and one.ok_share < 1 - NOTICED
             ),
-            *(f"{self._named(values)}: {one.errors[0]}" for values, one in result.settings if one.errors),
+            *(
+                f"{self._named(values)}: {one.errors[0]}"
+                for values, one in result.settings
+                if one.errors
+            ),
         ]
         for note in notes[:5]:
             self.print(note, "yellow")
         if len(notes) > 5:
             self.print(
-                f"and {counted(len(notes) - 5, 'setting')} more with broken promises, failed calls or errors", "yellow"
+                f"and {counted(len(notes) - 5, 'setting')} more with broken promises, "
+                "failed calls or errors",
+                "yellow",
             )
         if notes:
             self.print()
@@ -114,7 +133,10 @@ class SweepReporter(ProgressReporter):
         self.print(result.headline, "bold green" if is_good else "bold red")
 
     def _named(self, values: Values) -> str:
-        return ", ".join(f"{axis.name} {label(value)}" for axis, value in zip(self._grid.axes, values, strict=True))
+        return ", ".join(
+            f"{axis.name} {label(value)}"
+            for axis, value in zip(self._grid.axes, values, strict=True)
+        )
 
 
 def render_sweep(result: SweepResult) -> str:
@@ -129,7 +151,10 @@ def render_sweep(result: SweepResult) -> str:
             ("settings", f"{len(grid.settings):,}"),
             ("seeds each", str(grid.seeds)),
             ("runs", f"{grid.runs:,}"),
-            *((axis.path, f"{label(axis.values[0])} to {label(axis.values[-1])}") for axis in grid.axes),
+            *(
+                (axis.path, f"{label(axis.values[0])} to {label(axis.values[-1])}")
+                for axis in grid.axes
+            ),
         ],
         advice=result.advice(),
         charts=[Markup(chart.svg()) for chart in charts(result)],  # LineChart escapes every text
@@ -150,14 +175,25 @@ def charts(result: SweepResult) -> list[LineChart]:
 
     def of(figure: str, name: str = "") -> list[ChartLine]:
         return [
-            ChartLine(name or condition, _points(result, curve, figure)) for condition, curve in result.curves.items()
+            ChartLine(name or condition, _points(result, curve, figure))
+            for condition, curve in result.curves.items()
         ]
 
-    durations = of("p95") if several else [line for name in ("p50", "p95", "p99") for line in of(name, name)]
-    lost = of("wasted") if several else [*of("wasted", "wasted"), *of("refused", "of these refused")]
+    durations = (
+        of("p95")
+        if several
+        else [line for name in ("p50", "p95", "p99") for line in of(name, name)]
+    )
+    lost = (
+        of("wasted") if several else [*of("wasted", "wasted"), *of("refused", "of these refused")]
+    )
     return [
         _chart(result, "Throughput: calls that ended ok per second", of("throughput")),
-        _chart(result, "p95 of a call in seconds" if several else "How long a call took, in seconds", durations),
+        _chart(
+            result,
+            "p95 of a call in seconds" if several else "How long a call took, in seconds",
+            durations,
+        ),
         _chart(result, "Attempts that gave no result", lost),
         _chart(result, "Time of the whole batch in seconds", of("seconds")),
     ]
@@ -176,7 +212,9 @@ def _points(result: SweepResult, curve: Sequence[Measured], figure: str) -> list
     for value, one in zip(result.grid.chosen.values, curve, strict=True):
         spread: SeedSpread = getattr(one, figure)
         note = f"{label(value)}: {shown(spread, figure)}"
-        points.append(ChartPoint(None if one.errors else spread.median, spread.low, spread.high, note))
+        points.append(
+            ChartPoint(None if one.errors else spread.median, spread.low, spread.high, note)
+        )
     return points
 
 
@@ -193,9 +231,15 @@ class SweepOptions(SeededOptions):
         ),
     ] = None
     model: Annotated[
-        Path | None, option("Server model to use instead of the scenario's, as `sfusion doctor --model-out` writes it.")
+        Path | None,
+        option(
+            "Server model to use instead of the scenario's, as `sfusion doctor "
+            "--model-out` writes it."
+        ),
     ] = None
-    out: Annotated[Path | None, option("Write sweep.html and sweep.json to this folder.", "DIR", WRITTEN)] = None
+    out: Annotated[
+        Path | None, option("Write sweep.html and sweep.json to this folder.", "DIR", WRITTEN)
+    ] = None
 
 
 @command
@@ -203,13 +247,17 @@ def sweep(options: SweepOptions) -> int:
     grid = Grid(tuple(read_axes(options.vary or ())), options.seeds)
     task = _task(options)
     varied = next((axis.values for axis in grid.axes if axis.path == SCENARIO), ())
-    tasks = list(grid.tasks(task, {name: _task(replace(options, scenario=str(name))) for name in varied}))
+    tasks = list(
+        grid.tasks(task, {name: _task(replace(options, scenario=str(name))) for name in varied})
+    )
     admit_tasks(tasks)
     Reports(out=options.out, html=options.html, json=options.json).check()
 
     kinds = {one.scenario.training is None for one in tasks}
     if len(kinds) > 1:
-        raise BadOption("--vary scenario: some have a section `training` and some do not; sweep them separately")
+        raise BadOption(
+            "--vary scenario: some have a section `training` and some do not; sweep them separately"
+        )
     if task.scenario.training is not None:
         return _sweep_training(options, grid, task, tasks)
     measured: list[Measured] = []
@@ -222,14 +270,19 @@ def sweep(options: SweepOptions) -> int:
             measured.append(Measured.of(samples))
             shown.setting_ended(len(measured), values, measured[-1])
         scenario = task.scenario
-        result = SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed)
+        result = SweepResult(
+            scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed
+        )
         shown.finish(result)
     _write(options, lambda: render_sweep(result), result.as_dict())
     return 1 if result.overall is None and not grid.compares else 0
 
 
-def _by_setting(grid: Grid, played: Iterator[Run], on_end: Callable[[int], None]) -> Iterator[list[Run]]:
-    """Yield the runs of one setting after the other; ``on_end`` is called with the number of those that ended."""
+def _by_setting(
+    grid: Grid, played: Iterator[Run], on_end: Callable[[int], None]
+) -> Iterator[list[Run]]:
+    """Yield the runs of one setting after the other; ``on_end`` is called with the number of those
+    that ended."""
     done = 0
     try:
         for _ in grid.settings:
@@ -240,15 +293,23 @@ def _by_setting(grid: Grid, played: Iterator[Run], on_end: Callable[[int], None]
                 on_end(done)
             yield runs
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{done} of {counted(grid.runs, 'run')} ended; nothing was written") from None
+        raise KeyboardInterrupt(
+            f"{done} of {counted(grid.runs, 'run')} ended; nothing was written"
+        ) from None
 
 
 def _sweep_training(options: SweepOptions, grid: Grid, task: Task, tasks: list[Task]) -> int:
     """Compare what is learned, instead of how fast calls are."""
-    axes, settings = [axis.path for axis in grid.axes], [[*map(label, values)] for values in grid.settings]
+    axes, settings = (
+        [axis.path for axis in grid.axes],
+        [[*map(label, values)] for values in grid.settings],
+    )
     out = text_stream(options.json)
     trained = []
-    with options.workers(grid.runs) as workers, ProgressReporter(out, grid.runs, "trainings") as shown:
+    with (
+        options.workers(grid.runs) as workers,
+        ProgressReporter(out, grid.runs, "trainings") as shown,
+    ):
         played = _by_setting(grid, workers.map(play_training, tasks), shown.progress)
         for first, runs in zip(tasks[:: grid.seeds], played, strict=True):
             check_played(runs)
@@ -292,6 +353,11 @@ def _read_model(file: Path) -> Any:
     sandbox = data.get("sandbox") if isinstance(data, dict) else None
     if not isinstance(sandbox, dict) or "model" not in sandbox:
         raise ScenarioError(
-            [f"{file}:1: expected `sandbox: {{model: ...}}`, as `sfusion doctor URL --model-out FILE` writes it"]
+            [
+                (
+                    f"{file}:1: expected `sandbox: {{model: ...}}`, as `sfusion doctor URL "
+                    "--model-out FILE` writes it"
+                )
+            ]
         )
     return sandbox["model"]

@@ -1,4 +1,5 @@
-"""The grid of a sweep: what ``--vary`` says, the settings and seeds that are played, and what was measured at each."""
+"""The grid of a sweep: what ``--vary`` says, the settings and seeds that are played, and what was
+measured at each."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from typing import Any
 
 import yaml
 
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.figures import RunFigures, figures_of
-from sfusion.harness.lab.runs.runner import run_one
-from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.scenarios.reading import vary
+from ...errors import BadOption
+from ...lab.figures import RunFigures, figures_of
+from ...lab.runs.runner import run_one
+from ...lab.runs.tasks import Task
+from ...lab.scenarios.reading import vary
 
 MOST_VALUES = 1000
 """Of one axis."""
@@ -51,7 +52,9 @@ def read_axes(texts: Sequence[str]) -> list[Axis]:
     paths = [axis.path for axis in axes]
     for path in paths:
         if paths.count(path) > 1:
-            raise BadOption(f"--vary {path}: given twice; put all values into one option, separated by commas")
+            raise BadOption(
+                f"--vary {path}: given twice; put all values into one option, separated by commas"
+            )
     return axes
 
 
@@ -62,19 +65,29 @@ def read_axis(text: str) -> Axis:
     if not equals or not re.fullmatch(r"\w+(\.[\w-]+)*", path):
         raise BadOption(f"--vary {text}: expected {_MEANT}")
     if path == "seed":
-        raise BadOption("--vary seed: every setting is played with several seeds already; use --seeds N")
+        raise BadOption(
+            "--vary seed: every setting is played with several seeds already; use --seeds N"
+        )
     if path in ("about", "promises"):
-        raise BadOption(f"--vary {path}: it does not change what happens in a run; expected {_MEANT}")
+        raise BadOption(
+            f"--vary {path}: it does not change what happens in a run; expected {_MEANT}"
+        )
     try:
         listed = yaml.safe_load(f"[{given}]")
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = str(getattr(error, "problem", None) or error)
-        raise BadOption(f"--vary {text}: the values are not YAML ({why}); expected {_MEANT}") from None
-    values = list({label(value): value for one in listed for value in _expanded(one, text)}.values())
+        raise BadOption(
+            f"--vary {text}: the values are not YAML ({why}); expected {_MEANT}"
+        ) from None
+    values = list(
+        {label(value): value for one in listed for value in _expanded(one, text)}.values()
+    )
     if not values:
         raise BadOption(f"--vary {text}: no values; expected {_MEANT}")
     if len(values) > MOST_VALUES:
-        raise BadOption(f"--vary {text}: {len(values):,} values; at most {MOST_VALUES:,} are possible")
+        raise BadOption(
+            f"--vary {text}: {len(values):,} values; at most {MOST_VALUES:,} are possible"
+        )
     return Axis(path, tuple(sorted(values) if are_numbers(values) else values))
 
 
@@ -85,7 +98,9 @@ def label(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, dict | list):
-        return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)).strip()
+        return str(
+            yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+        ).strip()
     return str(value)
 
 
@@ -100,9 +115,14 @@ def _expanded(value: Any, text: str) -> list[Any]:
     if not math.isfinite(start) or not math.isfinite(end):
         raise BadOption(f"--vary {text}: the numbers of a range are finite")
     if start > end:
-        raise BadOption(f"--vary {text}: the range is empty, because {first} is above {last}; write {last}..{first}")
+        raise BadOption(
+            f"--vary {text}: the range is empty, because {first} is above {last}; write "
+            f"{last}..{first}"
+        )
     if start <= 0:
-        raise BadOption(f"--vary {text}: a range that grows by factors starts above 0; list the values instead")
+        raise BadOption(
+            f"--vary {text}: a range that grows by factors starts above 0; list the values instead"
+        )
     numbers = _doubling(start, end)
     if isinstance(start, int) and isinstance(end, int):
         return list(dict.fromkeys(round(one) for one in numbers))
@@ -114,7 +134,8 @@ def _number(text: str) -> int | float:
 
 
 def _doubling(start: float, end: float) -> list[float]:
-    """The start doubled again and again, with the value halfway to each next one: 4, 6, 8, 12, 16, ..., and the end."""
+    """The start doubled again and again, with the value halfway to each next one: 4, 6, 8, 12, 16,
+    ..., and the end."""
     values: list[float] = []
     low = start
     while low < end and len(values) <= MOST_VALUES:
@@ -178,7 +199,9 @@ class Measured:
     def of(cls, samples: Sequence[GridSample]) -> Measured:
         found = [sample.figures for sample in samples if not sample.error]
         names = ("throughput", "p50", "p95", "p99", "refused", "wasted", "attempts", "seconds")
-        spreads = {name: SeedSpread.of([float(getattr(one, name)) for one in found]) for name in names}
+        spreads = {
+            name: SeedSpread.of([float(getattr(one, name)) for one in found]) for name in names
+        }
         outcomes = sum((Counter(one.outcomes) for one in found), Counter[str]())
         failures = sum((Counter(one.failures) for one in found), Counter[str]())
         return cls(
@@ -199,7 +222,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Grid:
-    """All settings of a sweep. The first axis below ``tools`` is what is recommended; the others are conditions."""
+    """All settings of a sweep. The first axis below ``tools`` is what is recommended; the others
+    are conditions."""
 
     axes: tuple[Axis, ...]
     seeds: int
@@ -208,7 +232,8 @@ class Grid:
         points = math.prod(len(axis.values) for axis in self.axes)
         if (runs := points * self.seeds) > MOST_RUNS:
             raise BadOption(
-                f"{points:,} settings with {self.seeds} seeds each are {runs:,} runs; at most {MOST_RUNS:,} are "
+                f"{points:,} settings with {self.seeds} seeds each are {runs:,} runs; at "
+                f"most {MOST_RUNS:,} are "
                 "possible: give fewer values or fewer --seeds"
             )
 
@@ -228,11 +253,13 @@ class Grid:
 
     @property
     def compares(self) -> bool:
-        """True if nothing is to be recommended: which scenario or which server model is played is no setting."""
+        """True if nothing is to be recommended: which scenario or which server model is played is
+        no setting."""
         return not self.chosen.path.startswith("tools.") and not are_numbers(self.chosen.values)
 
     def tasks(self, task: Task, scenarios: Mapping[str, Task] | None = None) -> Iterator[Task]:
-        """Yield the runs: all seeds of the first setting, then of the next; ``scenarios`` are those that are varied."""
+        """Yield the runs: all seeds of the first setting, then of the next; ``scenarios`` are those
+        that are varied."""
         for values in self.settings:
             changed = dict(zip([axis.path for axis in self.axes], values, strict=True))
             if (name := changed.pop(SCENARIO, None)) is not None and scenarios is not None:
@@ -244,7 +271,9 @@ class Grid:
     def condition(self, values: Values) -> str:
         """The name of the condition that a setting belongs to; empty if only one axis is varied."""
         named = zip(self.axes, values, strict=True)
-        return ", ".join(f"{axis.name} {label(value)}" for axis, value in named if axis is not self.chosen)
+        return ", ".join(
+            f"{axis.name} {label(value)}" for axis, value in named if axis is not self.chosen
+        )
 
 
 def plain(value: float) -> str:

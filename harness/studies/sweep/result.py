@@ -8,19 +8,21 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sfusion.harness.lab.scenarios.parts import ObservedPart
-from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, SeedSpread, Values, are_numbers, label, plain
+from ...lab.scenarios.parts import ObservedPart
+from .grid import SCENARIO, Grid, Measured, SeedSpread, Values, are_numbers, label, plain
 
 NEAR_BEST = 0.02
 """The recommended value loses at most this share of the best throughput."""
 WITHIN_SPREAD = 0.05
-"""It may lose this much if its seeds and those of the best value overlap: then the difference may be chance."""
+"""It may lose this much if its seeds and those of the best value overlap: then the difference
+may be chance."""
 SMALL_LOSS = 0.03
 """Values that lose less than this share are called equally good."""
 NOTICED = 0.01
 """Share of refused attempts, or of calls that do not end ok, from which they are worth a word."""
 RISING = 0.5
-"""Throughput rises as long as it gains at least this share of what proportional growth would gain."""
+"""Throughput rises as long as it gains at least this share of what proportional growth would
+gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,15 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
         rate += ", which is within the spread over the seeds"
     reason = f"{rate}{_end_of_growth(values, curve, chosen, losses)}"
     if curve[chosen].ok_share < 1 - NOTICED:
-        reason += f"; {1 - curve[chosen].ok_share:.0%} of the calls do not end ok: mostly {curve[chosen].main_failure}"
+        reason += (
+            f"; {1 - curve[chosen].ok_share:.0%} of the calls do not end ok: mostly "
+            f"{curve[chosen].main_failure}"
+        )
     if curve[chosen].broken:
-        reason += f"; every value breaks a promise ({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
+        reason += (
+            "; every value breaks a promise "
+            f"({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
+        )
     sensitivity = "; ".join(_sensitivity(values, curve, chosen, losses, allowed))
     return Recommendation(values[chosen], reason, sensitivity, knee, max(0.0, losses[chosen]))
 
@@ -69,19 +77,31 @@ def within(one: Recommendation, least: float, most: float | None, unknown: str) 
     # With only one number there is nothing to compare, not even that one.
     if least != most and one.value >= least and (most is None or one.value <= most):
         return replace(one, sensitivity="; ".join(filter(None, (one.sensitivity, unknown))))
-    shown = f"{least:g}" + ("" if least == most else f" to {most:g}" if most is not None else " and more")
-    reason = f"the model would say {label(one.value)}, but the log that it was learned from tells only about {shown}"
+    shown = f"{least:g}" + (
+        "" if least == most else f" to {most:g}" if most is not None else " and more"
+    )
+    reason = (
+        f"the model would say {label(one.value)}, but the log that it was learned "
+        f"from tells only about {shown}"
+    )
     return replace(one, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
 
 
-def recommend_for_all(values: Sequence[Any], curves: Mapping[str, Sequence[Measured]]) -> tuple[Any, float] | None:
-    """The first value that is good enough under every condition, and the share that it loses at worst.
+def recommend_for_all(
+    values: Sequence[Any], curves: Mapping[str, Sequence[Measured]]
+) -> tuple[Any, float] | None:
+    """The first value that is good enough under every condition, and the share that it loses at
+    worst.
 
-    If there is none, the one that loses least where it loses most; None if no value works under every condition.
+    If there is none, the one that loses least where it loses most; None if no value works under
+    every condition.
     """
     judged = [_judged(curve) for curve in curves.values()]
     places = range(len(values))
-    worst = [max(losses[place] if allowed[place] else 1.0 for allowed, losses, _ in judged) for place in places]
+    worst = [
+        max(losses[place] if allowed[place] else 1.0 for allowed, losses, _ in judged)
+        for place in places
+    ]
     if min(worst) >= 1.0:
         return None
     good = [all(good[place] for _, _, good in judged) for place in places]
@@ -90,10 +110,11 @@ def recommend_for_all(values: Sequence[Any], curves: Mapping[str, Sequence[Measu
 
 
 def _judged(curve: Sequence[Measured]) -> tuple[list[bool], list[float], list[bool]]:
-    """Which settings may be recommended, the share of the best throughput that each loses, and which are good enough.
+    """Which settings may be recommended, the share of the best throughput that each loses, and
+    which are good enough.
 
-    Those may be recommended that work and, if there are any, keep every promise; of these, the ones at which most calls
-    end ok: failing fast is no throughput.
+    Those may be recommended that work and, if there are any, keep every promise; of these, the ones
+    at which most calls end ok: failing fast is no throughput.
     """
     working = [one.throughput.median > 0 and not one.errors for one in curve]
     keeping = [works and not one.broken for works, one in zip(working, curve, strict=True)]
@@ -102,14 +123,24 @@ def _judged(curve: Sequence[Measured]) -> tuple[list[bool], list[float], list[bo
     allowed = [may and one.ok_share >= most - NOTICED for one, may in zip(curve, good, strict=True)]
     if not any(allowed):
         return allowed, [1.0] * len(curve), allowed
-    best = max((one for one, may in zip(curve, allowed, strict=True) if may), key=lambda one: one.throughput.median)
+    best = max(
+        (one for one, may in zip(curve, allowed, strict=True) if may),
+        key=lambda one: one.throughput.median,
+    )
     losses = [1 - one.throughput.median / best.throughput.median for one in curve]
-    tolerated = [WITHIN_SPREAD if one.throughput.high >= best.throughput.low else NEAR_BEST for one in curve]
-    return allowed, losses, [may and loss <= top for may, loss, top in zip(allowed, losses, tolerated, strict=True)]
+    tolerated = [
+        WITHIN_SPREAD if one.throughput.high >= best.throughput.low else NEAR_BEST for one in curve
+    ]
+    return (
+        allowed,
+        losses,
+        [may and loss <= top for may, loss, top in zip(allowed, losses, tolerated, strict=True)],
+    )
 
 
 def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
-    """The last value up to which throughput rises with it; None if it never rises, or rises to the end."""
+    """The last value up to which throughput rises with it; None if it never rises, or rises to
+    the end."""
     if not are_numbers(values) or values[0] <= 0:
         return None
     for place in range(len(values) - 1):
@@ -122,13 +153,18 @@ def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
     return None
 
 
-def _end_of_growth(values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float]) -> str:
+def _end_of_growth(
+    values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float]
+) -> str:
     if len(values) == 1:
         return ""
     if max(map(abs, losses)) < SMALL_LOSS:
         if not are_numbers(values):
             return f"; all values are within {SMALL_LOSS:.0%} of each other"
-        return f"; all values from {label(values[0])} to {label(values[-1])} are within {SMALL_LOSS:.0%} of each other"
+        return (
+            f"; all values from {label(values[0])} to {label(values[-1])} are within "
+            f"{SMALL_LOSS:.0%} of each other"
+        )
     if not are_numbers(values):
         return ""
     if chosen == len(values) - 1 and losses[chosen - 1] > SMALL_LOSS:
@@ -139,7 +175,11 @@ def _end_of_growth(values: Sequence[Any], curve: Sequence[Measured], chosen: int
 
 
 def _sensitivity(
-    values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float], good: Sequence[bool]
+    values: Sequence[Any],
+    curve: Sequence[Measured],
+    chosen: int,
+    losses: Sequence[float],
+    good: Sequence[bool],
 ) -> list[str]:
     """What the other values lose, and why."""
     low = high = chosen
@@ -156,16 +196,22 @@ def _sensitivity(
     if high < len(values) - 1:
         beyond = high + 1
         said.append(_loss(values[beyond], losses[beyond]) + _cause(curve[beyond], curve[chosen]))
-    refused = next((place for place in range(len(values)) if _refusal_share(curve[place]) > NOTICED), None)
+    refused = next(
+        (place for place in range(len(values)) if _refusal_share(curve[place]) > NOTICED), None
+    )
     if refused is not None and refused > high + 1:
-        said.append(f"from {label(values[refused])} on the sandbox gives {_main_reason(curve[refused])}")
+        said.append(
+            f"from {label(values[refused])} on the sandbox gives {_main_reason(curve[refused])}"
+        )
     return said
 
 
 def _loss(value: Any, loss: float) -> str:
     if abs(loss) < 0.005:
         return f"{label(value)} is as fast"
-    return f"{label(value)} loses {loss:.0%}" if loss > 0 else f"{label(value)} is {-loss:.0%} faster"
+    return (
+        f"{label(value)} loses {loss:.0%}" if loss > 0 else f"{label(value)} is {-loss:.0%} faster"
+    )
 
 
 def _cause(one: Measured, chosen: Measured) -> str:
@@ -175,9 +221,17 @@ def _cause(one: Measured, chosen: Measured) -> str:
     if one.ok_share < chosen.ok_share - NOTICED:
         return f" ({1 - one.ok_share:.0%} of the calls do not end ok: mostly {one.main_failure})"
     if _refusal_share(one) > max(NOTICED, 2 * _refusal_share(chosen)):
-        return f" (the sandbox gives {_main_reason(one)} to {_refusal_share(one):.0%} of the attempts)"
-    if one.wasted.median > NOTICED * one.attempts.median and one.wasted.median > 2 * chosen.wasted.median:
-        return f" ({one.wasted.median / one.attempts.median:.0%} of the attempts end with {_main_reason(one)})"
+        return (
+            f" (the sandbox gives {_main_reason(one)} to {_refusal_share(one):.0%} of the attempts)"
+        )
+    if (
+        one.wasted.median > NOTICED * one.attempts.median
+        and one.wasted.median > 2 * chosen.wasted.median
+    ):
+        return (
+            f" ({one.wasted.median / one.attempts.median:.0%} of the attempts end with "
+            f"{_main_reason(one)})"
+        )
     return ""
 
 
@@ -193,7 +247,9 @@ def _why(curve: Sequence[Measured]) -> str:
     errors = [error for one in curve for error in one.errors]
     if errors:
         return errors[0]
-    return f"the calls ended with {curve[0].main_failure}" if curve and curve[0].main_failure else ""
+    return (
+        f"the calls ended with {curve[0].main_failure}" if curve and curve[0].main_failure else ""
+    )
 
 
 FIGURES = ("throughput", "p50", "p95", "p99", "refused", "wasted", "seconds")
@@ -234,11 +290,14 @@ class SweepResult:
         if self.observed is None or self.grid.chosen.path != "tools.rate_limit":
             return found
         least, most = self.observed.rate_limit
-        return {name: within(one, least, most, self.observed.unknown) for name, one in found.items()}
+        return {
+            name: within(one, least, most, self.observed.unknown) for name, one in found.items()
+        }
 
     @cached_property
     def overall(self) -> tuple[Any, float] | None:
-        """The value that is good under every condition, and the share that it loses at worst; None if none works."""
+        """The value that is good under every condition, and the share that it loses at worst;
+        None if none works."""
         if self.grid.compares or any(one.cannot_tell for one in self.recommendations.values()):
             return None
         return recommend_for_all(self.grid.chosen.values, self.curves)
@@ -249,7 +308,10 @@ class SweepResult:
         path = self.grid.chosen.path
         if self.grid.compares:
             what = "scenarios" if path == SCENARIO else f"values of {path}"
-            return f"{len(self.grid.settings)} {what} compared; vary a value below tools too for a recommendation"
+            return (
+                f"{len(self.grid.settings)} {what} compared; vary a value below tools "
+                "too for a recommendation"
+            )
         if any(one.cannot_tell for one in self.recommendations.values()):
             return f"{path}: cannot tell"
         if self.overall is None:
@@ -258,15 +320,27 @@ class SweepResult:
         if len(self.curves) == 1:
             return f"{path}: {label(value)}"
         most = f"loses at most {loss:.1%}" if loss > 0.001 else "the best throughput"
-        conditions = "both conditions" if len(self.curves) == 2 else f"all {len(self.curves)} conditions"
+        conditions = (
+            "both conditions" if len(self.curves) == 2 else f"all {len(self.curves)} conditions"
+        )
         return f"{path}: {label(value)} ({most} under {conditions})"
 
     def advice(self) -> list[tuple[str, str, str]]:
         """Each condition, the value to set, and the reason with what other values lose."""
         said = []
         for name, one in self.recommendations.items():
-            value = "cannot tell" if one.cannot_tell else "none" if one.value is None else label(one.value)
-            knee = f"; the knee is at {label(one.knee)}" if one.knee is not None and one.knee != one.value else ""
+            value = (
+                "cannot tell"
+                if one.cannot_tell
+                else "none"
+                if one.value is None
+                else label(one.value)
+            )
+            knee = (
+                f"; the knee is at {label(one.knee)}"
+                if one.knee is not None and one.knee != one.value
+                else ""
+            )
             said.append((name, value, f"{one.sentence}{knee}"))
         return said
 
@@ -274,16 +348,22 @@ class SweepResult:
         return [": ".join(filter(None, parts)) for parts in self.advice()]
 
     def rows(self) -> list[list[str]]:
-        """A row of texts for each setting: its values, and ``FIGURES`` with their spread over the seeds."""
+        """A row of texts for each setting: its values, and ``FIGURES`` with their spread over
+        the seeds."""
         return [
             [*map(label, values), *(shown(getattr(one, name), name) for name in FIGURES)]
             for values, one in self.settings
         ]
 
     def narrow_rows(self) -> list[list[str]]:
-        """The same for a terminal of 80 columns: medians without units, and the spread of the throughput in percent."""
+        """The same for a terminal of 80 columns: medians without units, and the spread of the
+        throughput in percent."""
         return [
-            [*map(label, values), _with_percent(one.throughput), *(_short(one, name) for name in FIGURES[1:])]
+            [
+                *map(label, values),
+                _with_percent(one.throughput),
+                *(_short(one, name) for name in FIGURES[1:]),
+            ]
             for values, one in self.settings
         ]
 
@@ -303,10 +383,13 @@ class SweepResult:
             "seed": self.seed,
             "seeds": self.grid.seeds,
             "chosen": self.grid.chosen.path,
-            "recommended": None if self.overall is None else {"value": self.overall[0], "loss": self.overall[1]},
+            "recommended": None
+            if self.overall is None
+            else {"value": self.overall[0], "loss": self.overall[1]},
             "conditions": {name: asdict(one) for name, one in self.recommendations.items()},
             "settings": [
-                {"values": dict(zip(paths, values, strict=True)), **asdict(one)} for values, one in self.settings
+                {"values": dict(zip(paths, values, strict=True)), **asdict(one)}
+                for values, one in self.settings
             ],
         }
 
@@ -322,7 +405,11 @@ def shown(found: SeedSpread, figure: str) -> str:
 def _with_percent(found: SeedSpread) -> str:
     """A figure and how far its seeds lie from the median at most: ``79.6 ±1%``."""
     far = max(found.high - found.median, found.median - found.low)
-    return f"{plain(found.median)} ±{far / found.median:.0%}" if far and found.median else plain(found.median)
+    return (
+        f"{plain(found.median)} ±{far / found.median:.0%}"
+        if far and found.median
+        else plain(found.median)
+    )
 
 
 def _short(one: Measured, figure: str) -> str:

@@ -6,12 +6,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.trial.client import Settings, TrialAsk, TrialClient
-from sfusion.harness.trial.shapes.shape import Shape, shape_of
-from sfusion.harness.trial.shapes.tool import SCHEMA
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tool_registry import read_entries
+
+from ..client import Settings, TrialAsk, TrialClient
+from .shape import Shape, shape_of
+from .tool import SCHEMA
 
 _DEFAULTS: dict[str, Any] = {"rate_limit": 10, "default_timeout": 30.0, "headers": {}}
 
@@ -21,12 +22,18 @@ class TargetRaised(Exception):
 
 
 def tools_of(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the entries of a tool config file, or one for a target, and why virtual time cannot play it."""
+    """Return the entries of a tool config file, or one for a target, and why virtual time cannot
+    play it."""
     if Path(text).exists() or ":" not in text:
         return read_entries(Path(text)), ""
     shape = _shape(text)
-    config = {"target": text, **{key: value for key, value in _DEFAULTS.items() if key in shape.takes}}
-    return [{"class_name": f"{TargetTool.__module__}.{TargetTool.__name__}", "config": config}], shape.wall
+    config = {
+        "target": text,
+        **{key: value for key, value in _DEFAULTS.items() if key in shape.takes},
+    }
+    return [
+        {"class_name": f"{TargetTool.__module__}.{TargetTool.__name__}", "config": config}
+    ], shape.wall
 
 
 @lru_cache
@@ -35,9 +42,12 @@ def _shape(text: str) -> Shape:
 
 
 class TargetTool(BaseTool):
-    """Makes a call of a model with the function, class or reward function that the config names as ``target``."""
+    """Makes a call of a model with the function, class or reward function that the config names as
+    ``target``."""
 
-    def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
+    def __init__(
+        self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None
+    ) -> None:
         super().__init__(config, tool_schema or OpenAIFunctionToolSchema.model_validate(SCHEMA))
         self._shape = _shape(config["target"])
         self._client: TrialClient | None = None
@@ -57,8 +67,14 @@ class TargetTool(BaseTool):
             client = self._shape.make()
             await client.begin(Settings((url,), **settings))
             self._client = client
-        known = {key: parameters[key] for key in ("code", "language", "stdin", "timeout") if key in parameters}
-        told = await self._client.call(TrialAsk(instance_id, truth=self._truths.get(instance_id, ""), **known))
+        known = {
+            key: parameters[key]
+            for key in ("code", "language", "stdin", "timeout")
+            if key in parameters
+        }
+        told = await self._client.call(
+            TrialAsk(instance_id, truth=self._truths.get(instance_id, ""), **known)
+        )
         if told.raised is not None:
             raise TargetRaised(told.raised)
         return ToolResponse(text=told.text), told.reward, dict(told.fields)

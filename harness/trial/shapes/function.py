@@ -1,4 +1,5 @@
-"""Functions and methods as clients: synchronous ones run in threads, the address comes as they take it."""
+"""Functions and methods as clients: synchronous ones run in threads, the address comes as they
+take it."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from sfusion.harness.errors import BadOption
-from sfusion.harness.trial.client import Settings, Told, TrialAsk
-from sfusion.harness.trial.shapes.parameters import (
+from sfusion_tools.errors import near
+
+from ...errors import BadOption
+from ..client import Settings, Told, TrialAsk
+from .parameters import (
     ROUTE,
     SOFT,
     WIRE,
@@ -28,8 +31,7 @@ from sfusion.harness.trial.shapes.parameters import (
     settings_values,
     takes_several,
 )
-from sfusion.harness.trial.shapes.results import raised, told_of
-from sfusion_tools.errors import near
+from .results import raised, told_of
 
 PLACEHOLDER = "http://sandbox.invalid:8080"
 """Stands for the address while a module is imported that reads it from the environment."""
@@ -41,15 +43,30 @@ _CONFIGURED = ("headers", "rate_limit", "deadline", "compile_timeout", "memory")
 class Surroundings:
     """Environment variables and module attributes that hold the address."""
 
-    def __init__(self, variables: tuple[str, ...], module: ModuleType | None, attributes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        variables: tuple[str, ...],
+        module: ModuleType | None,
+        attributes: tuple[str, ...] = (),
+    ) -> None:
         self._variables = variables
         self._module = module
-        self._templates = {name: value for name, value in vars(module).items() if _holds_place(value)} if module else {}
+        self._templates = (
+            {name: value for name, value in vars(module).items() if _holds_place(value)}
+            if module
+            else {}
+        )
         for name in attributes:
             value = getattr(module, name, None)
             if not isinstance(value, str):
-                known = [key for key, one in vars(module).items() if isinstance(one, str) and key[0] != "_"]
-                raise BadOption(f"--attribute {name}: {module} has no string {name!r}; {near(name, known)}")
+                known = [
+                    key
+                    for key, one in vars(module).items()
+                    if isinstance(one, str) and key[0] != "_"
+                ]
+                raise BadOption(
+                    f"--attribute {name}: {module} has no string {name!r}; {near(name, known)}"
+                )
             self._templates[name] = _HOST.sub(PLACEHOLDER, value) or PLACEHOLDER
         self._before: dict[str, str | None] = {}
 
@@ -84,14 +101,18 @@ class FunctionClient:
 
     learned = ("route", "takes", "other_form")
     other_form = False
-    """It takes files as bytes, not in base64; tests as an object, not as JSON, or the other way round."""
+    """It takes files as bytes, not in base64; tests as an object, not as JSON, or the other way
+    round."""
 
     def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
         self._class = target if isinstance(target, type) else None
         self._surroundings = surroundings
         name = next((one for one in _METHODS if _is_method(target, one)), "")
         if not name and not inspect.isroutine(target):
-            raise BadOption(f"{where}: cannot be called; give a function, or one of {', '.join(_METHODS)} as a method")
+            raise BadOption(
+                f"{where}: cannot be called; give a function, or one of "
+                f"{', '.join(_METHODS)} as a method"
+            )
         if self._class is not None:
             self._made_with = Parameters.of(target, f"{where}()")
             self.function: Callable[..., Any] = getattr(target, name)
@@ -124,10 +145,13 @@ class FunctionClient:
                 takes.discard("timeout")
         if self.is_reward:
             return frozenset(takes - {"stdin", "files"} | {"tests", "reward", "raises"})
-        return frozenset(takes | {"code", "text", "raises"} | ({"cancel"} if self.is_async else set()))
+        return frozenset(
+            takes | {"code", "text", "raises"} | ({"cancel"} if self.is_async else set())
+        )
 
     def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
-        """Take back what a first call did not show: meanings that soft names may have, fields that did not come."""
+        """Take back what a first call did not show: meanings that soft names may have, fields
+        that did not come."""
         roles = {**self._made_with.roles, **self.parameters.roles}
         soft = {role for role, one in roles.items() if one.name.lower() in SOFT and role in WIRE}
         unseen = {role for role in soft - seen_in(sent, asked) if not misnamed(sent, asked, role)}
@@ -139,21 +163,36 @@ class FunctionClient:
         self._settings = settings
         self._surroundings.set(settings.urls[0] + self.route)
         if self._class is not None:
-            args, kwargs = self._made_with.bind(settings_values(settings, self._made_with, self.route))
+            args, kwargs = self._made_with.bind(
+                settings_values(settings, self._made_with, self.route)
+            )
             self._lent = _modifiable(args, kwargs)
             try:
                 self._object = self._class(*args, **kwargs)
             except Exception as error:
-                given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
-                problem = f"{self._class.__qualname__}({given}) raised {type(error).__name__}: {error}"
-                raise BadOption(f"{problem}. Judge a function of yours that makes it with what it needs") from error
+                given = ", ".join(
+                    [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+                )
+                problem = (
+                    f"{self._class.__qualname__}({given}) raised {type(error).__name__}: {error}"
+                )
+                raise BadOption(
+                    f"{problem}. Judge a function of yours that makes it with what it needs"
+                ) from error
             if hasattr(self._object, "__aenter__"):
                 self._object = await self._object.__aenter__()
 
     async def call(self, ask: TrialAsk) -> Told:
         function = self.function if self._class is None else getattr(self._object, self._method)
         args, kwargs = self.parameters.bind(
-            call_values(ask, self._settings, self.parameters, self.route, self._made_with, other_form=self.other_form)
+            call_values(
+                ask,
+                self._settings,
+                self.parameters,
+                self.route,
+                self._made_with,
+                other_form=self.other_form,
+            )
         )
         lent = [*self._lent, *_modifiable(args, kwargs)]
         try:
@@ -175,7 +214,9 @@ class FunctionClient:
         if hasattr(one, "__aexit__"):
             await one.__aexit__(None, None, None)
             return
-        close = next((getattr(one, name) for name in ("aclose", "close") if hasattr(one, name)), None)
+        close = next(
+            (getattr(one, name) for name in ("aclose", "close") if hasattr(one, name)), None
+        )
         if close is not None:
             with suppress(TypeError):
                 result = close()
@@ -188,7 +229,11 @@ class FunctionClient:
 
 def _modifiable(args: list[Any], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
     """Return the arguments that can be changed, each with a copy before it."""
-    return [(copy.deepcopy(one), one) for one in (*args, *kwargs.values()) if isinstance(one, dict | list)]
+    return [
+        (copy.deepcopy(one), one)
+        for one in (*args, *kwargs.values())
+        if isinstance(one, dict | list)
+    ]
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
@@ -214,8 +259,11 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
 
 
 def _wants_route(one: inspect.Parameter | None) -> bool:
-    """Say whether an address probably includes the route; the first call shows whether that is so."""
+    """Say whether an address probably includes the route; the first call shows whether that is
+    so."""
     if one is None:
         return False
     default = one.default if isinstance(one.default, str) else ""
-    return default.rstrip("/").endswith(ROUTE) or one.name.lower().strip("_") == "sandbox_fusion_url"
+    return (
+        default.rstrip("/").endswith(ROUTE) or one.name.lower().strip("_") == "sandbox_fusion_url"
+    )

@@ -9,26 +9,58 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.harness.errors import BadOption
-from sfusion.harness.trial.client import Settings, TrialAsk
+from ...errors import BadOption
+from ..client import Settings, TrialAsk
 
 _SEVERAL = ("urls", "endpoints", "base_urls", "sandbox_urls", "servers", "hosts")
 NAMES: dict[str, tuple[str, ...]] = {
-    "code": ("code", "program", "source", "source_code", "script", "snippet", "code_str", "code_string", "python_code"),
+    "code": (
+        "code",
+        "program",
+        "source",
+        "source_code",
+        "script",
+        "snippet",
+        "code_str",
+        "code_string",
+        "python_code",
+    ),
     "solution": ("solution", "solution_str", "completion", "response", "answer", "generation"),
     "tests": ("tests", "test_cases", "testcases", "in_outs", "ground_truth"),
     "url": (
-        *("url", "endpoint", "base_url", "api_url", "sandbox_url", "sandbox_fusion_url", "sandbox_endpoint", "address"),
+        *(
+            "url",
+            "endpoint",
+            "base_url",
+            "api_url",
+            "sandbox_url",
+            "sandbox_fusion_url",
+            "sandbox_endpoint",
+            "address",
+        ),
         *("server", "server_url", "host", *_SEVERAL),
     ),
     "language": ("language", "lang"),
     "stdin": ("stdin", "std_in", "stdin_data", "input", "input_data"),
     "files": ("files",),
-    "timeout": ("timeout", "run_timeout", "time_limit", "timeout_s", "timeout_seconds", "default_timeout"),
+    "timeout": (
+        "timeout",
+        "run_timeout",
+        "time_limit",
+        "timeout_s",
+        "timeout_seconds",
+        "default_timeout",
+    ),
     "compile_timeout": ("compile_timeout",),
     "memory": ("memory_limit_mb", "memory_limit", "memory_mb"),
     "headers": ("headers", "extra_headers"),
-    "rate_limit": ("rate_limit", "max_concurrency", "max_concurrent", "concurrency", "max_in_flight"),
+    "rate_limit": (
+        "rate_limit",
+        "max_concurrency",
+        "max_concurrent",
+        "concurrency",
+        "max_in_flight",
+    ),
     "deadline": ("deadline", "total_timeout"),
     "request": ("request", "req", "payload", "body"),
     "ignored": ("data_source", "concurrent_semaphore", "extra_info"),
@@ -36,8 +68,8 @@ NAMES: dict[str, tuple[str, ...]] = {
 """The names by which each meaning is known; the case of letters does not matter."""
 _ROLE = {name: role for role, names in NAMES.items() for name in names}
 SOFT = ("timeout", "time_limit", "timeout_s", "timeout_seconds", "input", "memory_limit", "files")
-"""Names that may mean something else (the timeout of a connection, files that are encoded already): what they carry is
-judged only if it is sent as it was given."""
+"""Names that may mean something else (the timeout of a connection, files that are encoded already):
+what they carry is judged only if it is sent as it was given."""
 _EMPTY: dict[str, Any] = {"files": {}, "headers": {}, "stdin": ""}
 _EMPTY |= {"memory": 1024, "compile_timeout": 10.0, "rate_limit": 10, "deadline": 60.0}
 """What required parameters get where there is nothing to pass."""
@@ -63,7 +95,8 @@ class Parameters:
 
     @classmethod
     def of(cls, function: Callable[..., Any], where: str) -> Parameters:
-        """Read a signature; raise BadOption for required parameters of unknown meaning, with ``where`` they belong."""
+        """Read a signature; raise BadOption for required parameters of unknown meaning, with
+        ``where`` they belong."""
         roles: dict[str, inspect.Parameter] = {}
         strange, hidden = [], False
         for one in _parameters(function):
@@ -78,10 +111,13 @@ class Parameters:
         if hidden and not roles and not strange:
             raise BadOption(
                 f"{where}: its parameters cannot be seen: it takes {_signature(function)}. "
-                "Name them, or decorate it with functools.wraps, or judge a function of yours that calls it"
+                "Name them, or decorate it with functools.wraps, or judge a function of "
+                "yours that calls it"
             )
         if strange:
-            known = ", ".join([*(names[0] for role, names in NAMES.items() if role != "ignored"), _SEVERAL[0]])
+            known = ", ".join(
+                [*(names[0] for role, names in NAMES.items() if role != "ignored"), _SEVERAL[0]]
+            )
             them = " and ".join(f"`{name}`" for name in strange)
             raise BadOption(
                 f"{where}: it is not known what to pass for {them}. Parameters are known by name "
@@ -90,7 +126,8 @@ class Parameters:
         return cls(roles)
 
     def bind(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and keyword arguments. Meanings without a value keep their default, or are None."""
+        """Return positional and keyword arguments. Meanings without a value keep their default, or
+        are None."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for role, one in self.roles.items():
@@ -113,7 +150,8 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return all parameters; of a constructor that passes on keywords also those of the class that gets them."""
+    """Return all parameters; of a constructor that passes on keywords also those of the class that
+    gets them."""
     found = list(_signature(function).parameters.values())
     makers = (
         [vars(base)["__init__"] for base in function.__mro__ if "__init__" in vars(base)]
@@ -157,9 +195,14 @@ def call_values(
     *,
     other_form: bool = False,
 ) -> dict[str, Any]:
-    """Return what parameters get for a call, settings included but for those that its object was made with."""
+    """Return what parameters get for a call, settings included but for those that its object was
+    made with."""
     known = {role for role, one in made_with.roles.items() if one.name.lower() not in SOFT}
-    values = {role: one for role, one in settings_values(settings, parameters, route).items() if role not in known}
+    values = {
+        role: one
+        for role, one in settings_values(settings, parameters, route).items()
+        if role not in known
+    }
     values |= {"code": ask.code, "language": ask.language, "stdin": ask.stdin}
     if (one := parameters.roles.get("solution")) is not None:
         # What a model wrote has its program in a code block.
@@ -194,13 +237,19 @@ def request_fields(ask: TrialAsk, settings: Settings) -> dict[str, Any]:
 
 def seen_in(sent: Mapping[str, Any], asked: Mapping[str, Any]) -> set[str]:
     """Return which meanings were sent as they were asked for."""
-    return {meaning for meaning, name in WIRE.items() if name in asked and sent.get(name) == asked[name]}
+    return {
+        meaning for meaning, name in WIRE.items() if name in asked and sent.get(name) == asked[name]
+    }
 
 
 def misnamed(sent: Mapping[str, Any], asked: Mapping[str, Any], role: str) -> bool:
     """Was it sent under a name that no server knows, which ignores it?"""
     expected = asked.get(WIRE[role])
-    unknown = {name: value for name, value in sent.items() if name not in _FIELDS and not isinstance(value, bool)}
+    unknown = {
+        name: value
+        for name, value in sent.items()
+        if name not in _FIELDS and not isinstance(value, bool)
+    }
     return bool(expected) and expected in unknown.values()
 
 
@@ -213,8 +262,13 @@ def _request(one: inspect.Parameter, ask: TrialAsk, settings: Settings) -> Any:
 
 
 def _fields_of(kind: type) -> Collection[str]:
-    """Return the names that a request class is made with: a pydantic model of any version, or any other class."""
-    return getattr(kind, "model_fields", None) or getattr(kind, "__fields__", None) or _signature(kind).parameters
+    """Return the names that a request class is made with: a pydantic model of any version, or any
+    other class."""
+    return (
+        getattr(kind, "model_fields", None)
+        or getattr(kind, "__fields__", None)
+        or _signature(kind).parameters
+    )
 
 
 def request_takes(one: inspect.Parameter) -> set[str]:
@@ -226,8 +280,12 @@ def request_takes(one: inspect.Parameter) -> set[str]:
 
 
 def _tests(ask: TrialAsk, one: inspect.Parameter, *, other_form: bool) -> Any:
-    """Return the tests as verl's rewards take them: inputs and outputs; as JSON where they are a ground truth."""
-    tests = {"inputs": [given for given, _ in ask.tests], "outputs": [wanted for _, wanted in ask.tests]}
+    """Return the tests as verl's rewards take them: inputs and outputs; as JSON where they are a
+    ground truth."""
+    tests = {
+        "inputs": [given for given, _ in ask.tests],
+        "outputs": [wanted for _, wanted in ask.tests],
+    }
     if one.annotation in (list, "list") or str(one.annotation).startswith("list["):
         return [{"input": given, "output": wanted} for given, wanted in ask.tests]
     as_json = one.name == "ground_truth" or one.annotation in (str, "str")

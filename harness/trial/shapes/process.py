@@ -1,11 +1,13 @@
-"""A command as a client: programs go to its stdin, results come from its stdout, one JSON object per line.
+"""A command as a client: programs go to its stdin, results come from its stdout, one JSON object
+per line.
 
-    → {"call": "c1", "code": "print(1)", "language": "python", "stdin": null, "files": {}, "timeout": 8.0, …}
-    ← {"call": "c1", "text": "1\\n"}
+    → {"call": "c1", "code": "print(1)", "language": "python", "stdin": null, "files": {},
+    "timeout": 8.0, …} ← {"call": "c1", "text": "1\\n"}
 
-The address is in an environment variable, and replaces ``{url}`` in the arguments. A command may begin with a line
-``{"takes": ["language", "stdin", "concurrent"]}`` that says what it carries; without one, first calls show it. A
-command that does not answer lines is started once per call, and judged by its requests alone.
+The address is in an environment variable, and replaces ``{url}`` in the arguments. A command may
+begin with a line ``{"takes": ["language", "stdin", "concurrent"]}`` that says what it carries;
+without one, first calls show it. A command that does not answer lines is started once per call, and
+judged by its requests alone.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from sfusion.harness.errors import MissingWorld
-from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
-from sfusion.harness.trial.shapes.parameters import encoded_files, seen_in
-from sfusion.harness.trial.shapes.results import told_of
+from ...errors import MissingWorld
+from ..client import UNSET, Settings, Told, TrialAsk
+from .parameters import encoded_files, seen_in
+from .results import told_of
 
 SETTINGS = "SFUSION_SETTINGS"
 """The variable with all settings as JSON, for commands that take more than the address."""
@@ -57,11 +59,14 @@ class ProcessClient:
         self.takes: frozenset[str] = frozenset({"code", "text", "raises"})
 
     def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
-        """Note what a first call showed: whether it answers lines, and what of a program reaches the sandbox."""
+        """Note what a first call showed: whether it answers lines, and what of a program reaches
+        the sandbox."""
         if told.raised is not None and told.raised.startswith(_SILENT):
             self.speaks, self.takes = False, frozenset()
             return
-        seen = seen_in(sent, asked) | ({"default_timeout"} if "timeout" in seen_in(sent, asked) else set())
+        seen = seen_in(sent, asked) | (
+            {"default_timeout"} if "timeout" in seen_in(sent, asked) else set()
+        )
         seen = seen if self._stated is None else set(self._stated)
         self.takes = self.takes | seen | ({"reward"} if told.reward is not None else set())
 
@@ -78,12 +83,25 @@ class ProcessClient:
         command = [part.replace("{url}", address) for part in self._command]
         try:
             self._process = process = await asyncio.create_subprocess_exec(
-                *command, stdin=stdin, stdout=PIPE, stderr=PIPE, env=env, limit=_LONGEST_LINE, start_new_session=True
+                *command,
+                stdin=stdin,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=env,
+                limit=_LONGEST_LINE,
+                start_new_session=True,
             )
         except OSError as error:
-            hint = "" if len(command) > 1 else "; a function or a class is given as module:name or file.py:name"
+            hint = (
+                ""
+                if len(command) > 1
+                else "; a function or a class is given as module:name or file.py:name"
+            )
             raise MissingWorld(f"{command[0]}: {error.strerror}{hint}") from None
-        self._reading = [asyncio.ensure_future(self._results(process)), asyncio.ensure_future(self._errors(process))]
+        self._reading = [
+            asyncio.ensure_future(self._results(process)),
+            asyncio.ensure_future(self._errors(process)),
+        ]
         return process
 
     async def _results(self, process: Process) -> None:
@@ -101,13 +119,19 @@ class ProcessClient:
                 self.printed += line.decode("utf-8", "replace")
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_result(Told(raised=f"{_SILENT} exited with code {await process.wait()}"))
+                waiting.set_result(
+                    Told(raised=f"{_SILENT} exited with code {await process.wait()}")
+                )
 
     def _answered(self, call: str, found: dict[str, Any]) -> None:
-        error = found.pop("raised", None) or found.pop("error", None) if not found.get("text") else None
+        error = (
+            found.pop("raised", None) or found.pop("error", None) if not found.get("text") else None
+        )
         told = told_of(found)
         fields = {name: value for name, value in told.fields.items() if name != "text"}
-        self._waiting[call].set_result(Told(told.text, fields, told.reward, None if error is None else str(error)))
+        self._waiting[call].set_result(
+            Told(told.text, fields, told.reward, None if error is None else str(error))
+        )
 
     async def _errors(self, process: Process) -> None:
         assert process.stderr is not None
@@ -130,12 +154,20 @@ class ProcessClient:
             process = await self._start(PIPE)
         assert process.stdin is not None
         settings = self._settings
-        line: dict[str, Any] = {"call": ask.call, "code": ask.code, "language": ask.language, "stdin": ask.stdin}
+        line: dict[str, Any] = {
+            "call": ask.call,
+            "code": ask.code,
+            "language": ask.language,
+            "stdin": ask.stdin,
+        }
         line |= {
             "files": encoded_files(ask),
             "timeout": settings.default_timeout if ask.timeout is None else ask.timeout,
         }
-        line |= {"compile_timeout": settings.compile_timeout, "memory_limit_mb": settings.memory_limit_mb}
+        line |= {
+            "compile_timeout": settings.compile_timeout,
+            "memory_limit_mb": settings.memory_limit_mb,
+        }
         if ask.tests:
             line["tests"] = [list(one) for one in ask.tests]
         if ask.arguments is not UNSET:

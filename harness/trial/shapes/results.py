@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from sfusion.harness.lab.facts.canary import tokens_in
-from sfusion.harness.trial.client import Told
+from ...lab.facts.canary import tokens_in
+from ..client import Told
 
 _REWARDS = ("reward", "score")
 
 
 def told_of(value: Any) -> Told:
-    """Read a result: a string is the text; of anything else every field, in order, with strings as they are."""
+    """Read a result: a string is the text; of anything else every field, in order, with strings
+    as they are."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if value is None or isinstance(value, str):
@@ -31,12 +32,20 @@ def told_of(value: Any) -> Told:
     text, others = fields.get("text"), dict(fields)
     if isinstance(text, str):
         # Output that the text has already is there for the trainer; only the text is read.
-        others = {name: leaf for name, leaf in fields.items() if name != "text" and not _repeats(leaf, text)}
+        others = {
+            name: leaf
+            for name, leaf in fields.items()
+            if name != "text" and not _repeats(leaf, text)
+        }
         value = {"text": text, **others}
     if any(isinstance(leaf, str | bool) for leaf in others.values()):
         text = None  # not the text alone tells the caller how a call ended
     reward = next((fields[name] for name in _REWARDS if _is_number(fields.get(name))), None)
-    return Told(text if isinstance(text, str) else _written(value), fields, None if reward is None else float(reward))
+    return Told(
+        text if isinstance(text, str) else _written(value),
+        fields,
+        None if reward is None else float(reward),
+    )
 
 
 def _repeats(leaf: Any, text: str) -> bool:
@@ -76,7 +85,9 @@ def _parts(value: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _leaves(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(
+    value: Any, path: tuple[str, ...] = (), depth: int = 0
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     parts = _parts(value) if depth < 6 else None
     if parts is None:
         if isinstance(value, Enum):  # a number of it means nothing to a reader
@@ -88,7 +99,8 @@ def _leaves(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return all leaves by their last name where that is clear, else by their path; the compiler's have their path.
+    """Return all leaves by their last name where that is clear, else by their path; the compiler's
+    have their path.
 
     The ``status`` of a server's answer is left out: its parts have their own.
     """
@@ -106,7 +118,8 @@ def _of_compiler(path: tuple[str, ...]) -> bool:
 
 
 def _written(value: Any) -> str:
-    """Return every leaf on lines of its own. Durations are left out: they differ from call to call."""
+    """Return every leaf on lines of its own. Durations are left out: they differ from call to
+    call."""
     lines = []
     for path, leaf in _leaves(value):
         counted = _is_number(leaf) and not isinstance(leaf, bool)  # ``timed_out`` is no duration

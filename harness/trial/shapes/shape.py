@@ -1,4 +1,5 @@
-"""Which shape a target has: found by looking at it, and by a first call to a server that accepts everything."""
+"""Which shape a target has: found by looking at it, and by a first call to a server that accepts
+everything."""
 
 from __future__ import annotations
 
@@ -17,18 +18,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
-from sfusion.fakes.sandbox.body import render
-from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer
-from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
-from sfusion.fakes.wire.served import Served
-from sfusion.harness.errors import BadOption
-from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
-from sfusion.harness.trial.shapes.function import PLACEHOLDER, FunctionClient, Surroundings
-from sfusion.harness.trial.shapes.parameters import ROUTE, encoded_files, request_fields
-from sfusion.harness.trial.shapes.process import WARM_UP, ProcessClient
-from sfusion.harness.trial.shapes.tool import ToolClient, is_tool, missing_methods
 from sfusion_tools.errors import near
 from sfusion_tools.tool_registry import read_entries
+
+from ....fakes.sandbox.body import render
+from ....fakes.sandbox.protocol import CommandResult, RunCodeAnswer
+from ....fakes.wire import Answer, Request, WireApp, WireServer
+from ....fakes.wire.served import Served
+from ...errors import BadOption
+from ..client import Settings, Told, TrialAsk, TrialClient
+from .function import PLACEHOLDER, FunctionClient, Surroundings
+from .parameters import ROUTE, encoded_files, request_fields
+from .process import WARM_UP, ProcessClient
+from .tool import ToolClient, is_tool, missing_methods
 
 T = TypeVar("T")
 VARIABLES = ("SANDBOX_FUSION_URL", "SANDBOX_FUSION_ENDPOINT", "SANDBOX_URL")
@@ -57,21 +59,32 @@ class Shape:
 
 
 def shape_of(
-    target: Any, *, env: str | None = None, attribute: str | None = None, command: tuple[str, ...] = ()
+    target: Any,
+    *,
+    env: str | None = None,
+    attribute: str | None = None,
+    command: tuple[str, ...] = (),
 ) -> Shape:
-    """Find the shape of a target: an object, ``module:name``, ``file.py:name``, a tool config or a command.
+    """Find the shape of a target: an object, ``module:name``, ``file.py:name``, a tool config or a
+    command.
 
     Raises BadOption for what cannot be judged, before anything is played.
     """
     if command:
         name = " ".join(command)
-        return _probed(name, lambda: ProcessClient(command, env or VARIABLES[0]), "a command", "it is another process")
+        return _probed(
+            name,
+            lambda: ProcessClient(command, env or VARIABLES[0]),
+            "a command",
+            "it is another process",
+        )
     variables = (env,) if env else VARIABLES
     name, module = str(target), None
     if isinstance(target, str):
         if target.endswith((".yaml", ".yml")):
             return _of_config(Path(target))
-        # A module that reads its address when it is imported reads one that can be recognised later.
+        # A module that reads its address when it is imported reads one that can be recognised
+        # later.
         importing = Surroundings(variables, None)
         importing.set(PLACEHOLDER)
         try:
@@ -83,16 +96,27 @@ def shape_of(
         name = getattr(target, "__qualname__", type(target).__name__)
     if isinstance(target, type) and issubclass(target, Adapter):
         if inspect.isabstract(target):
-            raise BadOption(f"{name} is an adapter without `async def call(self, ask)`, which makes one call")
+            raise BadOption(
+                f"{name} is an adapter without `async def call(self, ask)`, which makes one call"
+            )
         return Shape(name, "an adapter", target, target().takes)
     if isinstance(target, type) and (lacking := missing_methods(target)):
-        raise BadOption(f"{name} looks like a tool of verl's, but has no {', '.join(f'{one}()' for one in lacking)}")
+        raise BadOption(
+            f"{name} looks like a tool of verl's, but has no "
+            f"{', '.join(f'{one}()' for one in lacking)}"
+        )
     if isinstance(target, type) and is_tool(target):
         entry = {"class_name": f"{target.__module__}.{target.__qualname__}", "config": {}}
         return _probed(name, lambda: ToolClient(entry), "a tool class with verl's interface")
     surroundings = Surroundings(variables, module, (attribute,) if attribute else ())
     first = FunctionClient(target, name, surroundings)
-    kind = "a reward function" if first.is_reward else "a class" if isinstance(target, type) else "a function"
+    kind = (
+        "a reward function"
+        if first.is_reward
+        else "a class"
+        if isinstance(target, type)
+        else "a function"
+    )
     how = "asynchronous" if first.is_async else "synchronous, called in threads"
     why = "" if first.is_async else "it is synchronous"
     return _probed(name, lambda: FunctionClient(target, name, surroundings), f"{kind}, {how}", why)
@@ -139,7 +163,8 @@ def _loaded(text: str) -> tuple[ModuleType, Any]:
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
         raise BadOption(
-            f"{text}: give a function or class as module:name or file.py:name, a tool config (.yaml), or a command "
+            f"{text}: give a function or class as module:name or file.py:name, a tool "
+            "config (.yaml), or a command "
             "after --"
         )
     try:
@@ -147,15 +172,22 @@ def _loaded(text: str) -> tuple[ModuleType, Any]:
     except BadOption:
         raise
     except Exception as error:
-        raise BadOption(f"{text}: importing {place} failed with {type(error).__name__}: {error}") from error
+        raise BadOption(
+            f"{text}: importing {place} failed with {type(error).__name__}: {error}"
+        ) from error
     found: Any = module
     for part in name.split("."):
         names = [one for one in dir(found) if not one.startswith("_")]
         if not hasattr(found, part):
             raise BadOption(f"{text}: {place} has no {part!r}; {near(part, names)}")
         found = getattr(found, part)
-    if not callable(found) and not any(callable(getattr(found, one, None)) for one in ("run", "run_code", "execute")):
-        raise BadOption(f"{text}: is a {type(found).__name__}, which cannot be called; give a function or a class")
+    if not callable(found) and not any(
+        callable(getattr(found, one, None)) for one in ("run", "run_code", "execute")
+    ):
+        raise BadOption(
+            f"{text}: is a {type(found).__name__}, which cannot be called; give a "
+            "function or a class"
+        )
     return module, found
 
 
@@ -208,11 +240,14 @@ class _AnyServer(Served):
         if request.method != "POST":
             return Answer(body=b'"pong"')
         self.requests.append(request)
-        return render(RunCodeAnswer("Success", "", None, CommandResult("Finished", 0.1, 0, "first\n", "")))
+        return render(
+            RunCodeAnswer("Success", "", None, CommandResult("Finished", 0.1, 0, "first\n", ""))
+        )
 
 
 def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> Shape:
-    """Make a first call, and learn from it how the client wants its address and what it carries and returns."""
+    """Make a first call, and learn from it how the client wants its address and what it carries and
+    returns."""
     client = make()
     asked, told, requests = _tried(client)
     if isinstance(client, FunctionClient) and not _understood(client, requests):
@@ -222,10 +257,19 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         if _understood(other, found[2]):
             client, (asked, told, requests) = other, found
     if not requests:
-        said = f" It raised {told.raised}" if told.raised else f" It returned {told.text!r:.200}" if told.text else ""
+        said = (
+            f" It raised {told.raised}"
+            if told.raised
+            else f" It returned {told.text!r:.200}"
+            if told.text
+            else ""
+        )
         if printed := getattr(client, "printed", "").strip():
             said += f", and printed\n{printed[-1000:]}\n"
-        ways = "as a parameter `url`, in the environment (SANDBOX_FUSION_URL, or --env NAME) or in a module's attribute"
+        ways = (
+            "as a parameter `url`, in the environment (SANDBOX_FUSION_URL, or --env "
+            "NAME) or in a module's attribute"
+        )
         raise BadOption(
             f"{name}: a first call sent nothing to the address that it was given.{said}\n"
             f"Take the address {ways} (--attribute NAME)"
@@ -240,14 +284,20 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         vars(one).update(known)
         return one
 
-    return Shape(name, about, made, client.takes, wall, isinstance(client, ProcessClient), client.own_address)
+    return Shape(
+        name, about, made, client.takes, wall, isinstance(client, ProcessClient), client.own_address
+    )
 
 
 def _tried(client: Any) -> tuple[TrialAsk, Told, list[Request]]:
     """Return the last of the first calls, what came back, and the requests."""
     with _AnyServer() as server:
         asked, told = _apart(_first_calls(client, server.url))
-        return asked, told, [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests
+        return (
+            asked,
+            told,
+            [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests,
+        )
 
 
 def _understood(client: FunctionClient, requests: list[Request]) -> bool:
@@ -265,8 +315,13 @@ def _apart(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _first_calls(client: Any, url: str) -> tuple[TrialAsk, Told]:
-    """Make a call, and with a command one in another language; return the last one and what came back."""
-    asks = [_FIRST, replace(_FIRST, call="second", language="cpp")] if isinstance(client, ProcessClient) else [_FIRST]
+    """Make a call, and with a command one in another language; return the last one and what came
+    back."""
+    asks = (
+        [_FIRST, replace(_FIRST, call="second", language="cpp")]
+        if isinstance(client, ProcessClient)
+        else [_FIRST]
+    )
     try:
         async with asyncio.timeout(_PATIENCE):
             await client.begin(replace(_SETTINGS, urls=(url,)))

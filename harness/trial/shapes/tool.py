@@ -1,4 +1,5 @@
-"""A tool class with verl's interface as a client: ``create``, ``execute``, ``calc_reward``, ``release``."""
+"""A tool class with verl's interface as a client: ``create``, ``execute``, ``calc_reward``,
+``release``."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sfusion.harness.lab.scenarios.tools import is_own
-from sfusion.harness.lab.worlds.calling import URL_KEYS, AgentData, stated_in
-from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
-from sfusion.harness.trial.shapes.parameters import NAMES, ROUTE, encoded_files
-from sfusion.harness.trial.shapes.results import raised, told_of
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.program import RUNNABLE
 from sfusion_tools.tool_registry import make_tool
+
+from ...lab.scenarios.tools import is_own
+from ...lab.worlds.calling import URL_KEYS, AgentData, stated_in
+from ..client import UNSET, Settings, Told, TrialAsk
+from .parameters import NAMES, ROUTE, encoded_files
+from .results import raised, told_of
 
 CONFIG = {
     "rate_limit": "rate_limit",
@@ -86,13 +88,16 @@ class ToolClient:
         self.takes = frozenset({"code", "text", "arguments", "instances", "concurrent", "cancel"})
 
     def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
-        """Note which settings and arguments it takes and what it returns, as a first call showed."""
+        """Note which settings and arguments it takes and what it returns, as a first call
+        showed."""
         settings = {name for name, key in CONFIG.items() if key in self.asked or self._own}
         if "language" not in sent:
             self._names.pop("language", None)
         config = self._entry.get("config") or {}
         several = self._own or any(isinstance(config.get(key), list) for key in URL_KEYS)
-        shown = ({"reward"} if told.reward is not None else set()) | ({"urls"} if several else set())
+        shown = ({"reward"} if told.reward is not None else set()) | (
+            {"urls"} if several else set()
+        )
         self.takes = self.takes | settings | (set(self._names) - {"solution"}) | shown
 
     async def begin(self, settings: Settings) -> None:
@@ -100,24 +105,45 @@ class ToolClient:
         given = [key for key in URL_KEYS if key in config] or ["sandbox_fusion_url"]
         addresses = [url + self.route for url in settings.urls]
         several = len(addresses) > 1 and self._own
-        config |= {key: addresses if several or isinstance(config.get(key), list) else addresses[0] for key in given}
+        config |= {
+            key: addresses if several or isinstance(config.get(key), list) else addresses[0]
+            for key in given
+        }
         values = {**vars(settings), "memory": settings.memory_limit_mb}
-        config |= {key: values[name] for name, key in CONFIG.items() if values[name] and self._may_have(key, config)}
+        config |= {
+            key: values[name]
+            for name, key in CONFIG.items()
+            if values[name] and self._may_have(key, config)
+        }
         if self._own:
             # Calls of other scenes must not count against the limit of this one.
-            config |= {"limiter": "local", "limiter_name": f"trial-{next(_NUMBERS)}", "languages": sorted(RUNNABLE)}
+            config |= {
+                "limiter": "local",
+                "limiter_name": f"trial-{next(_NUMBERS)}",
+                "languages": sorted(RUNNABLE),
+            }
         entry = {"tool_schema": SCHEMA, **self._entry} if not self._own else dict(self._entry)
         self._tool = make_tool("tools[0]", {**entry, "config": _ReadConfig(config, self.asked)})
         self._has_reward = hasattr(self._tool, "calc_reward")
         self._names = self._argument_names()
 
     def _may_have(self, key: str, config: Mapping[str, Any]) -> bool:
-        return self._own or key in config or key in self.asked or key in ("rate_limit", "default_timeout")
+        return (
+            self._own
+            or key in config
+            or key in self.asked
+            or key in ("rate_limit", "default_timeout")
+        )
 
     def _argument_names(self) -> dict[str, str]:
         """Return the name of the argument for each meaning, as the tool's schema has them."""
         schema = getattr(self._tool, "tool_schema", None)
-        properties = getattr(getattr(getattr(schema, "function", None), "parameters", None), "properties", None) or {}
+        properties = (
+            getattr(
+                getattr(getattr(schema, "function", None), "parameters", None), "properties", None
+            )
+            or {}
+        )
         names = {}
         for meaning in ("code", "language", "stdin", "files", "timeout"):
             found = [name for name in properties if name.lower() in NAMES[meaning]]
@@ -136,7 +162,11 @@ class ToolClient:
             "files": encoded_files(ask) or None,
             "timeout": ask.timeout,
         }
-        return {self._names[key]: value for key, value in values.items() if value is not None and key in self._names}
+        return {
+            self._names[key]: value
+            for key, value in values.items()
+            if value is not None and key in self._names
+        }
 
     async def call(self, ask: TrialAsk) -> Told:
         arguments = self._arguments(ask)
@@ -145,14 +175,22 @@ class ToolClient:
         agent = AgentData(request_id=name, extra_fields={"left_by": "another tool"})
         try:
             if name not in self._instances:
-                made = await self._tool.create(name, ground_truth=ask.truth, create_kwargs={"ground_truth": ask.truth})
+                made = await self._tool.create(
+                    name, ground_truth=ask.truth, create_kwargs={"ground_truth": ask.truth}
+                )
                 self._instances[name] = made[0] if isinstance(made, tuple) else made
             instance = self._instances[name]
             try:
                 answer: Any = "", None, {}
                 if ask.executes:
-                    answer = await self._tool.execute(instance, arguments, call_id=ask.call, agent_data=agent)
-                reward = await self._tool.calc_reward(instance) if ask.last and self._has_reward else None
+                    answer = await self._tool.execute(
+                        instance, arguments, call_id=ask.call, agent_data=agent
+                    )
+                reward = (
+                    await self._tool.calc_reward(instance)
+                    if ask.last and self._has_reward
+                    else None
+                )
                 told = _told(answer, reward, agent)
             finally:
                 if ask.last:
@@ -195,6 +233,8 @@ def _told(answer: Any, reward: Any, agent: AgentData) -> Told:
 
 def missing_methods(target: type) -> list[str]:
     """Return what a class that looks like a tool of verl's lacks."""
-    if not callable(getattr(target, "execute", None)) or not callable(getattr(target, "create", None)):
+    if not callable(getattr(target, "execute", None)) or not callable(
+        getattr(target, "create", None)
+    ):
         return []
     return [name for name in _METHODS if not callable(getattr(target, name, None))]

@@ -1,4 +1,5 @@
-"""DeepSeek V3: special tokens around each call and around all calls, and the arguments in a code block."""
+"""DeepSeek V3: special tokens around each call and around all calls, and the arguments in a code
+block."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from sfusion_tools.formats.text_reader import Markers, Scan
 SECTION, SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 SEPARATOR = "<｜tool▁sep｜>"
-MARK = re.compile(r"<[｜|]tool[▁_]calls?[▁_](?:begin|end)[｜|]>|<[｜|]tool[▁_]sep[｜|]>", re.IGNORECASE)
+MARK = re.compile(
+    r"<[｜|]tool[▁_]calls?[▁_](?:begin|end)[｜|]>|<[｜|]tool[▁_]sep[｜|]>", re.IGNORECASE
+)
 _LINE = Markers(("\n", SECTION, SECTION_END, CALL, CALL_END))
 
 
@@ -35,7 +38,12 @@ class DeepSeekV3Parser(SectionParser):
         if edge != "\n" or name.startswith(("{", "[")):
             flaw = Flaw("bad_layout", "its name and its arguments must be on separate lines")
             yield from reader.accept(CALL_END)
-            self.refuse(flaw, position=start, raw=header, name=head.strip() if head.strip() != "function" else None)
+            self.refuse(
+                flaw,
+                position=start,
+                raw=header,
+                name=head.strip() if head.strip() != "function" else None,
+            )
             return
         yield from reader.spaces()
         repaired: list[Flaw] = []

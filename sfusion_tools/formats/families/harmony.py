@@ -1,4 +1,5 @@
-"""gpt-oss: harmony messages. A call is a message with a recipient; thinking is the analysis channel."""
+"""gpt-oss: harmony messages. A call is a message with a recipient; thinking is the analysis
+channel."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ class HarmonyParser(ArgumentTextParser):
         sender = _SENDER.match(header)
         role = sender[1] if sender else "assistant"
         if role.startswith("functions.") or role == "tool":
-            message = "The text contains a made-up tool reply. Stop after the calls and wait for the real reply."
+            message = (
+                "The text contains a made-up tool reply. Stop after the calls and "
+                "wait for the real reply."
+            )
             self.problem("invented_reply", message, start, header, "noticed")
             yield from reader.before(_BODY, self.content)
         elif recipients:
@@ -63,19 +67,28 @@ class HarmonyParser(ArgumentTextParser):
         else:
             edge = yield from reader.before(_BODY, self.content)
             if edge == CALL:
-                flaw = Flaw("missing_name", "it does not say which tool is meant (to=functions.TOOL)")
+                flaw = Flaw(
+                    "missing_name", "it does not say which tool is meant (to=functions.TOOL)"
+                )
                 self.refuse(flaw, position=start, raw=header + MESSAGE)
 
     def _called(self, recipients: list[str], role: str, start: int, header: str) -> Scan[None]:
         name = recipients[0].removeprefix("functions.")
         if role in ("assistant", "") and len(recipients) == 1 and "," not in name:
-            unnamed = Flaw("wrong_sender", "its header does not name the sender; write <|start|>assistant")
-            yield from self.arguments(name or None, start, header, repaired=[] if role else [unnamed])
+            unnamed = Flaw(
+                "wrong_sender", "its header does not name the sender; write <|start|>assistant"
+            )
+            yield from self.arguments(
+                name or None, start, header, repaired=[] if role else [unnamed]
+            )
             return
         if role not in ("assistant", ""):
             flaw = Flaw("wrong_sender", f"its sender is {role}; only the assistant makes calls")
         else:
-            flaw = Flaw("several_recipients", f"it has several recipients ({', '.join(recipients)}); write one")
+            flaw = Flaw(
+                "several_recipients",
+                f"it has several recipients ({', '.join(recipients)}); write one",
+            )
         skipped, edge = yield from self.to_edge()
         raw = header + skipped + (edge or "" if edge in self.ends else "")
         self.refuse(flaw, position=start, raw=raw, name=name or None)
@@ -101,7 +114,9 @@ class HarmonyParser(ArgumentTextParser):
                 return
             drafts += 1
             self.draft(
-                self.reader.offset - len(CALL), CALL, f"Write it after the {END} of the analysis if it is meant."
+                self.reader.offset - len(CALL),
+                CALL,
+                f"Write it after the {END} of the analysis if it is meant.",
             )
 
 
@@ -112,7 +127,10 @@ class GptOss(ArgumentTextFormat):
     signs = ("<|channel|>", "commentary")
     parser = HarmonyParser
     marks = (re.compile(r"<\|(?:channel|message|call|constrain)\|>", re.IGNORECASE),)
-    call = f"{START}assistant{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}{{arguments}}{CALL}"
+    call = (
+        f"{START}assistant{CHANNEL}commentary to=functions.{{name}} "
+        f"{CONSTRAIN}json{MESSAGE}{{arguments}}{CALL}"
+    )
     closing = CALL
     section = ("", "", "")
 

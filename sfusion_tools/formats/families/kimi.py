@@ -9,12 +9,17 @@ from sfusion_tools.formats.jsontext import Flaw, Loaded
 from sfusion_tools.formats.text_reader import Scan
 
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
-CALL, ARGUMENTS, CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+CALL, ARGUMENTS, CALL_END = (
+    "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
+)
 _ID = re.compile(r"(?:functions\.)?(?P<name>.*?)(?::(?P<number>[0-9]+))?", re.DOTALL)
 
 
 class KimiK2Parser(SectionParser):
-    """Takes the name from the id; if the id is only a number, from the arguments, if they fit only one tool."""
+    """Takes the name from the id; if the id is only a number, from the arguments, if they fit only
+    one tool."""
 
     section = (SECTION, SECTION_END)
     tags = (CALL, CALL_END)
@@ -32,7 +37,9 @@ class KimiK2Parser(SectionParser):
         elif name and (match is None or match["number"] is None):
             repaired.append(Flaw("bad_id", f"its id has no number; write functions.{name}:0"))
         header = f"{CALL}{identity}{ARGUMENTS}"
-        yield from self.arguments(name or None, start, header, call_id=identity or None, repaired=repaired)
+        yield from self.arguments(
+            name or None, start, header, call_id=identity or None, repaired=repaired
+        )
 
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
         fitting = self.tools.takes(read.value)
@@ -44,7 +51,8 @@ class KimiK2Parser(SectionParser):
 
 
 class KimiK2(ArgumentTextFormat):
-    """The format of Kimi K2. ``render`` numbers ids from 0, also in a conversation with earlier calls."""
+    """The format of Kimi K2. ``render`` numbers ids from 0, also in a conversation with earlier
+    calls."""
 
     name = "kimi_k2"
     models = "kimi-?k2"

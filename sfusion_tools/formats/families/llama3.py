@@ -1,11 +1,19 @@
-"""Llama 3: JSON objects with ``parameters``, after ``<|python_tag|>`` or alone at the beginning of the answer."""
+"""Llama 3: JSON objects with ``parameters``, after ``<|python_tag|>`` or alone at the beginning of
+the answer."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from sfusion_tools.formats.callobject import CLOSERS, SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.callobject import (
+    CLOSERS,
+    SIBLINGS,
+    UNESCAPED,
+    FoundObject,
+    ObjectCallParser,
+    ObjectFormat,
+)
 from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, Flaw, JsonScan, dump, scan_json
 from sfusion_tools.formats.literal import NOT_PYTHON, decode_python, scan_brackets
 from sfusion_tools.formats.text_reader import Markers, Scan
@@ -20,7 +28,8 @@ _LINE = Markers(("\n", '"}'))
 
 
 class Llama3Parser(ObjectCallParser):
-    """Reads one object after the other; also accepts the Python spelling of an object, as sglang does."""
+    """Reads one object after the other; also accepts the Python spelling of an object, as sglang
+    does."""
 
     openers = (TAG,)
     silent = _ENDS
@@ -40,7 +49,8 @@ class Llama3Parser(ObjectCallParser):
         reader.unmark()
 
     def _begins(self) -> Scan[bool]:
-        """Read the beginning of an object as far as the colon after its first key, if it may be that of a call."""
+        """Read the beginning of an object as far as the colon after its first key, if it may be
+        that of a call."""
         reader = self.reader
         if not (yield from reader.accept("{")):
             return False
@@ -110,13 +120,16 @@ class Llama3Parser(ObjectCallParser):
         self._report_found(found, "".join(stray), crowded, start, refused, ended=not reader.left)
 
     def _separator(self) -> Scan[str | None]:
-        """Read the separator between two objects; return None and read nothing if no other object follows."""
+        """Read the separator between two objects; return None and read nothing if no other object
+        follows."""
         reader = self.reader
         yield from reader.spaces()
         separator = reader.take(1) if (yield from reader.peek()) in (";", ",") else ""
         yield from reader.spaces()
         ahead = yield from reader.peek(max(map(len, SIBLINGS)))
-        if ahead and any(ahead.startswith(sibling) or sibling.startswith(ahead) for sibling in SIBLINGS):
+        if ahead and any(
+            ahead.startswith(sibling) or sibling.startswith(ahead) for sibling in SIBLINGS
+        ):
             return separator
         if ahead or separator != ";":
             reader.rewind()
@@ -163,7 +176,9 @@ class Llama3Parser(ObjectCallParser):
             if ended and not stray.strip():
                 flaw = NOT_BEGUN
             else:
-                flaw = Flaw("no_call_object", f"there is no object with a name and parameters after {TAG}")
+                flaw = Flaw(
+                    "no_call_object", f"there is no object with a name and parameters after {TAG}"
+                )
             self.refuse(flaw, position=start, raw=TAG + stray)
             return
         remarks = [self.extra_text(stray)] if stray.strip() else []
@@ -175,7 +190,8 @@ class Llama3Parser(ObjectCallParser):
 
 
 class Llama3(ObjectFormat):
-    """The format of Llama 3.1 to 3.3; ``variant="bare"`` leaves out the tag, which only works without content."""
+    """The format of Llama 3.1 to 3.3; ``variant="bare"`` leaves out the tag, which only works
+    without content."""
 
     name = "llama3"
     models = r"llama-?3|llama-?4.*json|functionary"

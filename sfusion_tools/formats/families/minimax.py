@@ -1,4 +1,5 @@
-"""MiniMax M3: a namespace token before every tag, and the keys of arguments as tags, also inside objects and lists."""
+"""MiniMax M3: a namespace token before every tag, and the keys of arguments as tags, also inside
+objects and lists."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ class MiniMaxM3Parser(SectionParser):
         name = head.strip() or None
         text, edge = yield from self.to_edge()
         self.cut_inside = edge is None
-        raw = self.tags[0] + head + self.separator + text + (self.tags[1] if edge == self.tags[1] else "")
+        raw = (
+            self.tags[0]
+            + head
+            + self.separator
+            + text
+            + (self.tags[1] if edge == self.tags[1] else "")
+        )
         if edge is None:
             read: Loaded | Flaw = Flaw("truncated", f"the text ends before its {self.tags[1]}")
         elif edge != self.tags[1]:
@@ -61,12 +68,16 @@ class _Element:
                 return Loaded([] if "array" in types else {})
             return read_value(self.text, types, key)
         if types and not types & {"array", "object"}:
-            return Flaw("bad_value", f"its parameter {key} must be {' or '.join(sorted(types))}, found tags")
+            return Flaw(
+                "bad_value", f"its parameter {key} must be {' or '.join(sorted(types))}, found tags"
+            )
         keys = [part for part, _ in self.parts]
         if types != {"object"} and set(keys) == {_ITEM}:
             return Loaded([value for _, value in self.parts])
         if len(set(keys)) < len(keys):
-            return Flaw("duplicate_key", f"it has the key {Counter(keys).most_common(1)[0][0]} twice")
+            return Flaw(
+                "duplicate_key", f"it has the key {Counter(keys).most_common(1)[0][0]} twice"
+            )
         return Loaded(dict(self.parts))
 
 
@@ -81,19 +92,26 @@ def _read(text: str, name: str, tools: Toolbox) -> Loaded | Flaw:
         key, rest = tag[2], written[tag.end() :]
         if not tag[1]:
             if open_[-1].text.strip():
-                return Flaw("bad_layout", f"there is text before <{key}> ({open_[-1].text.strip()[:40]!r})")
+                return Flaw(
+                    "bad_layout", f"there is text before <{key}> ({open_[-1].text.strip()[:40]!r})"
+                )
             if len(open_) > ENOUGH:
                 return TOO_DEEP
             open_.append(_Element((*open_[-1].path, key), rest))
             continue
         if len(open_) == 1 or open_[-1].path[-1] != key or rest.strip():
-            return Flaw("bad_layout", f"there is a </{key}> in it that closes nothing, or text after it")
+            return Flaw(
+                "bad_layout", f"there is a </{key}> in it that closes nothing, or text after it"
+            )
         value = open_.pop().value(name, tools)
         if isinstance(value, Flaw):
             return value
         open_[-1].parts.append((key, value.value))
     if len(open_) > 1:
-        return Flaw("bad_layout", f"its parameter {open_[-1].path[-1]} is not closed by {SPACE}</{open_[-1].path[-1]}>")
+        return Flaw(
+            "bad_layout",
+            f"its parameter {open_[-1].path[-1]} is not closed by {SPACE}</{open_[-1].path[-1]}>",
+        )
     if before.strip():
         return Flaw("bad_layout", f"there is text before its arguments ({before.strip()[:40]!r})")
     return open_[0].value(name, tools)
@@ -112,7 +130,8 @@ def _written(value: Any) -> str:
 
 
 class MiniMaxM3(Format):
-    """The format of MiniMax M3. What would be read differently inside an object or a list is written as JSON."""
+    """The format of MiniMax M3. What would be read differently inside an object or a list is
+    written as JSON."""
 
     name = "minimax_m3"
     models = "minimax-?m3"
@@ -124,7 +143,9 @@ class MiniMaxM3(Format):
     call = f'{MiniMaxM3Parser.tags[0]}{{name}}">{{arguments}}{MiniMaxM3Parser.tags[1]}'
 
     def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
-        return "".join(self._write_argument(name, key, value, tools) for key, value in arguments.items())
+        return "".join(
+            self._write_argument(name, key, value, tools) for key, value in arguments.items()
+        )
 
     def _write_argument(self, name: str, key: str, value: Any, tools: Toolbox) -> str:
         if not isinstance(value, dict | list):

@@ -1,4 +1,5 @@
-"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or, in the compact form, before a name and its arguments."""
+"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or, in the compact form, before a name and
+its arguments."""
 
 from __future__ import annotations
 
@@ -40,11 +41,15 @@ class MistralParser(ListParser):
             if name and not char:
                 flaw = CUT_HEAD
             else:
-                flaw = Flaw("bad_layout", f"after {OPEN} there is neither a list nor a name with {ARGS}")
+                flaw = Flaw(
+                    "bad_layout", f"after {OPEN} there is neither a list nor a name with {ARGS}"
+                )
             self.refuse(flaw, position=start, raw=OPEN + reader.since_mark(), name=name or None)
             return
         if not marked:
-            repaired.append(Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments"))
+            repaired.append(
+                Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments")
+            )
         scan = yield from scan_json(reader)
         if scan.fault:
             if scan.truncated and OPEN in reader.since_mark():

@@ -6,7 +6,9 @@ Not promised: unreachable-python (programs keep the capability to read what root
 import subprocess
 
 text = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True).stdout
-sets = dict(line.split(":\t") for line in text.splitlines() if line.startswith(("Cap", "NoNewPrivs")))
+sets = dict(
+    line.split(":\t") for line in text.splitlines() if line.startswith(("Cap", "NoNewPrivs"))
+)
 for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
     if int(sets[name], 16):
         print("broken:", name, sets[name])

@@ -6,7 +6,13 @@ Not promised: user-without-namespaces, bubblewrap (programs run as the server's 
 import os
 
 outside, rooms = os.environ["OUTSIDE"], os.environ["ROOMS"]
-for path in (f"{outside}/file", f"{outside}/folder", outside, *(entry.path for entry in os.scandir(rooms)), rooms):
+for path in (
+    f"{outside}/file",
+    f"{outside}/folder",
+    outside,
+    *(entry.path for entry in os.scandir(rooms)),
+    rooms,
+):
     mode = os.stat(path).st_mode & 0o7777
     for way in ("chmod", "fchmod"):
         try:

@@ -1,4 +1,5 @@
-"""A program that makes deeply nested directories gets its answer, and the directories are removed."""
+"""A program that makes deeply nested directories gets its answer, and the directories are
+removed."""
 
 import os
 

@@ -1,4 +1,5 @@
-"""A cell cannot forge the notebook's results: it can reach neither the driver's file nor its descriptors."""
+"""A cell cannot forge the notebook's results: it can reach neither the driver's file nor its
+descriptors."""
 
 # %%
 import glob

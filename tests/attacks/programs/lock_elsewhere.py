@@ -1,7 +1,8 @@
 """A program cannot lock files of the server's user, except in system directories and in paths that
 `path` and `env` name.
 
-Not promised: accident-proof (a program that can read a file can lock it; only a namespace hides files).
+Not promised: accident-proof (a program that can read a file can lock it; only a namespace hides
+files).
 """
 
 import fcntl
@@ -9,7 +10,9 @@ import os
 
 place = os.path.dirname(os.environ["OUTSIDE"])
 for name in (*os.listdir(place), "lock"):
-    if name != os.path.basename(os.environ["OUTSIDE"]) and name != os.path.basename(os.environ["ROOMS"]):
+    if name != os.path.basename(os.environ["OUTSIDE"]) and name != os.path.basename(
+        os.environ["ROOMS"]
+    ):
         try:
             file = open(os.path.join(place, name))
         except OSError:

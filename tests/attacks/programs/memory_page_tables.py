@@ -12,7 +12,9 @@ wanted = 2 * int(os.environ["MEMORY"]) // PAGE
 
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
-start = libc.mmap(None, ctypes.c_size_t(wanted * STEP), READ, PRIVATE_ANONYMOUS_NORESERVE, -1, ctypes.c_long(0))
+start = libc.mmap(
+    None, ctypes.c_size_t(wanted * STEP), READ, PRIVATE_ANONYMOUS_NORESERVE, -1, ctypes.c_long(0)
+)
 if start == ctypes.c_void_p(-1).value:
     print("held")
 else:

@@ -17,7 +17,9 @@ def fight():
 
 for _ in range(4):
     threading.Thread(target=fight, daemon=True).start()
-kept = mmap.mmap(-1, 2 * int(os.environ["MEMORY"]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE)
+kept = mmap.mmap(
+    -1, 2 * int(os.environ["MEMORY"]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE
+)
 kept[::4096] = b"x" * (len(kept) // 4096)
 print("broken: twice the bound is mapped", len(kept), flush=True)
 os._exit(0)

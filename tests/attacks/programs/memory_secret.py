@@ -6,7 +6,14 @@ import os
 MEMFD_SECRET, WINDOW = 447, 2**20
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 size = 2 * int(os.environ["MEMORY"])
 secret = libc.syscall(MEMFD_SECRET, 0)

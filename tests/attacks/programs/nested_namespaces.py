@@ -1,4 +1,5 @@
-"""A program cannot make namespaces, in which it could mount file systems and use memory that is not counted."""
+"""A program cannot make namespaces, in which it could mount file systems and use memory that is not
+counted."""
 
 import ctypes
 
@@ -9,7 +10,9 @@ for flags in (NEWUSER, NEWUSER | NEWIPC, NEWUSER | NEWNS, NEWUSER | NEWPID):
         print("broken: unshare", hex(flags))
 stack = ctypes.create_string_buffer(65536)
 function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda _: 0)
-child = libc.clone(function, ctypes.c_void_p(ctypes.addressof(stack) + 65536 - 64), NEWUSER | NEWIPC | 17, None)
+child = libc.clone(
+    function, ctypes.c_void_p(ctypes.addressof(stack) + 65536 - 64), NEWUSER | NEWIPC | 17, None
+)
 if child > 0:
     print("broken: clone")
 print("held")

@@ -1,4 +1,5 @@
-"""A program cannot exceed its limits or outlive its request by blinding or starving the processes that watch it.
+"""A program cannot exceed its limits or outlive its request by blinding or starving the processes
+that watch it.
 
 Not promised: root-without-cgroup (the kernel does not limit the processes of root).
 """
@@ -21,7 +22,11 @@ for pid in [*watchers, 1] if in_namespace else [*watchers, server]:
         except OSError:
             continue
         if pid != 1:
-            print("broken: prlimit on", "the server" if pid == server else "the supervisor", flush=True)
+            print(
+                "broken: prlimit on",
+                "the server" if pid == server else "the supervisor",
+                flush=True,
+            )
 children = 0
 while children < 2 * int(os.environ["TASKS"]):
     try:

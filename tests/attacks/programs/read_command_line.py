@@ -1,6 +1,7 @@
 """A program cannot see the server's command line.
 
-Not promised: root-without-namespaces, user-without-namespaces (only a namespace hides other processes).
+Not promised: root-without-namespaces, user-without-namespaces (only a namespace hides other
+processes).
 """
 
 import os

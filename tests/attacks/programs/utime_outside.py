@@ -1,6 +1,7 @@
 """A program cannot change file times outside the request's directories.
 
-Not promised: root-without-namespaces, user-without-namespaces (it can change those of files that its user may write).
+Not promised: root-without-namespaces, user-without-namespaces (it can change those of files that
+its user may write).
 """
 
 import os

@@ -4,8 +4,18 @@ import os
 import subprocess
 
 outside = os.environ["OUTSIDE"]
-for attempt in ("mount -o remount,rw,bind /", f"mount -o remount,rw,bind {outside}", "umount /tmp", "true"):
-    touch = f"{{ touch {outside}/open-to-all || touch -d @1 {outside}/file; }} && echo broken: {attempt}"
-    done = subprocess.run(["unshare", "-Urm", "sh", "-c", f"{attempt}; {touch}"], capture_output=True, text=True)
+for attempt in (
+    "mount -o remount,rw,bind /",
+    f"mount -o remount,rw,bind {outside}",
+    "umount /tmp",
+    "true",
+):
+    touch = (
+        f"{{ touch {outside}/open-to-all || touch -d @1 {outside}/file; }} && echo "
+        f"broken: {attempt}"
+    )
+    done = subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", f"{attempt}; {touch}"], capture_output=True, text=True
+    )
     print(done.stdout, end="")
 print("held")

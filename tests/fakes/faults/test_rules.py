@@ -33,8 +33,14 @@ MISTAKES = [
     ("- {first: 3}", "what is missing"),
     ("- {what: []}", "`what` needs a fault"),
     ("- {first: 0, what: hang}", "first: input should be greater than or equal to 1, found 0"),
-    ("- {probability: 2, what: hang}", "probability: input should be less than or equal to 1, found 2"),
-    ("- {what: {truncate: 0.5}, phase: before}", "truncate cannot strike in phase 'before', only in: body"),
+    (
+        "- {probability: 2, what: hang}",
+        "probability: input should be less than or equal to 1, found 2",
+    ),
+    (
+        "- {what: {truncate: 0.5}, phase: before}",
+        "truncate cannot strike in phase 'before', only in: body",
+    ),
     ("- {what: {reset: true}, phase: conect}", "phase: input should be 'connect', 'before'"),
     ("- {what: reset, phase: connect, path: /x}", "there is no request yet, so path cannot"),
     ("- {what: hang, between: [5s, 2s]}", "between takes an earlier and a later time"),
@@ -82,7 +88,9 @@ def test_delay_comes_first_when_a_rule_has_several_kinds() -> None:
     assert rule.what == (Delay(delay=Distribution(numbers=(0.1,))), Status(status=503))
 
 
-@pytest.mark.parametrize(("text", "meant"), [(2, 2.0), ("250ms", 0.25), ("1.5 s", 1.5), ("2m", 120.0), ("1h", 3600.0)])
+@pytest.mark.parametrize(
+    ("text", "meant"), [(2, 2.0), ("250ms", 0.25), ("1.5 s", 1.5), ("2m", 120.0), ("1h", 3600.0)]
+)
 def test_durations_are_read_in_all_spellings(text: object, meant: float) -> None:
     assert seconds(text) == meant
 
@@ -110,7 +118,11 @@ def test_rule_round_trips_through_data(kind: str) -> None:
 def struck(plan: FaultPlan, arrival: Arrival, now: float = 0.0) -> list[str]:
     """Names of the rules that strike this attempt in any phase."""
     fate = plan.fate(arrival)
-    return [strike.rule for phase in PHASES for strike in fate.at(phase, now)] if fate is not None else []
+    return (
+        [strike.rule for phase in PHASES for strike in fate.at(phase, now)]
+        if fate is not None
+        else []
+    )
 
 
 def strikes(count: int, **conditions: Any) -> list[int]:
@@ -130,7 +142,9 @@ def test_first_every_after_and_times_count_requests_that_fit() -> None:
 
 def test_first_attempts_counts_per_call() -> None:
     plan = FaultPlan([read_rule({"first_attempts": 2, "what": {"status": 504}})])
-    fate = [(call, n) for n in (1, 2, 3) for call in "ab" if struck(plan, Arrival(call=call, attempt=n))]
+    fate = [
+        (call, n) for n in (1, 2, 3) for call in "ab" if struck(plan, Arrival(call=call, attempt=n))
+    ]
     assert fate == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
 
 
@@ -157,7 +171,10 @@ def test_rule_strikes_only_requests_that_meet_its_condition(
 
 def test_between_counts_from_when_the_faults_were_set() -> None:
     plan = FaultPlan([read_rule({"between": ["1s", "2s"], "what": "hang"})], started=100.0)
-    assert [now for now in (100.5, 101.0, 101.9, 102.0) if struck(plan, Arrival("c"), now)] == [101.0, 101.9]
+    assert [now for now in (100.5, 101.0, 101.9, 102.0) if struck(plan, Arrival("c"), now)] == [
+        101.0,
+        101.9,
+    ]
 
 
 def test_rule_of_a_later_phase_does_not_count_attempts_that_never_reach_it() -> None:
@@ -171,7 +188,11 @@ def test_rule_of_a_later_phase_does_not_count_attempts_that_never_reach_it() -> 
 def test_rule_is_decided_once_for_all_its_phases() -> None:
     plan = FaultPlan([read_rule({"every": 2, "what": [{"delay": 1}, {"truncate": 0.5}]})])
     fates = [plan.fate(Arrival(f"c{n}")) for n in range(4)]
-    seen = [(bool(fate.at("before", 0.0)), bool(fate.at("body", 0.0))) for fate in fates if fate is not None]
+    seen = [
+        (bool(fate.at("before", 0.0)), bool(fate.at("body", 0.0)))
+        for fate in fates
+        if fate is not None
+    ]
     assert seen == [(False, False), (True, True), (False, False), (True, True)]
 
 
@@ -180,7 +201,9 @@ calls = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 4)), uniq
 
 @settings(max_examples=25)
 @given(calls, st.randoms(use_true_random=False), st.integers(0, 5))
-def test_probability_depends_only_on_seed_rule_call_and_attempt(arrivals: Any, shuffler: Any, seed: int) -> None:
+def test_probability_depends_only_on_seed_rule_call_and_attempt(
+    arrivals: Any, shuffler: Any, seed: int
+) -> None:
     rule = read_rule({"name": "flaky", "probability": 0.5, "what": {"status": 503}})
     other = read_rule({"name": "other", "probability": 0.5, "what": {"delay": 1}})
 
@@ -207,9 +230,13 @@ def test_draws_are_uniform_and_independent_between_seeds() -> None:
     st.tuples(st.floats(0, 10), st.floats(0, 3)),
     st.integers(0, 1000),
 )
-def test_drawn_duration_is_never_negative(shape: str, numbers: tuple[float, float], seed: int) -> None:
+def test_drawn_duration_is_never_negative(
+    shape: str, numbers: tuple[float, float], seed: int
+) -> None:
     given_numbers = list(numbers)[:1] if shape in ("exponential", "constant") else sorted(numbers)
-    drawn = Distribution.model_validate({shape: given_numbers}).sample(lambda name: uniform(seed, name))
+    drawn = Distribution.model_validate({shape: given_numbers}).sample(
+        lambda name: uniform(seed, name)
+    )
     assert drawn >= 0
 
 
@@ -222,10 +249,15 @@ def test_every_kind_has_a_docstring_and_phases() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "own", "missing"), [("body", "strike", "spoil_body"), ("connect", "spoil_body", "strike")]
+    ("phase", "own", "missing"),
+    [("body", "strike", "spoil_body"), ("connect", "spoil_body", "strike")],
 )
-def test_kind_without_the_method_that_its_phase_needs_cannot_be_defined(phase: str, own: str, missing: str) -> None:
+def test_kind_without_the_method_that_its_phase_needs_cannot_be_defined(
+    phase: str, own: str, missing: str
+) -> None:
     body = {"kind": "sneeze", "phases": (phase,), own: lambda self, where, draw: None}
-    with pytest.raises(TypeError, match=f"Sneeze names phase '{phase}', so it needs a method {missing}"):
+    with pytest.raises(
+        TypeError, match=f"Sneeze names phase '{phase}', so it needs a method {missing}"
+    ):
         type("Sneeze", (Action,), body)
     assert "sneeze" not in KINDS

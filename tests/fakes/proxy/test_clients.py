@@ -48,7 +48,9 @@ def test_sdk_runs_many_programs_concurrently(proxy: FaultProxy) -> None:
     codes = [f'# sfusion:call=c{number} prints="{number}" seconds=0.01' for number in range(50)]
     requests = [sdk.RunCodeRequest(code=code, language="python") for code in codes]
     answers = sdk.run_concurrent(
-        sdk.run_code, kwargs=[{"request": one, "endpoint": proxy.url} for one in requests], concurrency=16
+        sdk.run_code,
+        kwargs=[{"request": one, "endpoint": proxy.url} for one in requests],
+        concurrency=16,
     )
     assert [answer.run_result.stdout for answer in answers] == [str(number) for number in range(50)]
     assert proxy.ledger.snapshot()["replied"] == 50
@@ -76,11 +78,15 @@ async def test_openai_sdk_works_through_the_proxy_with_and_without_streaming() -
         messages = [{"role": "user", "content": "Count."}]
         whole = await client.chat.completions.create(model="fake-model", messages=messages)
         assert whole.choices[0].message.content == words
-        stream = await client.chat.completions.create(model="fake-model", messages=messages, stream=True)
+        stream = await client.chat.completions.create(
+            model="fake-model", messages=messages, stream=True
+        )
         pieces = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
         assert "".join(pieces) == words
         proxy.set_faults([{"what": {"truncate": {"at": 300, "then": "reset"}}}])
-        stream = await client.chat.completions.create(model="fake-model", messages=messages, stream=True)
+        stream = await client.chat.completions.create(
+            model="fake-model", messages=messages, stream=True
+        )
         with pytest.raises(openai.APIError):
             async for _ in stream:
                 pass

@@ -1,4 +1,5 @@
-"""Faults in the proxy: the same rules strike the same calls in the same way as in the fake, for any upstream."""
+"""Faults in the proxy: the same rules strike the same calls in the same way as in the fake, for any
+upstream."""
 
 from __future__ import annotations
 
@@ -23,18 +24,24 @@ from tests.fakes.wire.raw import PATIENCE, PING, Raw, Watch, get, one, post, run
 RAN = {"connect": "no", "before": "no", "during": "unknown", "after": "unknown", "body": "unknown"}
 
 
-@pytest.mark.parametrize(("kind", "phase"), EFFECTS, ids=[f"{kind}-{phase}" for kind, phase in EFFECTS])
+@pytest.mark.parametrize(
+    ("kind", "phase"), EFFECTS, ids=[f"{kind}-{phase}" for kind, phase in EFFECTS]
+)
 async def test_fault_has_its_effect_at_the_socket(kind: str, phase: Phase) -> None:
     events = Watch()
     async with FakeSandbox() as sandbox:
-        async with FaultProxy(sandbox.url, faults=[rule_of(kind, phase)], journal=events.note) as proxy:
+        async with FaultProxy(
+            sandbox.url, faults=[rule_of(kind, phase)], journal=events.note
+        ) as proxy:
             await check_effect(proxy, events, kind, phase, RAN[phase])
             if phase not in ("connect", "before"):
                 assert proxy.ledger.calls["c1"].forwarded == 1
         assert proxy.ledger.in_flight == 0
         assert proxy.ledger.strikes["r"] == sum(event["event"] == "strike" for event in events)
         if phase in ("connect", "before") and kind not in ("delay", "degrade", "wedge"):
-            assert sandbox.ledger.arrived == 0, "a request struck before it is forwarded never reaches the server"
+            assert sandbox.ledger.arrived == 0, (
+                "a request struck before it is forwarded never reaches the server"
+            )
 
 
 RULES = [
@@ -87,7 +94,12 @@ async def test_another_seed_strikes_other_calls() -> None:
         for seed in (1, 1, 2):
             rules = [{"name": "r", "probability": 0.5, "what": {"status": 503}}]
             async with FaultProxy(sandbox.url, faults=rules, seed=seed) as proxy:
-                statuses.append([(await one(proxy.port, run_code(f"# sfusion:call=c{n}"))).status for n in range(20)])
+                statuses.append(
+                    [
+                        (await one(proxy.port, run_code(f"# sfusion:call=c{n}"))).status
+                        for n in range(20)
+                    ]
+                )
     assert statuses[0] == statuses[1] != statuses[2]
 
 
@@ -132,7 +144,9 @@ async def test_connection_of_a_suppressed_answer_is_released() -> None:
             go_on.set()
             async with asyncio.timeout(PATIENCE):
                 await left.wait()
-            assert (await raw.ask(post("/x", b"{}"))).status == status, "the client stayed connected"
+            assert (await raw.ask(post("/x", b"{}"))).status == status, (
+                "the client stayed connected"
+            )
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -161,11 +175,16 @@ async def test_answer_is_cut_at_the_configured_place_for_every_framing(
         await peer.gone()
 
     phase = {"phase": "body"} if "reset" in str(what) and "truncate" not in str(what) else {}
-    async with scripted_upstream(serve) as server, FaultProxy(server.url, faults=[{**phase, "what": what}]) as proxy:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url, faults=[{**phase, "what": what}]) as proxy,
+    ):
         got, ended = await whole(proxy.port, post("/x", b"{}"))
     head, _, body = got.partition(b"\r\n\r\n")
     if b"chunked" in head:
-        assert what == {"truncate": {"at": 5, "then": "reset"}}, "cutting at a share needs the whole body"
+        assert what == {"truncate": {"at": 5, "then": "reset"}}, (
+            "cutting at a share needs the whole body"
+        )
         body = b"".join(body.split(b"\r\n")[1::2])
     assert (body, ended) == (expected, end)
 
@@ -173,10 +192,19 @@ async def test_answer_is_cut_at_the_configured_place_for_every_framing(
 async def test_compressed_output_is_decompressed_before_it_is_changed() -> None:
     answer = {"status": "Success", "run_result": {"stdout": "hello", "stderr": ""}}
     packed = gzip.compress(json.dumps(answer).encode())
-    sent = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nx: y\r\n\r\n" % len(packed) + packed
+    sent = (
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nx: y\r\n\r\n"
+        % len(packed)
+        + packed
+    )
     rules = [{"what": {"output": "lost"}}]
-    async with scripted_upstream(always(sent)) as server, FaultProxy(server.url, faults=rules) as proxy:
-        got, _ = await whole(proxy.port, run_code().replace(b"host:", b"connection: close\r\nhost:"))
+    async with (
+        scripted_upstream(always(sent)) as server,
+        FaultProxy(server.url, faults=rules) as proxy,
+    ):
+        got, _ = await whole(
+            proxy.port, run_code().replace(b"host:", b"connection: close\r\nhost:")
+        )
     head, _, body = got.partition(b"\r\n\r\n")
     assert head == b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nx: y\r\nconnection: close" % len(body)
     assert json.loads(body) == {"status": "Success", "run_result": {"stdout": "", "stderr": ""}}
@@ -193,7 +221,10 @@ def test_an_answer_that_would_unpack_to_gigabytes_is_passed_on_as_it_is() -> Non
 async def test_wrong_content_type_replaces_the_right_one() -> None:
     sent = b"HTTP/1.1 200 OK\r\na: 1\r\nContent-Type: text/plain\r\ncontent-length: 2\r\n\r\nok"
     rules = [{"what": {"content_type": "text/html"}}]
-    async with scripted_upstream(always(sent)) as server, FaultProxy(server.url, faults=rules) as proxy:
+    async with (
+        scripted_upstream(always(sent)) as server,
+        FaultProxy(server.url, faults=rules) as proxy,
+    ):
         answer = await one(proxy.port, post("/x", b"{}"))
     assert answer.head + answer.body == sent.replace(b"text/plain", b"text/html")
 
@@ -217,7 +248,10 @@ async def test_phase_after_is_skipped_when_the_upstream_gives_no_answer() -> Non
 
     events = Watch()
     rule = {"name": "r", "phase": "after", "what": {"status": 504}}
-    async with scripted_upstream(serve) as server, FaultProxy(server.url, faults=[rule], journal=events.note) as proxy:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url, faults=[rule], journal=events.note) as proxy,
+    ):
         assert (await one(proxy.port, post("/x", b"{}"))).status == 502
     assert "strike" not in events.kinds()
 
@@ -228,7 +262,10 @@ async def test_answer_that_breaks_while_being_buffered_becomes_502() -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
 
     for what in ({"output": "lost"}, {"truncate": 0.5}, {"malformed": "json"}):
-        async with scripted_upstream(serve) as server, FaultProxy(server.url, faults=[{"what": what}]) as proxy:
+        async with (
+            scripted_upstream(serve) as server,
+            FaultProxy(server.url, faults=[{"what": what}]) as proxy,
+        ):
             answer = await one(proxy.port, run_code())
         assert answer.status == 502
         assert answer.json["detail"].endswith("broke off in the middle of its answer")
@@ -236,8 +273,13 @@ async def test_answer_that_breaks_while_being_buffered_becomes_502() -> None:
 
 async def test_posts_to_other_paths_are_work_identified_by_mark_or_body() -> None:
     rules = [{"code": "needle", "what": {"status": 503}}]
-    async with scripted_upstream(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy:
-        assert (await one(proxy.port, post("/execute", b'{"x": "# sfusion:call=m1"}'))).status == 200
+    async with (
+        scripted_upstream(always(OK)) as server,
+        FaultProxy(server.url, faults=rules) as proxy,
+    ):
+        assert (
+            await one(proxy.port, post("/execute", b'{"x": "# sfusion:call=m1"}'))
+        ).status == 200
         assert (await one(proxy.port, post("/execute", b"needle in hay"))).status == 503
         assert (await one(proxy.port, get("/needle"))).status == 200
     calls = list(proxy.ledger.calls)
@@ -267,7 +309,11 @@ async def test_server_model_limits_requests_at_the_proxy() -> None:
 
 
 async def test_stream_of_an_engine_is_struck_in_its_body() -> None:
-    question = {"model": "m", "messages": [{"role": "user", "content": "Say something."}], "stream": True}
+    question = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Say something."}],
+        "stream": True,
+    }
     request = post("/v1/chat/completions", json.dumps(question).encode())
     async with FakeSGLangServer() as engine, FaultProxy(engine.url) as proxy:
         got, _ = await whole(proxy.port, request.replace(b"host:", b"connection: close\r\nhost:"))
@@ -309,11 +355,15 @@ async def test_malformed_chunk_removes_content_length_in_any_case() -> None:
         FaultProxy(server.url, faults=[{"what": "malformed"}]) as proxy,
     ):
         got, _ = await whole(proxy.port, post("/x", b"{}"))
-    assert got.startswith(b"HTTP/1.1 200 OK\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\nzz\r\n")
+    assert got.startswith(
+        b"HTTP/1.1 200 OK\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\nzz\r\n"
+    )
 
 
 @pytest.mark.parametrize("given", ["null", '"soon"', "NaN", "[1]"])
-async def test_timeout_fault_answers_a_request_whose_run_timeout_is_not_a_number(given: str) -> None:
+async def test_timeout_fault_answers_a_request_whose_run_timeout_is_not_a_number(
+    given: str,
+) -> None:
     faults = [{"phase": "before", "what": "timeout"}]
     async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, faults=faults) as proxy:
         body = f'{{"code": "x", "language": "python", "run_timeout": {given}}}'.encode()

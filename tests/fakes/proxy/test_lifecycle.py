@@ -26,8 +26,15 @@ async def test_synchronous_context_manager_runs_the_proxy_in_a_thread() -> None:
             for sandbox in (first, second):
                 proxy.upstream = sandbox.url
                 body = json.dumps({"code": "# sfusion:call=c1", "language": "python"}).encode()
-                request = urllib.request.Request(proxy.url + "/run_code", body, {"content-type": "application/json"})
-                assert urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).status == 200
+                request = urllib.request.Request(
+                    proxy.url + "/run_code", body, {"content-type": "application/json"}
+                )
+                assert (
+                    urllib.request.build_opener(urllib.request.ProxyHandler({}))
+                    .open(request)
+                    .status
+                    == 200
+                )
                 assert sandbox.ledger.executions("c1") == 1
             proxy.crash()
             with pytest.raises(ConnectionError):
@@ -80,7 +87,10 @@ async def test_crash_cancels_forwarded_requests_and_restart_serves_again() -> No
         await peer.send(OK)
 
     events = Watch()
-    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url, journal=events.note) as proxy,
+    ):
         port = proxy.port
         async with Raw(port) as raw:
             await raw.send(run_code(path="/slow"))

@@ -15,11 +15,16 @@ from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
 from tests.fakes.wire.raw import PING, RawAnswer, Watch, get, one, post, run_code
 
 
-async def ask(proxy: FaultProxy, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:
+async def ask(
+    proxy: FaultProxy, method: str, route: str, body: str = "", **headers: str
+) -> RawAnswer:
     assert proxy.token is not None
     headers = headers or {"x_sfusion_token": proxy.token}
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return await one(proxy.port, post(f"/__sfusion/{route}", body.encode(), lines).replace(b"POST", method.encode(), 1))
+    return await one(
+        proxy.port,
+        post(f"/__sfusion/{route}", body.encode(), lines).replace(b"POST", method.encode(), 1),
+    )
 
 
 async def test_admin_routes_work_as_in_the_fake_and_are_never_forwarded() -> None:
@@ -40,7 +45,9 @@ async def test_admin_routes_work_as_in_the_fake_and_are_never_forwarded() -> Non
             "executing": None,
         }
         rules = [{"name": "flaky", "first": 1, "what": {"status": 503}}]
-        assert (await ask(proxy, "PUT", "faults", json.dumps(rules))).json["faults"][0]["name"] == "flaky"
+        assert (await ask(proxy, "PUT", "faults", json.dumps(rules))).json["faults"][0][
+            "name"
+        ] == "flaky"
         assert [(await one(proxy.port, run_code())).status for _ in range(2)] == [503, 200]
         assert (await ask(proxy, "GET", "faults")).json["strikes"] == {"flaky": 1}
         assert (await ask(proxy, "PUT", "faults", "- {what: {stauts: 1}}")).status == 422
@@ -49,7 +56,9 @@ async def test_admin_routes_work_as_in_the_fake_and_are_never_forwarded() -> Non
         assert (await ask(proxy, "DELETE", "faults")).json["faults"] == []
         assert (await ask(proxy, "GET", "nowhere")).status == 404
         assert (await one(proxy.port, get("/__sfusion", proxy.token))).status == 404
-        assert (await one(proxy.port, get("/%5f_sfusion/state", proxy.token))).json["upstream"] == sandbox.url
+        assert (await one(proxy.port, get("/%5f_sfusion/state", proxy.token))).json[
+            "upstream"
+        ] == sandbox.url
         assert sandbox.ledger.requests == 1, "only the one request that was not struck"
 
 
@@ -76,7 +85,10 @@ def test_forwarding_code_for_other_machines_needs_a_flag_and_a_token() -> None:
 async def test_other_machines_need_the_token_and_it_is_not_forwarded() -> None:
     seen: list[tuple[bytes, bytes]] = []
     remote: dict[str, Any] = {"host": "0.0.0.0", "allow_remote": True, "token": "t0k-secret"}
-    async with scripted_upstream(always(OK, seen)) as server, FaultProxy(server.url, **remote) as proxy:
+    async with (
+        scripted_upstream(always(OK, seen)) as server,
+        FaultProxy(server.url, **remote) as proxy,
+    ):
         assert (await one(proxy.port, run_code())).status == 401
         assert (await one(proxy.port, get("/v1/models"))).status == 401
         assert (await one(proxy.port, get("/__sfusion/state"))).status == 401
@@ -111,16 +123,25 @@ async def test_secrets_reach_only_the_upstream(caplog: pytest.LogCaptureFixture)
     async with scripted_upstream(always(OK, seen)) as server:
         url = f"http://me:p%40ss-secret@127.0.0.1:{server.port}/base-secret?key=key-secret"
         headers = {"X-Api-Key": "api-secret"}
-        async with FaultProxy(url, headers=headers, journal=events.note, access_log=lines.append) as proxy:
+        async with FaultProxy(
+            url, headers=headers, journal=events.note, access_log=lines.append
+        ) as proxy:
             request = post(
-                "/run_code?q=query-secret", b"{}", "authorization: Bearer client-secret\r\nx-api-key: other\r\n"
+                "/run_code?q=query-secret",
+                b"{}",
+                "authorization: Bearer client-secret\r\nx-api-key: other\r\n",
             )
             answers.append((await one(proxy.port, request)).body)
             await one(proxy.port, post("/path-secret/run_code", b"{}"))
-            assert lines.pop().endswith('"POST /path-secret/run_code" 200'), "an access log is there to show paths"
+            assert lines.pop().endswith('"POST /path-secret/run_code" 200'), (
+                "an access log is there to show paths"
+            )
             answers.append((await ask(proxy, "GET", "state")).body)
             answers.append((await ask(proxy, "GET", "ledger")).body)
-            shown = f"{proxy.upstream} {proxy!r} {proxy.state()} {vars(proxy.server.app)['forwarder'].upstream!r}"
+            shown = (
+                f"{proxy.upstream} {proxy!r} {proxy.state()} "
+                f"{vars(proxy.server.app)['forwarder'].upstream!r}"
+            )
             proxy.upstream = url.replace(str(server.port), "1")
             failed = await one(proxy.port, request)
             assert failed.status == 502
@@ -129,7 +150,9 @@ async def test_secrets_reach_only_the_upstream(caplog: pytest.LogCaptureFixture)
     assert head.startswith("POST /base-secret/run_code?key=key-secret&q=query-secret HTTP/1.1\r\n")
     assert f"Authorization: Basic {base64.b64encode(b'me:p@ss-secret').decode()}\r\n" in head
     assert "X-Api-Key: api-secret\r\n" in head
-    assert "client-secret" not in head, "the server gets the credentials of the proxy, not those of the client"
+    assert "client-secret" not in head, (
+        "the server gets the credentials of the proxy, not those of the client"
+    )
     assert "other" not in head
     everything = b"".join(answers).decode() + shown + str(events) + str(lines) + caplog.text
     assert "secret" not in everything
@@ -154,7 +177,9 @@ def test_invalid_upstream_is_refused_with_a_clear_error(url: Any, sentence: str)
     with pytest.raises(BadUpstream) as caught:
         FaultProxy(url)
     assert sentence in str(caught.value)
-    assert str(caught.value).startswith("an upstream is the address of an HTTP server, such as http://127.0.0.1:8080")
+    assert str(caught.value).startswith(
+        "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080"
+    )
     assert "secret" not in str(caught.value)
     assert isinstance(caught.value, SandboxSetupError)
 
@@ -170,12 +195,18 @@ async def test_proxy_in_front_of_itself_is_refused() -> None:
     with pytest.raises(BadUpstream, match="is this proxy itself"):
         FaultProxy(f"http://127.0.0.1:{port}", port=port)
     with pytest.raises(BadUpstream, match="is this proxy itself"):
-        FaultProxy(f"http://127.0.0.1:{port}", host="0.0.0.0", port=port, allow_remote=True, token="t")
+        FaultProxy(
+            f"http://127.0.0.1:{port}", host="0.0.0.0", port=port, allow_remote=True, token="t"
+        )
 
 
-@pytest.mark.parametrize("model", [{"cores": 4}, {"kind": "quota", "in_flight": 2, "spawn_cost": "40ms"}])
+@pytest.mark.parametrize(
+    "model", [{"cores": 4}, {"kind": "quota", "in_flight": 2, "spawn_cost": "40ms"}]
+)
 def test_model_with_cores_or_spawn_cost_is_refused(model: Any) -> None:
-    with pytest.raises(SandboxSetupError, match="cores and spawn_cost describe how a server runs programs"):
+    with pytest.raises(
+        SandboxSetupError, match="cores and spawn_cost describe how a server runs programs"
+    ):
         FaultProxy("http://127.0.0.1:1", model={"kind": "unbounded", **model})
 
 

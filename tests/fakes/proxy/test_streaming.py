@@ -13,7 +13,9 @@ from sfusion.fakes.proxy import FaultProxy
 from tests.fakes.proxy.scripted_upstream import OK, UpstreamConnection, scripted_upstream
 from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, post, whole
 
-CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 LONG = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n"
 
 
@@ -25,7 +27,9 @@ LONG = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n"
     ],
     ids=["chunked", "known length"],
 )
-async def test_client_receives_a_piece_before_the_upstream_sends_the_next(head: bytes, pieces: list[bytes]) -> None:
+async def test_client_receives_a_piece_before_the_upstream_sends_the_next(
+    head: bytes, pieces: list[bytes]
+) -> None:
     go_on = asyncio.Event()
 
     async def serve(peer: UpstreamConnection) -> None:
@@ -36,7 +40,11 @@ async def test_client_receives_a_piece_before_the_upstream_sends_the_next(head: 
             go_on.clear()
             await peer.send(piece)
 
-    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url) as proxy,
+        Raw(proxy.port) as raw,
+    ):
         await raw.send(get("/a"))
         async with asyncio.timeout(PATIENCE):
             assert await raw.reader.readexactly(len(head)) == head
@@ -64,7 +72,11 @@ async def test_client_that_does_not_read_slows_the_upstream_down() -> None:
                 stuck.set()
                 await peer.writer.drain()
 
-    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url) as proxy,
+        Raw(proxy.port) as raw,
+    ):
         await raw.send(get("/a"))
         await raw.reader.readuntil(b"\r\n\r\n")
         async with asyncio.timeout(PATIENCE):
@@ -84,7 +96,10 @@ async def test_stream_ends_when_the_client_disconnects_in_the_middle() -> None:
         left.set()
 
     events = Watch()
-    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url, journal=events.note) as proxy,
+    ):
         async with Raw(proxy.port) as raw:
             await raw.send(post("/stream", b"{}"))
             await raw.reader.readuntil(b"one\r\n")
@@ -108,7 +123,10 @@ async def test_upstream_may_finish_when_the_client_disconnects_before_the_answer
         await peer.gone()
 
     events = Watch()
-    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url, journal=events.note) as proxy,
+    ):
         async with Raw(proxy.port) as raw:
             await raw.send(post("/run_code", b"{}"))
             await asked.wait()
@@ -142,7 +160,9 @@ async def test_answer_that_breaks_off_upstream_breaks_off_for_the_client(how: st
         await raw.send(post("/run_code", b"# sfusion:call=c1"))
         assert await raw.reader.readuntil(b"one\r\n") == CHUNKED + b"3\r\none\r\n"
         seen.set()
-        assert await raw.rest() == (b"", "closed"), "without a last chunk the client can see that it is cut"
+        assert await raw.rest() == (b"", "closed"), (
+            "without a last chunk the client can see that it is cut"
+        )
         await events.until(lambda: proxy.ledger.in_flight == 0)
     assert events.kinds() == ["arrived", "forwarded", "replied", "upstream_failed", "answered"]
     assert events[3]["call"] == "c1"
@@ -169,10 +189,14 @@ async def test_client_that_disconnects_while_sending_is_not_an_upstream_failure(
         await peer.gone()
 
     events = Watch()
-    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url, journal=events.note) as proxy,
+    ):
         async with Raw(proxy.port) as raw:
             await raw.send(
-                b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n\r\n" + b"x" * 3_000_000
+                b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n\r\n"
+                + b"x" * 3_000_000
             )
             await begun.wait()
         await events.until(lambda: proxy.ledger.in_flight == 0)
@@ -188,23 +212,33 @@ async def test_upstream_may_answer_before_the_request_is_complete() -> None:
         await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         await peer.gone()
 
-    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url) as proxy,
+        Raw(proxy.port) as raw,
+    ):
         await raw.send(
-            b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: 90000000\r\n\r\n" + b"x" * 2_000_000
+            b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: 90000000\r\n\r\n"
+            + b"x" * 2_000_000
         )
         assert (await raw.answer()).status == 413
 
 
 async def test_bodies_in_any_pieces_arrive_complete_both_ways() -> None:
     chance = random.Random(7)
-    bodies = [chance.randbytes(chance.choice([0, 1, 100, 5000, 70_000, 300_000, 1_500_000])) for _ in range(24)]
+    bodies = [
+        chance.randbytes(chance.choice([0, 1, 100, 5000, 70_000, 300_000, 1_500_000]))
+        for _ in range(24)
+    ]
 
     async def serve(peer: UpstreamConnection) -> None:
         """Echo what was sent, in other chunks."""
         while True:
             _, body = await peer.request()
             chunked = chance.random() < 0.5
-            framing = b"transfer-encoding: chunked" if chunked else b"content-length: %d" % len(body)
+            framing = (
+                b"transfer-encoding: chunked" if chunked else b"content-length: %d" % len(body)
+            )
             await peer.send(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n")
             while body:
                 size = chance.randint(1, len(body))
@@ -213,7 +247,11 @@ async def test_bodies_in_any_pieces_arrive_complete_both_ways() -> None:
             if chunked:
                 await peer.send(b"0\r\n\r\n")
 
-    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, aiohttp.ClientSession() as session:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url) as proxy,
+        aiohttp.ClientSession() as session,
+    ):
         for body in bodies:
             async with session.post(f"{proxy.url}/echo", data=io.BytesIO(body)) as answer:
                 assert await answer.read() == body

@@ -9,7 +9,8 @@ from sfusion.fakes.wire import WireServer
 
 
 class MemoryConnection(asyncio.Transport):
-    """A transport for the server; the client uses ``send``, ``received``, ``received_at`` and ``closed_at``."""
+    """A transport for the server; the client uses ``send``, ``received``, ``received_at`` and
+    ``closed_at``."""
 
     def __init__(self, server: WireServer) -> None:
         super().__init__()

@@ -63,7 +63,11 @@ def replay(url: str, recording: Recording, timeout: float = 60.0) -> dict[str, A
         content = json.loads(data) if data else ""
     except ValueError:
         content = data.decode("utf-8", "replace")
-    return {"status": answer.status, "headers": [list(pair) for pair in answer.getheaders()], "json": content}
+    return {
+        "status": answer.status,
+        "headers": [list(pair) for pair in answer.getheaders()],
+        "json": content,
+    }
 
 
 def differences(recording: Recording, answer: dict[str, Any]) -> list[str]:
@@ -78,7 +82,9 @@ def differences(recording: Recording, answer: dict[str, Any]) -> list[str]:
         for name in HEADERS
         if stable(was.get(name)) != stable(now.get(name))
     ]
-    found += _compare("body", stable(wanted.get("json", wanted.get("text", ""))), stable(got["json"]))
+    found += _compare(
+        "body", stable(wanted.get("json", wanted.get("text", ""))), stable(got["json"])
+    )
     return found
 
 
@@ -107,7 +113,11 @@ def _elided(value: Any) -> Any:
     if isinstance(value, list):
         return [_elided(one) for one in value]
     if isinstance(value, str) and len(value) > 6000:
-        return ("long text", len(value), hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest())
+        return (
+            "long text",
+            len(value),
+            hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest(),
+        )
     return value
 
 
@@ -117,5 +127,9 @@ def _compare(place: str, was: Any, now: Any) -> list[str]:
             return [f"{place}: keys {list(was)} became {list(now)}"]
         return [line for name in was for line in _compare(f"{place}.{name}", was[name], now[name])]
     if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-        return [line for i, (a, b) in enumerate(zip(was, now, strict=True)) for line in _compare(f"{place}[{i}]", a, b)]
+        return [
+            line
+            for i, (a, b) in enumerate(zip(was, now, strict=True))
+            for line in _compare(f"{place}[{i}]", a, b)
+        ]
     return [] if was == now and type(was) is type(now) else [f"{place}: {was!r} became {now!r}"]

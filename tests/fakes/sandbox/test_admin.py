@@ -13,14 +13,21 @@ from tests.fakes.sandbox.runner import Runner
 from tests.fakes.wire.raw import PING, RawAnswer, one, post, run_code
 
 
-async def ask(sandbox: FakeSandbox, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:
+async def ask(
+    sandbox: FakeSandbox, method: str, route: str, body: str = "", **headers: str
+) -> RawAnswer:
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    head = f"{method} /__sfusion/{route} HTTP/1.1\r\nhost: localhost\r\n{lines}content-length: {len(body)}\r\n\r\n"
+    head = (
+        f"{method} /__sfusion/{route} HTTP/1.1\r\nhost: "
+        f"localhost\r\n{lines}content-length: {len(body)}\r\n\r\n"
+    )
     return await one(sandbox.port, (head + body).encode())
 
 
 async def test_state_shows_the_settings() -> None:
-    async with FakeSandbox(model={"kind": "quota", "in_flight": 8}, seed=7, profile="2025-06") as sandbox:
+    async with FakeSandbox(
+        model={"kind": "quota", "in_flight": 8}, seed=7, profile="2025-06"
+    ) as sandbox:
         state = (await ask(sandbox, "GET", "state")).json
     assert state["url"] == sandbox.url
     assert (state["profile"], state["executor"], state["runs_code"]) == ("2025-06", "none", False)
@@ -38,7 +45,9 @@ async def test_faults_are_set_read_and_cleared_over_http() -> None:
         assert now["strikes"] == {"flaky": 1}
         again = await ask(sandbox, "PUT", "faults", json.dumps(now["faults"]))
         assert again.json["faults"] == now["faults"], "the rules can be put back as they were read"
-        assert (await ask(sandbox, "PUT", "faults", "- {what: {status: 500}}")).status == 200, "YAML works too"
+        assert (await ask(sandbox, "PUT", "faults", "- {what: {status: 500}}")).status == 200, (
+            "YAML works too"
+        )
         assert (await one(sandbox.port, run_code())).status == 500
         assert (await ask(sandbox, "DELETE", "faults")).json["faults"] == []
         assert (await one(sandbox.port, run_code())).status == 200
@@ -61,12 +70,19 @@ async def test_invalid_faults_are_refused_and_change_nothing(body: str, sentence
 
 
 async def test_ledger_counts_arrivals_and_executions_per_call() -> None:
-    async with FakeSandbox(faults=[{"first_attempts": 1, "phase": "after", "what": {"status": 504}}]) as sandbox:
+    async with FakeSandbox(
+        faults=[{"first_attempts": 1, "phase": "after", "what": {"status": 504}}]
+    ) as sandbox:
         for _ in range(2):
             await one(sandbox.port, run_code("# sfusion:call=c1"))
         await one(sandbox.port, post("/run_code", b"{}"))
         ledger = (await ask(sandbox, "GET", "ledger")).json
-        assert ledger["calls"]["c1"] == {"arrived": 2, "started": 2, "finished": 2, "statuses": [504, 200]}
+        assert ledger["calls"]["c1"] == {
+            "arrived": 2,
+            "started": 2,
+            "finished": 2,
+            "statuses": [504, 200],
+        }
         assert (ledger["arrived"], ledger["started"], ledger["peak_executing"]) == (3, 2, 1)
         assert ledger["statuses"] == {"200": 1, "422": 1, "504": 1}
         assert ledger["strikes"] == {"status": 1}
@@ -98,7 +114,10 @@ async def test_admin_requests_are_neither_struck_nor_counted() -> None:
 
 async def test_unknown_admin_route_lists_the_known_ones() -> None:
     async with FakeSandbox() as sandbox:
-        assert "faults, ledger, metrics, reset, state" in (await ask(sandbox, "GET", "stat")).json["detail"]
+        assert (
+            "faults, ledger, metrics, reset, state"
+            in (await ask(sandbox, "GET", "stat")).json["detail"]
+        )
         wrong = await ask(sandbox, "POST", "faults")
         assert (wrong.status, wrong.header("allow")) == (405, "DELETE, GET, PUT")
 
@@ -112,8 +131,13 @@ async def test_token_guards_the_admin_routes() -> None:
         basic = base64.b64encode(b"x:secret").decode()
         assert (await ask(sandbox, "GET", "state", authorization=f"Basic {basic}")).status == 200
         assert (await ask(sandbox, "GET", "state", authorization="Basic ???")).status == 401
-        assert (await one(sandbox.port, run_code())).status == 200, "work needs no token on loopback"
-        assert "secret" not in (await ask(sandbox, "GET", "state", x_sfusion_token="secret")).body.decode()
+        assert (await one(sandbox.port, run_code())).status == 200, (
+            "work needs no token on loopback"
+        )
+        assert (
+            "secret"
+            not in (await ask(sandbox, "GET", "state", x_sfusion_token="secret")).body.decode()
+        )
 
 
 def test_running_code_for_other_machines_needs_a_flag_and_a_token() -> None:
@@ -128,14 +152,18 @@ def test_fake_that_runs_nothing_may_listen_anywhere_with_guarded_admin_routes() 
 
 
 async def test_remote_requests_run_code_only_with_the_token() -> None:
-    async with FakeSandbox(executor=Runner(), host="0.0.0.0", allow_remote=True, token="t0k") as sandbox:
+    async with FakeSandbox(
+        executor=Runner(), host="0.0.0.0", allow_remote=True, token="t0k"
+    ) as sandbox:
         assert (await one(sandbox.port, run_code())).status == 401
         assert sandbox.ledger.started == 0
         assert (await one(sandbox.port, PING)).status == 200
         async with aiohttp.ClientSession() as session:
             url = f"http://x:t0k@127.0.0.1:{sandbox.port}/run_code"
             async with session.post(url, json={"code": "x", "language": "python"}) as answer:
-                assert answer.status == 200, "a token in the URL is enough, so any client can send it"
+                assert answer.status == 200, (
+                    "a token in the URL is enough, so any client can send it"
+                )
 
 
 async def test_bug_in_the_fake_does_not_give_an_aiohttp_error_page(

@@ -17,6 +17,10 @@ def test_page_explains_every_kind_condition_and_hint() -> None:
 
 def test_page_lists_the_phases_of_every_kind() -> None:
     for kind, action in KINDS.items():
-        rows = [line for line in PAGE.splitlines() if line.startswith(f"| `{kind}`") and line.count("|") == 4]
+        rows = [
+            line
+            for line in PAGE.splitlines()
+            if line.startswith(f"| `{kind}`") and line.count("|") == 4
+        ]
         (row,) = rows
         assert row.rstrip(" |").endswith("| " + ", ".join(action.phases)), row

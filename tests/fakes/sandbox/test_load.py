@@ -24,13 +24,17 @@ async def test_quota_of_8_holds_against_64_clients() -> None:
         async def client(number: int) -> None:
             async with Raw(sandbox.port) as raw:
                 for turn in range(5):
-                    received.append(await raw.ask(run_code(f"# sfusion:call=c{number}.{turn} seconds=0.02")))
+                    received.append(
+                        await raw.ask(run_code(f"# sfusion:call=c{number}.{turn} seconds=0.02"))
+                    )
 
         await asyncio.gather(*(client(number) for number in range(64)))
         ledger = sandbox.ledger
         statuses = Counter(answer.status for answer in received)
         assert set(statuses) == {200, 429}
-        assert all(answer.header("retry-after") == "0.5" for answer in received if answer.status == 429)
+        assert all(
+            answer.header("retry-after") == "0.5" for answer in received if answer.status == 429
+        )
         assert ledger.peak_executing == 8
         assert ledger.statuses == dict(statuses)
         assert ledger.arrived == len(received) == 64 * 5
@@ -70,7 +74,9 @@ async def test_2000_hanging_connections_are_cheap_and_leave_nothing_behind() -> 
         pytest.skip(f"only {hard} open files are allowed here")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVER, stdin=pipe, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVER, stdin=pipe, stdout=pipe
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     stdin, stdout = process.stdin, process.stdout

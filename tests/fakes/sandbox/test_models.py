@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.fakes.sandbox import FakeSandbox, Queue, Quota, SandboxSetupError, Unbounded, read_model
+from sfusion.fakes.sandbox import (
+    FakeSandbox,
+    Queue,
+    Quota,
+    SandboxSetupError,
+    Unbounded,
+    read_model,
+)
 from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import QueueLine, QuotaCounter, SharedCores
@@ -24,7 +31,12 @@ def test_model_is_a_name_or_a_mapping_with_its_kind() -> None:
     assert read_model({"kind": "quota", "in_flight": 8}) == Quota(in_flight=8)
     assert read_model({"kind": "queue", "workers": 4, "waiting": 2}) == Queue(workers=4, waiting=2)
     assert read_model("unbounded") == Unbounded()
-    assert read_model({"kind": "quota", "per_second": 5, "retry_after": "500ms"}).model_dump()["retry_after"] == 0.5
+    assert (
+        read_model({"kind": "quota", "per_second": 5, "retry_after": "500ms"}).model_dump()[
+            "retry_after"
+        ]
+        == 0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +62,9 @@ def test_quota_per_second_admits_a_burst_then_returns_retry_after() -> None:
     assert counter.admit(0.25) == pytest.approx(0.25)
     assert counter.admit(0.5) is None
     assert counter.admit(100.0) is None
-    assert [counter.admit(100.0) for _ in range(3)] == [None, None, 0.5], "the bucket holds no more than the burst"
+    assert [counter.admit(100.0) for _ in range(3)] == [None, None, 0.5], (
+        "the bucket holds no more than the burst"
+    )
 
 
 @settings(max_examples=25)
@@ -70,8 +84,14 @@ def test_quota_in_flight_is_never_exceeded(limit: int, arrivals: list[bool]) -> 
 
 
 @settings(max_examples=25)
-@given(st.integers(1, 4), st.none() | st.integers(0, 3), st.lists(st.sampled_from(["come", "done", "give up"])))
-def test_queue_is_first_come_first_served(workers: int, waiting: int | None, steps: list[str]) -> None:
+@given(
+    st.integers(1, 4),
+    st.none() | st.integers(0, 3),
+    st.lists(st.sampled_from(["come", "done", "give up"])),
+)
+def test_queue_is_first_come_first_served(
+    workers: int, waiting: int | None, steps: list[str]
+) -> None:
     line = QueueLine(Queue(workers=workers, waiting=waiting))
     expected: list[int] = []
     working = number = 0
@@ -224,7 +244,9 @@ def test_idle_connection_is_closed_after_five_seconds() -> None:
 
 def test_queue_makes_requests_wait_or_turns_them_away() -> None:
     async def scene() -> tuple[list[int], int]:
-        sandbox = FakeSandbox(model={"kind": "queue", "workers": 2, "waiting": 3, "retry_after": 1.5})
+        sandbox = FakeSandbox(
+            model={"kind": "queue", "workers": 2, "waiting": 3, "retry_after": 1.5}
+        )
         sandbox.server.attach()
         runs = [MemoryConnection(sandbox.server) for _ in range(8)]
         for number, run in enumerate(runs):
@@ -239,7 +261,8 @@ def test_queue_makes_requests_wait_or_turns_them_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "ends"), [([1.0, 2.0], [2.0, 3.0]), ([1.0, 2.0, 3.0], [3.0, 5.0, 6.0]), ([0.1] * 3, [0.3] * 3)]
+    ("work", "ends"),
+    [([1.0, 2.0], [2.0, 3.0]), ([1.0, 2.0, 3.0], [3.0, 5.0, 6.0]), ([0.1] * 3, [0.3] * 3)],
 )
 def test_shared_core_does_all_of_the_work_and_no_more(work: list[float], ends: list[float]) -> None:
     assert run_virtually(_took(Gate(Unbounded(cores=1)), work)) == ends

@@ -1,4 +1,5 @@
-"""Replay of the real server's recorded answers about HTTP and invalid requests: the fake gives the same ones."""
+"""Replay of the real server's recorded answers about HTTP and invalid requests: the fake gives the
+same ones."""
 
 from __future__ import annotations
 
@@ -46,5 +47,8 @@ def test_comparison_notices_a_changed_key_order() -> None:
 
 def test_comparison_distinguishes_true_from_1() -> None:
     recording = next(one for one in recordings("validation") if one.id == "json_true")
-    answer = {**recording.response, "json": {"detail": [{**recording.response["json"]["detail"][0], "input": 1}]}}
+    answer = {
+        **recording.response,
+        "json": {"detail": [{**recording.response["json"]["detail"][0], "input": 1}]},
+    }
     assert differences(recording, answer) == ["body.detail[0].input: True became 1"]

@@ -34,7 +34,9 @@ answers = st.builds(
 @settings(max_examples=25)
 @given(answers)
 def test_bytes_equal_those_of_the_json_module(answer: RunCodeAnswer) -> None:
-    wanted = json.dumps(asdict(answer), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    wanted = json.dumps(
+        asdict(answer), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    ).encode()
     assert render(answer).body == wanted
 
 

@@ -10,7 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError, ScriptedExecutor, fake
+from sfusion.fakes.sandbox import (
+    FakeSandbox,
+    ProgramScript,
+    SandboxSetupError,
+    ScriptedExecutor,
+    fake,
+)
 from sfusion.fakes.sandbox.body import check_body
 from sfusion.fakes.sandbox.fake import LONGEST_REMEMBERED
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
@@ -21,7 +27,9 @@ from tests.fakes.wire.raw import one, post, run_code
 SCRIPTED = '# sfusion:call=b prints="hi"'
 
 
-def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> tuple[RunCodeAnswer, float]:
+def run(
+    code: str, executor: ScriptedExecutor | None = None, **fields: Any
+) -> tuple[RunCodeAnswer, float]:
     """The answer, and the seconds it took."""
 
     async def scene() -> tuple[RunCodeAnswer, float]:
@@ -33,14 +41,24 @@ def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> t
 
 
 def test_hint_sets_output_and_duration() -> None:
-    answer, took = run('x = 1  # sfusion:call=c17 seconds=200ms prints="ok \\"1\\"\\n" exit=0\nprint(x)')
+    answer, took = run(
+        'x = 1  # sfusion:call=c17 seconds=200ms prints="ok \\"1\\"\\n" exit=0\nprint(x)'
+    )
     assert answer.status == "Success"
     assert answer.run_result is not None
-    assert (answer.run_result.stdout, answer.run_result.execution_time, took) == ('ok "1"\n', 0.2, 0.2)
+    assert (answer.run_result.stdout, answer.run_result.execution_time, took) == (
+        'ok "1"\n',
+        0.2,
+        0.2,
+    )
 
 
 def test_hints_work_in_the_comments_of_any_language() -> None:
-    for code in ('// sfusion:call=a prints="x"', '/* sfusion:call=a prints="x" */', '-- sfusion:call=a prints="x"'):
+    for code in (
+        '// sfusion:call=a prints="x"',
+        '/* sfusion:call=a prints="x" */',
+        '-- sfusion:call=a prints="x"',
+    ):
         answer, _ = run(code, language="cpp")
         assert answer.compile_result is not None
         assert answer.run_result is not None
@@ -70,10 +88,16 @@ def test_mistake_in_a_hint_gives_a_sandbox_error(hint: str, sentence: str) -> No
 
 
 def test_program_over_its_time_limit_is_stopped_and_keeps_flushed_output() -> None:
-    answer, took = run('# sfusion:call=a seconds=30 early="begun\\n" prints="done\\n"', run_timeout=2.5)
+    answer, took = run(
+        '# sfusion:call=a seconds=30 early="begun\\n" prints="done\\n"', run_timeout=2.5
+    )
     result = answer.run_result
     assert result is not None
-    assert (answer.status, result.status, result.return_code) == ("Failed", "TimeLimitExceeded", None)
+    assert (answer.status, result.status, result.return_code) == (
+        "Failed",
+        "TimeLimitExceeded",
+        None,
+    )
     assert (result.stdout, took) == ("begun\n", 2.5)
 
 
@@ -100,10 +124,17 @@ def test_long_output_is_cut_silently_or_blocks(length: int, status: str, kept: i
 
 
 def test_a_short_hint_prints_megabytes_that_get_through_whole() -> None:
-    code = '# sfusion:call=a early="a{fill:1000}" prints="{fill:3000000}z" errors="{fill:500000}" whole=yes'
+    code = (
+        '# sfusion:call=a early="a{fill:1000}" prints="{fill:3000000}z" '
+        'errors="{fill:500000}" whole=yes'
+    )
     result = run(code)[0].run_result
     assert result is not None
-    assert (result.status, len(result.stdout or ""), len(result.stderr or "")) == ("Finished", 3_001_002, 500_000)
+    assert (result.status, len(result.stdout or ""), len(result.stderr or "")) == (
+        "Finished",
+        3_001_002,
+        500_000,
+    )
     assert (result.stdout or "").startswith("abbb")
     assert (result.stdout or "").endswith("z")
 
@@ -118,7 +149,9 @@ def test_hints_set_exit_code_exception_and_memory_error() -> None:
     assert run(hungry, memory_limit_MB=1024)[0].status == "Failed"
     assert run(hungry)[0].status == "Success"
     published = ScriptedExecutor(profile="2025-06")
-    assert run(hungry, published, memory_limit_MB=1024)[0].status == "Success", "that image ignores the limit"
+    assert run(hungry, published, memory_limit_MB=1024)[0].status == "Success", (
+        "that image ignores the limit"
+    )
 
 
 def test_compile_errors_are_in_the_compile_result() -> None:
@@ -152,12 +185,18 @@ def test_first_matching_script_wins_and_hints_override_it() -> None:
     assert result_of("pass") == ("otherwise", 0)
 
 
-def test_a_script_for_exact_code_is_found_in_one_step_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_for_exact_code_is_found_in_one_step_and_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tried: list[ProgramScript] = []
     fits = ProgramScript.fits
-    monkeypatch.setattr(ProgramScript, "fits", lambda self, *about: tried.append(self) or fits(self, *about))
+    monkeypatch.setattr(
+        ProgramScript, "fits", lambda self, *about: tried.append(self) or fits(self, *about)
+    )
     many = [{"exact": f"print({number})", "prints": f"{number}"} for number in range(1000)]
-    executor = ScriptedExecutor([{"call": "first", "prints": "by call"}, *many, {"pattern": "print", "prints": "last"}])
+    executor = ScriptedExecutor(
+        [{"call": "first", "prints": "by call"}, *many, {"pattern": "print", "prints": "last"}]
+    )
 
     def printed(code: str) -> str | None:
         result = run(code, executor)[0].run_result
@@ -178,10 +217,18 @@ def test_files_are_returned_when_fetched() -> None:
         "in.txt": b"hi",
         "out.txt": b"made",
     }
-    assert run("x", files={"a": "aGVsbG8"})[0].message == "exception on running code x: Incorrect padding None"
+    assert (
+        run("x", files={"a": "aGVsbG8"})[0].message
+        == "exception on running code x: Incorrect padding None"
+    )
 
 
-UNSCRIPTED = ["print(1+1)", "# sfusion:call=a\nprint(1+1)", "# sfusion:call=a is x = 2?\nprint(1+1)", ""]
+UNSCRIPTED = [
+    "print(1+1)",
+    "# sfusion:call=a\nprint(1+1)",
+    "# sfusion:call=a is x = 2?\nprint(1+1)",
+    "",
+]
 
 
 @pytest.mark.parametrize("code", UNSCRIPTED)
@@ -189,7 +236,9 @@ async def test_a_program_without_a_script_fails_and_is_told_how_to_choose(code: 
     async with FakeSandbox(scripts=[{"pattern": "numpy"}]) as sandbox:
         answer = (await one(sandbox.port, run_code(code))).json
         notebook = (
-            await one(sandbox.port, post("/run_jupyter", json.dumps({"cells": [SCRIPTED, code]}).encode()))
+            await one(
+                sandbox.port, post("/run_jupyter", json.dumps({"cells": [SCRIPTED, code]}).encode())
+            )
         ).json
         scripted = (await one(sandbox.port, run_code(SCRIPTED))).json
     for said in (answer, notebook):
@@ -212,7 +261,10 @@ def test_mistake_in_a_hint_of_a_cell_is_an_error_too() -> None:
 
 
 def test_sql_passes_validation_but_has_no_runner() -> None:
-    assert run("select 1;", language="sql")[0].message == "exception on running code select 1;: 'sql' None"
+    assert (
+        run("select 1;", language="sql")[0].message
+        == "exception on running code select 1;: 'sql' None"
+    )
 
 
 def notebook(cells: list[str], **fields: Any) -> tuple[RunJupyterAnswer, float]:
@@ -226,11 +278,17 @@ def notebook(cells: list[str], **fields: Any) -> tuple[RunJupyterAnswer, float]:
 
 
 def test_cells_are_programs_and_later_cells_run_after_an_error() -> None:
-    cells = ['# sfusion:call=a raises="ValueError: bad" seconds=1', '# sfusion:call=a prints="on\\n" seconds=2']
+    cells = [
+        '# sfusion:call=a raises="ValueError: bad" seconds=1',
+        '# sfusion:call=a prints="on\\n" seconds=2',
+    ]
     answer, took = notebook(cells)
     assert answer.status == "Success"
     assert [cell.stdout for cell in answer.cells] == ["", "on\n"]
-    assert (answer.cells[0].error[0]["ename"], answer.cells[0].error[0]["evalue"]) == ("ValueError", "bad")
+    assert (answer.cells[0].error[0]["ename"], answer.cells[0].error[0]["evalue"]) == (
+        "ValueError",
+        "bad",
+    )
     assert took == 3.0
 
 
@@ -286,7 +344,9 @@ async def test_only_short_requests_are_remembered(
     body = json.dumps({"code": uuid4().hex, "language": "python"}).encode().ljust(length)
     async with FakeSandbox(executor="scripted") as sandbox:
         for _ in range(2):
-            answer = await one(sandbox.port, post("/run_code", body, f"content-type: {content_type}\r\n"))
+            answer = await one(
+                sandbox.port, post("/run_code", body, f"content-type: {content_type}\r\n")
+            )
             assert answer.status == 200
     assert seen == [body] * checked
 

@@ -35,7 +35,9 @@ def test_sdk_runs_a_program(sandbox: FakeSandbox) -> None:
 
 def test_files_are_sent_and_fetched(sandbox: FakeSandbox) -> None:
     files = {"a.txt": base64.b64encode(b"content").decode()}
-    answer = sdk.run_code(request(files=files, fetch_files=["a.txt"]), endpoint=sandbox.url, max_attempts=1)
+    answer = sdk.run_code(
+        request(files=files, fetch_files=["a.txt"]), endpoint=sandbox.url, max_attempts=1
+    )
     assert answer.files == files
 
 
@@ -50,7 +52,9 @@ def test_sdk_runs_a_notebook(sandbox: FakeSandbox) -> None:
 def test_sdk_runs_many_programs_concurrently(sandbox: FakeSandbox) -> None:
     codes = [f'# sfusion:call=c{number} prints="{number}" seconds=0.01' for number in range(50)]
     answers = sdk.run_concurrent(
-        sdk.run_code, kwargs=[{"request": request(code), "endpoint": sandbox.url} for code in codes], concurrency=16
+        sdk.run_code,
+        kwargs=[{"request": request(code), "endpoint": sandbox.url} for code in codes],
+        concurrency=16,
     )
     assert [answer.run_result.stdout for answer in answers] == [str(number) for number in range(50)]
     assert sandbox.ledger.finished == 50
@@ -83,7 +87,10 @@ def test_unknown_dataset_is_refused_as_by_the_real_server(sandbox: FakeSandbox) 
 async def test_sdk_runs_a_program_asynchronously() -> None:
     async with FakeSandbox() as sandbox:
         answers = await asyncio.gather(
-            *(sdk.run_code_async(request(), endpoint=sandbox.url, max_attempts=1) for _ in range(20))
+            *(
+                sdk.run_code_async(request(), endpoint=sandbox.url, max_attempts=1)
+                for _ in range(20)
+            )
         )
     assert {answer.run_result.stdout for answer in answers} == {"hello\n"}
 

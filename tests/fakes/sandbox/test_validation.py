@@ -1,4 +1,5 @@
-"""Validation as in FastAPI 0.103 with pydantic 2.6, on bodies whose results were recorded with these versions."""
+"""Validation as in FastAPI 0.103 with pydantic 2.6, on bodies whose results were recorded with
+these versions."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ from sfusion.fakes.wire.app import Refused
 from tests.cases import every
 
 JUDGED = [
-    json.loads(line) for line in (Path(__file__).parent / "data" / "fastapi_validation.jsonl").read_text().splitlines()
+    json.loads(line)
+    for line in (Path(__file__).parent / "data" / "fastapi_validation.jsonl")
+    .read_text()
+    .splitlines()
 ]
 MODELS = {
     "/run_code": known.RunCodeRequest,
@@ -65,7 +69,10 @@ def test_a_comma_before_a_bracket_is_refused_as_on_the_python_of_the_real_server
     # 3.13 points at the comma and calls it illegal; the real server runs on 3.10 or 3.11.
     refused = {
         b'{"code": 1,}': [11, "Expecting property name enclosed in double quotes"],
-        b'{"code": {"a": "\xc3\xa9", \r\n\t } }': [24, "Expecting property name enclosed in double quotes"],
+        b'{"code": {"a": "\xc3\xa9", \r\n\t } }': [
+            24,
+            "Expecting property name enclosed in double quotes",
+        ],
         b"[1,\n ]": [5, "Expecting value"],
         b"[[1, ], ]": [5, "Expecting value"],
         b"[1, \xc2\xa0]": [4, "Expecting value"],
@@ -95,7 +102,9 @@ def test_defaults_are_not_shared_between_requests() -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -110,7 +119,11 @@ def test_validation_never_crashes_on_json(fields: dict[str, Any]) -> None:
 @settings(max_examples=25)
 @given(st.binary(max_size=60), st.none() | st.text(st.characters(codec="latin-1"), max_size=30))
 def test_validation_never_crashes_on_bytes(body: bytes, content_type: str | None) -> None:
-    got = judge("/run_code", body, content_type.replace("\n", "").replace("\r", "") if content_type else None)
+    got = judge(
+        "/run_code",
+        body,
+        content_type.replace("\n", "").replace("\r", "") if content_type else None,
+    )
     assert isinstance(got, Answer)
     assert got.status in (400, 422, 500)
 
@@ -125,7 +138,10 @@ def test_the_published_image_does_not_know_the_memory_limit() -> None:
     for profile, status in (("2025-06", 200), ("2026-07", 422)):
         with FakeSandbox(profile=profile, executor="scripted") as sandbox:
             connection = HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
-            for path, fields in (("/run_code", {"code": "", "language": "python"}), ("/run_jupyter", {"cells": []})):
+            for path, fields in (
+                ("/run_code", {"code": "", "language": "python"}),
+                ("/run_jupyter", {"cells": []}),
+            ):
                 connection.request("POST", path, json.dumps({**fields, "memory_limit_MB": ["any"]}))
                 answer = connection.getresponse()
                 assert (answer.status, bool(answer.read())) == (status, True)

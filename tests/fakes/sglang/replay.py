@@ -1,4 +1,5 @@
-"""Replays recordings of sglang: the engine gives the recorded output, and the server must answer like the real one.
+"""Replays recordings of sglang: the engine gives the recorded output, and the server must answer
+like the real one.
 
 Every ``*.jsonl`` in ``data`` is replayed; to add a recording, put it there.
 """
@@ -13,7 +14,16 @@ from typing import Any
 
 import aiohttp
 
-from sfusion.fakes.sglang import Ask, EngineRefused, FakeSGLang, FakeSGLangServer, Finish, Latency, Reply, Step
+from sfusion.fakes.sglang import (
+    Ask,
+    EngineRefused,
+    FakeSGLang,
+    FakeSGLangServer,
+    Finish,
+    Latency,
+    Reply,
+    Step,
+)
 
 DATA = Path(__file__).parent / "data"
 EOS = 151645
@@ -23,8 +33,13 @@ Record = dict[str, Any]
 
 
 def records(key: str) -> list[Record]:
-    """Return the records with a key: ``engine_chunks`` for the chat route, ``method`` for all others."""
-    lines = [line for path in sorted(DATA.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+    """Return the records with a key: ``engine_chunks`` for the chat route, ``method`` for all
+    others."""
+    lines = [
+        line
+        for path in sorted(DATA.glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
     return [record for record in map(json.loads, lines) if key in record]
 
 
@@ -61,7 +76,8 @@ class Recorded:
 
 
 def chat_reply(record: Record) -> Reply:
-    """Return the recorded engine output for a chat request: its chunks, then a step with the finish reason."""
+    """Return the recorded engine output for a chat request: its chunks, then a step with the finish
+    reason."""
     finish = record["engine_finish_reason"]
     steps = [Step(chunk, (100 + number,)) for number, chunk in enumerate(record["engine_chunks"])]
     kind = record["id"].partition("/")[0]
@@ -83,7 +99,9 @@ def chat_server(record: Record) -> FakeSGLangServer:
     """Start a server with the options of the recording."""
     too_long = record["id"].startswith("context_length")
     engine = FakeSGLang(
-        Recorded(chat_reply(record)), tokenizer=RecordedTokenizer(70 if too_long else 11), context_length=CONTEXT
+        Recorded(chat_reply(record)),
+        tokenizer=RecordedTokenizer(70 if too_long else 11),
+        context_length=CONTEXT,
     )
     return FakeSGLangServer(
         engine,
@@ -107,11 +125,17 @@ def native_server(record: Record) -> FakeSGLangServer:
     logprobs = (-0.1, -0.2, -0.30000000000000004)
     steps = [Step(text, (100 + at,), (logprobs[at],)) for at, text in enumerate("abc")]
     reply = Reply(
-        steps=tuple(steps), finish=Finish("length", length=3), cached_tokens=0, error=error, error_after=after
+        steps=tuple(steps),
+        finish=Finish("length", length=3),
+        cached_tokens=0,
+        error=error,
+        error_after=after,
     )
     tokens = 70 if "context_length" in name else 3
     slow = Latency(first_token=3600.0) if name in ("flush/busy", "flush/timeout") else Latency()
-    engine = FakeSGLang(Recorded(reply), tokenizer=RecordedTokenizer(tokens), context_length=CONTEXT, latency=slow)
+    engine = FakeSGLang(
+        Recorded(reply), tokenizer=RecordedTokenizer(tokens), context_length=CONTEXT, latency=slow
+    )
     return FakeSGLangServer(engine, tool_call_parser="qwen")
 
 
@@ -125,13 +149,18 @@ async def ask(url: str, record: Record, path: str, method: str = "POST") -> dict
     elif request is not None:
         data = json.dumps(request).encode()
     if data is not None:
-        headers["content-type"] = "text/plain" if record["id"].endswith("content_type") else "application/json"
+        headers["content-type"] = (
+            "text/plain" if record["id"].endswith("content_type") else "application/json"
+        )
     async with (
         aiohttp.ClientSession(skip_auto_headers=["content-type"]) as session,
         session.request(method, url + path, data=data, headers=headers) as answer,
     ):
         text = (await answer.read()).decode()
-        response: dict[str, Any] = {"status": answer.status, "content_type": answer.headers.get("content-type")}
+        response: dict[str, Any] = {
+            "status": answer.status,
+            "content_type": answer.headers.get("content-type"),
+        }
     if "sse" in record:
         response["sse"] = text.split("\n\n")[:-1]
     elif "body" in record:

@@ -17,8 +17,13 @@ async def put(url: str, door: str, body: bytes, method: str = "PUT") -> Any:
 
 async def test_faults_can_be_set_and_removed_while_the_server_runs() -> None:
     async with FakeSGLangServer(ScriptedPolicy([], otherwise="a sentence")) as server:
-        response = await put(server.url, "faults", b"- {name: busy, what: {status: 503}}\n- {what: {abort: 3}}\n")
-        assert [rule["what"] for rule in response.json["faults"]] == [[{"status": 503}], [{"abort": {"at": 3.0}}]]
+        response = await put(
+            server.url, "faults", b"- {name: busy, what: {status: 503}}\n- {what: {abort: 3}}\n"
+        )
+        assert [rule["what"] for rule in response.json["faults"]] == [
+            [{"status": 503}],
+            [{"abort": {"at": 3.0}}],
+        ]
         assert (await get(server.url, "/__sfusion/state")).json["faults"] == ["busy", "abort"]
         assert (await chat(server.url)).status == 503
         response = await put(server.url, "faults", json.dumps([{"what": {"abort": 3}}]).encode())

@@ -9,7 +9,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sfusion.fakes.sglang import Ask, FakeSGLang, FakeSGLangServer, Reply, ScriptedPolicy, ScriptedTurn, Step, ToolCall
+from sfusion.fakes.sglang import (
+    Ask,
+    FakeSGLang,
+    FakeSGLangServer,
+    Reply,
+    ScriptedPolicy,
+    ScriptedTurn,
+    Step,
+    ToolCall,
+)
 from tests.fakes.sglang.client import CODE_TOOL, HI, SEARCH_TOOL, chat, post
 
 CALL = ToolCall("code_interpreter", {"code": "print('é' + \"\\n\")"})
@@ -43,38 +52,56 @@ async def test_calls_are_complete_and_have_unique_ids() -> None:
     calls = choice["message"]["tool_calls"]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] == "Let me see."
-    assert [json.loads(call["function"]["arguments"]) for call in calls] == [dict(CALL.arguments)] * 2
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [
+        dict(CALL.arguments)
+    ] * 2
     assert [call["index"] for call in calls] == [0, 1]
     assert len({call["id"] for call in calls}) == 2
 
 
-@pytest.mark.parametrize("format", ["hermes", "qwen3_coder", "llama3", "mistral", "deepseekv31", "glm45", "kimi_k2"])
+@pytest.mark.parametrize(
+    "format", ["hermes", "qwen3_coder", "llama3", "mistral", "deepseekv31", "glm45", "kimi_k2"]
+)
 async def test_streamed_and_whole_answers_have_the_same_calls(format: str) -> None:
-    async with saying("", CALL, ToolCall("search", {"query": "π", "top_k": 3}), tool_call_parser=format) as server:
+    async with saying(
+        "", CALL, ToolCall("search", {"query": "π", "top_k": 3}), tool_call_parser=format
+    ) as server:
         whole = (await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL])).json["choices"][0]
         events = (await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL], stream=True)).events
     answer = streamed(events)
     assert [(call["name"], call["arguments"]) for call in answer["calls"].values()] == [
-        (call["function"]["name"], call["function"]["arguments"]) for call in whole["message"]["tool_calls"]
+        (call["function"]["name"], call["function"]["arguments"])
+        for call in whole["message"]["tool_calls"]
     ]
     assert answer["finish"] == whole["finish_reason"] == "tool_calls"
 
 
 async def test_a_stream_begins_with_the_role_and_ends_with_finish_usage_and_done() -> None:
     async with saying("Hello there") as server:
-        events = (await chat(server.url, stream=True, stream_options={"include_usage": True})).events
-    assert events[0]["choices"][0]["delta"] == {"reasoning_content": None, "role": "assistant", "content": ""}
+        events = (
+            await chat(server.url, stream=True, stream_options={"include_usage": True})
+        ).events
+    assert events[0]["choices"][0]["delta"] == {
+        "reasoning_content": None,
+        "role": "assistant",
+        "content": "",
+    }
     assert events[-2]["choices"][0]["finish_reason"] == "stop"
     assert events[-1]["choices"] == []
     assert events[-1]["usage"]["completion_tokens"] == 12
-    assert "".join(event["choices"][0]["delta"].get("content", "") for event in events[:-1]) == "Hello there"
+    assert (
+        "".join(event["choices"][0]["delta"].get("content", "") for event in events[:-1])
+        == "Hello there"
+    )
 
 
 async def test_several_samples_are_choices_and_their_prompt_counts_once() -> None:
     async with saying("four") as server:
         one = (await chat(server.url)).json["usage"]
         body = (await chat(server.url, n=3)).json
-        events = (await chat(server.url, n=3, stream=True, stream_options={"include_usage": True})).events
+        events = (
+            await chat(server.url, n=3, stream=True, stream_options={"include_usage": True})
+        ).events
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert body["usage"]["prompt_tokens"] == one["prompt_tokens"]
     assert body["usage"]["completion_tokens"] == 3 * one["completion_tokens"]
@@ -85,11 +112,15 @@ async def test_several_samples_are_choices_and_their_prompt_counts_once() -> Non
 
 async def test_every_token_has_logprobs_streaming_or_not() -> None:
     async with saying("Hi!") as server:
-        whole = (await chat(server.url, logprobs=True, top_logprobs=2)).json["choices"][0]["logprobs"]["content"]
+        whole = (await chat(server.url, logprobs=True, top_logprobs=2)).json["choices"][0][
+            "logprobs"
+        ]["content"]
         events = (await chat(server.url, logprobs=True, top_logprobs=2, stream=True)).events
     assert [row["token"] for row in whole] == ["H", "i", "!", "<|im_end|>"]
     assert all(len(row["top_logprobs"]) == 2 for row in whole)
-    pieces = [choice["logprobs"] for event in events for choice in event["choices"] if choice["logprobs"]]
+    pieces = [
+        choice["logprobs"] for event in events for choice in event["choices"] if choice["logprobs"]
+    ]
     assert [row["token"] for piece in pieces for row in piece["content"]][:3] == ["H", "i", "!"]
 
 
@@ -105,11 +136,15 @@ async def test_tool_choice_required_forces_a_call() -> None:
 async def test_a_named_tool_choice_forces_a_call_of_that_tool(format: str, stream: bool) -> None:
     choice = {"type": "function", "function": {"name": "search"}}
     async with saying("", CALL, tool_call_parser=format) as server:
-        answer = await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL], tool_choice=choice, stream=stream)
+        answer = await chat(
+            server.url, tools=[CODE_TOOL, SEARCH_TOOL], tool_choice=choice, stream=stream
+        )
     names = (
         [call["name"] for call in streamed(answer.events)["calls"].values()]
         if stream
-        else [call["function"]["name"] for call in answer.json["choices"][0]["message"]["tool_calls"]]
+        else [
+            call["function"]["name"] for call in answer.json["choices"][0]["message"]["tool_calls"]
+        ]
     )
     assert names == ["search"]
 
@@ -129,7 +164,10 @@ async def test_without_tools_or_with_choice_none_a_call_stays_text() -> None:
 
 
 async def test_a_call_of_an_unknown_tool_is_returned_and_a_broken_call_is_reported() -> None:
-    broken = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "re.match(\'\\d\')"\n</tool_call>'
+    broken = (
+        '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": '
+        "\"re.match('\\d')\"\n</tool_call>"
+    )
     async with saying("", ToolCall("rm_rf", {"path": "/"})) as server:
         body = (await chat(server.url, tools=[CODE_TOOL])).json
     assert body["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "rm_rf"
@@ -142,7 +180,9 @@ async def test_a_call_of_an_unknown_tool_is_returned_and_a_broken_call_is_report
 
 
 async def test_finish_reason_length_is_kept_if_there_are_calls() -> None:
-    async with FakeSGLangServer(ScriptedPolicy([ScriptedTurn(calls=(CALL,), finish="length")])) as server:
+    async with FakeSGLangServer(
+        ScriptedPolicy([ScriptedTurn(calls=(CALL,), finish="length")])
+    ) as server:
         choice = (await chat(server.url, tools=[CODE_TOOL])).json["choices"][0]
     assert choice["finish_reason"] == "length"
     assert choice["message"]["tool_calls"]
@@ -187,7 +227,8 @@ async def test_unclosed_thinking_is_all_reasoning_if_thinking_is_on(
 async def test_harmony_separates_analysis_final_and_calls(stream: bool) -> None:
     text = (
         "<|channel|>analysis<|message|>I need code.<|end|>"
-        "<|start|>assistant<|channel|>commentary to=functions.code_interpreter <|constrain|>json<|message|>"
+        "<|start|>assistant<|channel|>commentary to=functions.code_interpreter "
+        "<|constrain|>json<|message|>"
         '{"code": "print(1)"}<|call|>'
     )
     async with saying(text, tool_call_parser="gpt-oss", reasoning_parser="gpt-oss") as server:
@@ -215,7 +256,9 @@ async def test_tool_results_of_several_turns_reach_the_policy() -> None:
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}],
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+            ],
         },
         {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "found"}]},
     ]
@@ -231,7 +274,11 @@ async def test_tool_results_of_several_turns_reach_the_policy() -> None:
     ("body", "type", "why"),
     [
         ({"messages": []}, "BadRequestError", "Messages cannot be empty."),
-        ({"tool_choice": "required"}, "BadRequestError", "Tools cannot be empty if tool choice is set to required."),
+        (
+            {"tool_choice": "required"},
+            "BadRequestError",
+            "Tools cannot be empty if tool choice is set to required.",
+        ),
         (
             {"tool_choice": {"type": "function", "function": {"name": "x"}}},
             "BadRequestError",
@@ -243,9 +290,17 @@ async def test_tool_results_of_several_turns_reach_the_policy() -> None:
             "schema_ is required for json_schema response format request.",
         ),
         ({"n": 0}, "BadRequestError", "n must be at least 1, got 0."),
-        ({"temperature": -1}, "BadRequestError", "temperature must be a non-negative finite number, got -1.0."),
+        (
+            {"temperature": -1},
+            "BadRequestError",
+            "temperature must be a non-negative finite number, got -1.0.",
+        ),
         ({"max_tokens": 99999}, "BadRequestError", "max_completion_tokens is too large: 99999."),
-        ({"max_tokens": 32760}, "BadRequestError", "Requested token count exceeds the model's maximum context length"),
+        (
+            {"max_tokens": 32760},
+            "BadRequestError",
+            "Requested token count exceeds the model's maximum context length",
+        ),
         ({"messages": None}, "Bad Request", "Input should be a valid list"),
         ({"n": "many"}, "Bad Request", "('body', 'n')"),
         ({"reasoning_effort": True}, "Bad Request", "reasoning_effort must not be a boolean"),
@@ -254,7 +309,10 @@ async def test_tool_results_of_several_turns_reach_the_policy() -> None:
             {
                 "messages": [
                     *HI,
-                    {"role": "assistant", "tool_calls": [{"function": {"name": "x", "arguments": "{oops"}}]},
+                    {
+                        "role": "assistant",
+                        "tool_calls": [{"function": {"name": "x", "arguments": "{oops"}}],
+                    },
                     *HI,
                 ]
             },
@@ -262,15 +320,27 @@ async def test_tool_results_of_several_turns_reach_the_policy() -> None:
             "Assistant tool call function.arguments must be valid JSON.",
         ),
         (
-            {"messages": [*HI, {"role": "assistant", "tool_calls": [{"function": {"arguments": "[]"}}]}, *HI]},
+            {
+                "messages": [
+                    *HI,
+                    {"role": "assistant", "tool_calls": [{"function": {"arguments": "[]"}}]},
+                    *HI,
+                ]
+            },
             "BadRequest",
             "Assistant tool call function.arguments must be a JSON object.",
         ),
-        ({"stream": True, "return_meta_info": True}, "BadRequest", "return_meta_info is not supported with streaming."),
+        (
+            {"stream": True, "return_meta_info": True},
+            "BadRequest",
+            "return_meta_info is not supported with streaming.",
+        ),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_refused_request_gets_the_flat_error_of_sglang(body: Any, type: str, why: str, stream: bool) -> None:
+async def test_a_refused_request_gets_the_flat_error_of_sglang(
+    body: Any, type: str, why: str, stream: bool
+) -> None:
     async with saying() as server:
         answer = await chat(server.url, **({"stream": stream} | body))
     assert answer.status == 400
@@ -291,7 +361,9 @@ async def test_bodies_are_refused_as_on_the_python_of_the_real_server() -> None:
     async with saying() as server:
         for depth, status in ((900, 200), (1200, 400)):
             body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "extra": %s}'
-            answer = await post(server.url, "/v1/chat/completions", body % (b"[" * depth + b"]" * depth))
+            answer = await post(
+                server.url, "/v1/chat/completions", body % (b"[" * depth + b"]" * depth)
+            )
             assert answer.status == status, depth
         assert answer.json["message"] == "There was an error parsing the body"
         answer = await post(server.url, "/v1/chat/completions", b'{"model": "m", }')
@@ -318,13 +390,21 @@ async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continue
 
 
 async def test_a_stream_has_content_calls_and_log_probabilities_once() -> None:
-    engine = FakeSGLang(ScriptedPolicy([ScriptedTurn(say="Let me see. ☃", calls=(CALL,))]), stream_interval=3)
+    engine = FakeSGLang(
+        ScriptedPolicy([ScriptedTurn(say="Let me see. ☃", calls=(CALL,))]), stream_interval=3
+    )
     async with FakeSGLangServer(engine) as server:
         events = (await chat(server.url, tools=[CODE_TOOL], stream=True, logprobs=True)).events
     answer = streamed(events)
     assert answer["content"] == "Let me see. ☃"
     assert json.loads(answer["calls"][0]["arguments"]) == dict(CALL.arguments)
-    rows = [row for e in events for c in e["choices"] if c["logprobs"] for row in c["logprobs"]["content"]]
+    rows = [
+        row
+        for e in events
+        for c in e["choices"]
+        if c["logprobs"]
+        for row in c["logprobs"]["content"]
+    ]
     assert rows[-1]["token"] == "<|im_end|>"
 
 
@@ -341,7 +421,9 @@ class Broken:
 
 @pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions", "/v1/completions"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_bug_of_a_policy_is_logged(path: str, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_of_a_policy_is_logged(
+    path: str, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     async with FakeSGLangServer(FakeSGLang(Broken(after=1))) as server:
         body = {"messages": HI, "prompt": "hi", "text": "hi", "stream": stream}
         with suppress(aiohttp.ClientPayloadError):  # of a stream that has begun

@@ -7,7 +7,14 @@ import hashlib
 import json
 from typing import Any
 
-from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, Gsm8kSolver, Latency, Misbehaving, problems
+from sfusion.fakes.sglang import (
+    FakeSGLang,
+    FakeSGLangServer,
+    Gsm8kSolver,
+    Latency,
+    Misbehaving,
+    problems,
+)
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.tokenizers import ByteTokenizer
 from tests.fakes.sglang.client import CODE_TOOL, chat
@@ -25,9 +32,14 @@ async def rollout(seed: int, order: int = 1) -> dict[str, Any]:
     async def one(problem: Any) -> Any:
         ids = tokenizer.apply_chat_template(problem.messages(), add_generation_prompt=True)
         answer = await engine.async_generate(
-            input_ids=ids, sampling_params={"max_new_tokens": 4000}, return_logprob=True, rid=problem.id
+            input_ids=ids,
+            sampling_params={"max_new_tokens": 4000},
+            return_logprob=True,
+            rid=problem.id,
         )
-        answer["meta_info"].pop("cached_tokens")  # what is cached depends on who came before, in sglang too
+        answer["meta_info"].pop(
+            "cached_tokens"
+        )  # what is cached depends on who came before, in sglang too
         answer["meta_info"].pop("e2e_latency")
         return answer
 
@@ -37,9 +49,14 @@ async def rollout(seed: int, order: int = 1) -> dict[str, Any]:
 
 
 async def timed(seed: int) -> tuple[list[Any], float]:
-    """The same with times, which depend on load and cache and therefore on the order of requests."""
-    engine = FakeSGLang(Gsm8kSolver(), latency=Latency(first_token=0.5, per_token=0.01, load=0.1), seed=seed)
-    answers = await asyncio.gather(*(engine.async_generate(problem.question) for problem in problems(seed, 12)))
+    """The same with times, which depend on load and cache and therefore on the order of
+    requests."""
+    engine = FakeSGLang(
+        Gsm8kSolver(), latency=Latency(first_token=0.5, per_token=0.01, load=0.1), seed=seed
+    )
+    answers = await asyncio.gather(
+        *(engine.async_generate(problem.question) for problem in problems(seed, 12))
+    )
     return answers, asyncio.get_running_loop().time()
 
 
@@ -65,7 +82,15 @@ async def test_the_seed_of_a_request_changes_what_a_policy_draws_and_repeats_it(
 
     async def texts(server: FakeSGLangServer, seeds: Any) -> list[str]:
         answers = [
-            (await chat(server.url, messages=john.messages(), tools=[CODE_TOOL], tool_choice="none", seed=seed)).json
+            (
+                await chat(
+                    server.url,
+                    messages=john.messages(),
+                    tools=[CODE_TOOL],
+                    tool_choice="none",
+                    seed=seed,
+                )
+            ).json
             for seed in seeds
         ]
         return [answer["choices"][0]["message"]["content"] for answer in answers]

@@ -80,7 +80,11 @@ async def test_prompt_and_its_token_ids_get_the_same_answer() -> None:
         ({"stop": ["lo"], "max_new_tokens": 4}, "Hell", {"type": "length", "length": 4}),
         ({"stop_regex": "l+"}, "He", {"type": "stop", "matched": "l+"}),
         ({"stop_token_ids": [44]}, "Hello", {"type": "stop", "matched": 44}),
-        ({"ignore_eos": True, "max_new_tokens": 15}, "Hello, worldHel", {"type": "length", "length": 15}),
+        (
+            {"ignore_eos": True, "max_new_tokens": 15},
+            "Hello, worldHel",
+            {"type": "length", "length": 15},
+        ),
         ({"min_new_tokens": 14}, "Hello, worldHe", {"type": "stop", "matched": EOS}),
     ],
 )
@@ -97,7 +101,9 @@ async def test_incomplete_character_is_not_returned_as_text() -> None:
 
 
 async def test_generation_ends_at_the_context_length() -> None:
-    answer = await engine("x" * 50, context_length=10).async_generate("12345", {"max_new_tokens": None})
+    answer = await engine("x" * 50, context_length=10).async_generate(
+        "12345", {"max_new_tokens": None}
+    )
     assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 5}
 
 
@@ -106,22 +112,49 @@ async def test_generation_ends_at_the_context_length() -> None:
     [
         ({}, "Either text, input_ids or input_embeds should be provided."),
         ({"input_ids": []}, "input_ids cannot be empty."),
-        ({"prompt": "x" * 16}, "The input (16 tokens) is longer than the model's context length (16 tokens)."),
-        ({"prompt": "x", "sampling_params": {"max_new_tokens": 16}}, "You requested a total of 17 tokens"),
+        (
+            {"prompt": "x" * 16},
+            "The input (16 tokens) is longer than the model's context length (16 tokens).",
+        ),
+        (
+            {"prompt": "x", "sampling_params": {"max_new_tokens": 16}},
+            "You requested a total of 17 tokens",
+        ),
         ({"input_ids": [5000]}, "contains values greater than the vocab size (259)."),
-        ({"prompt": "x", "sampling_params": {"temperature": -1}}, "temperature must be a non-negative finite number"),
+        (
+            {"prompt": "x", "sampling_params": {"temperature": -1}},
+            "temperature must be a non-negative finite number",
+        ),
         ({"prompt": "x", "sampling_params": {"top_p": 0}}, "top_p must be in (0, 1], got 0."),
-        ({"prompt": "x", "sampling_params": {"top_k": 0}}, "top_k must be -1 (disable) or at least 1, got 0."),
+        (
+            {"prompt": "x", "sampling_params": {"top_k": 0}},
+            "top_k must be -1 (disable) or at least 1, got 0.",
+        ),
         ({"prompt": "x", "sampling_params": {"min_p": 2}}, "min_p must be in [0, 1], got 2."),
-        ({"prompt": "x", "sampling_params": {"presence_penalty": 3}}, "presence_penalty must be in [-2, 2], got 3."),
-        ({"prompt": "x", "sampling_params": {"repetition_penalty": 0}}, "repetition_penalty must be in (0, 2]"),
-        ({"prompt": "x", "sampling_params": {"max_new_tokens": -1}}, "max_new_tokens must be at least 0, got -1."),
+        (
+            {"prompt": "x", "sampling_params": {"presence_penalty": 3}},
+            "presence_penalty must be in [-2, 2], got 3.",
+        ),
+        (
+            {"prompt": "x", "sampling_params": {"repetition_penalty": 0}},
+            "repetition_penalty must be in (0, 2]",
+        ),
+        (
+            {"prompt": "x", "sampling_params": {"max_new_tokens": -1}},
+            "max_new_tokens must be at least 0, got -1.",
+        ),
         (
             {"prompt": "x", "sampling_params": {"min_new_tokens": 9, "max_new_tokens": 3}},
             "min_new_tokens must be in [0, max_new_tokens(3)], got 9.",
         ),
-        ({"prompt": "x", "sampling_params": {"regex": "a", "ebnf": "b"}}, "Only one of json_schema, regex, ebnf"),
-        ({"prompt": "x", "sampling_params": {"logit_bias": {"999": 1}}}, "logit_bias must has keys in [0, 258]"),
+        (
+            {"prompt": "x", "sampling_params": {"regex": "a", "ebnf": "b"}},
+            "Only one of json_schema, regex, ebnf",
+        ),
+        (
+            {"prompt": "x", "sampling_params": {"logit_bias": {"999": 1}}},
+            "logit_bias must has keys in [0, 258]",
+        ),
         ({"prompt": "x", "sampling_params": {"n": 0}}, "n must be at least 1, got 0."),
         ({"prompt": ["x"], "sampling_params": {"n": -1}}, "n must be at least 1, got -1."),
         ({"prompt": []}, "The batch has no prompt."),
@@ -130,7 +163,9 @@ async def test_generation_ends_at_the_context_length() -> None:
         ({"prompt": ["a", "b"], "sampling_params": [{}]}, "the batch has 2 prompts"),
     ],
 )
-async def test_invalid_requests_are_refused_with_the_message_of_sglang(asked: Any, why: str) -> None:
+async def test_invalid_requests_are_refused_with_the_message_of_sglang(
+    asked: Any, why: str
+) -> None:
     with pytest.raises(BadValue) as refused:
         await engine(context_length=16).async_generate(**asked)
     assert isinstance(refused.value, ValueError)
@@ -139,7 +174,12 @@ async def test_invalid_requests_are_refused_with_the_message_of_sglang(asked: An
 
 async def test_batches_and_samples_are_ordered_and_have_unique_ids() -> None:
     answers = await FakeSGLang(Echo()).async_generate(["a", "b"], {"n": 2}, rid="job")
-    assert [answer["text"] for answer in answers] == ["you said a", "you said a", "you said b", "you said b"]
+    assert [answer["text"] for answer in answers] == [
+        "you said a",
+        "you said a",
+        "you said b",
+        "you said b",
+    ]
     assert [answer["meta_info"]["id"] for answer in answers] == ["job_0", "job_1", "job_2", "job_3"]
 
 
@@ -147,7 +187,12 @@ async def test_stream_is_cumulative_and_finishes_last() -> None:
     stream = await engine("Hello", stream_interval=2).async_generate("Hi", stream=True)
     items = [item async for item in stream]
     assert [item["text"] for item in items] == ["He", "Hell", "Hello", "Hello"]
-    assert [item["meta_info"]["finish_reason"] is None for item in items] == [True, True, True, False]
+    assert [item["meta_info"]["finish_reason"] is None for item in items] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert items[-1]["output_ids"] == [*b"Hello", EOS]
     whole = await engine("Hello").async_generate("Hi")
     assert whole["output_ids"] == items[-1]["output_ids"]
@@ -229,7 +274,9 @@ def test_a_stream_takes_as_long_as_a_whole_answer() -> None:
 
 def test_abort_keeps_the_tokens_so_far() -> None:
     async def aborted() -> tuple[Any, EngineSnapshot]:
-        slow = engine("abcdefgh", latency=Latency(first_token=1.0, per_token=1.0), stream_interval=1)
+        slow = engine(
+            "abcdefgh", latency=Latency(first_token=1.0, per_token=1.0), stream_interval=1
+        )
         task = asyncio.create_task(slow.async_generate("Hi", rid="job-7"))
         await asyncio.sleep(4.5)
         assert slow.abort_request("") == 0
@@ -336,7 +383,11 @@ async def test_a_cancelled_caller_frees_its_slot() -> None:
 
 async def test_calls_are_written_in_the_format_of_the_engine() -> None:
     calls = (ToolCall("code_interpreter", {"code": "print(1)"}),)
-    for name, begins in (("qwen25", "<tool_call>\n{"), ("llama3", "<|python_tag|>"), ("pythonic", "[code_interp")):
+    for name, begins in (
+        ("qwen25", "<tool_call>\n{"),
+        ("llama3", "<|python_tag|>"),
+        ("pythonic", "[code_interp"),
+    ):
         speaking = FakeSGLang(ScriptedPolicy([ScriptedTurn(calls=calls)]), format=name)
         assert (await speaking.async_generate("Hi"))["text"].startswith(begins)
 
@@ -344,13 +395,18 @@ async def test_calls_are_written_in_the_format_of_the_engine() -> None:
 async def test_calls_that_a_format_cannot_express_are_not_a_client_error() -> None:
     calls = (ToolCall("not an identifier", {"code": "x"}),)
     with pytest.raises(NothingToSay, match="pythonic"):
-        await FakeSGLang(ScriptedPolicy([ScriptedTurn(calls=calls)]), format="pythonic").async_generate("Hi")
+        await FakeSGLang(
+            ScriptedPolicy([ScriptedTurn(calls=calls)]), format="pythonic"
+        ).async_generate("Hi")
 
 
 @pytest.mark.parametrize(("labelled", "type"), [(False, "stop"), (True, "tool_calls")])
 async def test_label_tool_calls_sets_the_finish_reason(labelled: bool, type: str) -> None:
     script = ScriptedPolicy(
-        [ScriptedTurn(calls=(ToolCall("search", {"query": "x"}),)), ScriptedTurn(say="done", turn=1)]
+        [
+            ScriptedTurn(calls=(ToolCall("search", {"query": "x"}),)),
+            ScriptedTurn(say="done", turn=1),
+        ]
     )
     speaking = FakeSGLang(script, label_tool_calls=labelled)
     assert (await speaking.async_generate("Hi"))["meta_info"]["finish_reason"]["type"] == type

@@ -71,7 +71,9 @@ TEXT = "one two three four five six seven eight nine ten"
         ("/generate", {"text": "hi"}),
     ],
 )
-async def test_a_share_of_a_stream_is_one_of_its_text_and_ends_between_events(path: str, body: Any, at: float) -> None:
+async def test_a_share_of_a_stream_is_one_of_its_text_and_ends_between_events(
+    path: str, body: Any, at: float
+) -> None:
     got = b""
     rule = {"what": {"truncate": {"at": at, "then": "close"}}}
     engine = FakeSGLang(ScriptedPolicy([], otherwise=TEXT), stream_interval=2)
@@ -142,11 +144,15 @@ async def test_an_abort_fault_with_a_status_is_an_error(stream: bool) -> None:
 
 
 async def test_abort_request_ends_a_running_stream_at_the_socket() -> None:
-    engine = FakeSGLang(ScriptedPolicy([], otherwise="x" * 999), latency=Latency(per_token=0.002), stream_interval=1)
+    engine = FakeSGLang(
+        ScriptedPolicy([], otherwise="x" * 999), latency=Latency(per_token=0.002), stream_interval=1
+    )
     async with (
         FakeSGLangServer(engine) as server,
         aiohttp.ClientSession() as session,
-        session.post(f"{server.url}/v1/chat/completions", json=ASKED | {"stream": True, "rid": "mine"}) as answer,
+        session.post(
+            f"{server.url}/v1/chat/completions", json=ASKED | {"stream": True, "rid": "mine"}
+        ) as answer,
     ):
         lines = answer.content
         await lines.readuntil(b"\n\n")
@@ -188,9 +194,15 @@ def test_faults_also_apply_to_the_engine_object() -> None:
                 results.append(type(error).__name__)
         return results, asyncio.get_running_loop().time()
 
-    assert run_virtually(struck({"first": 1, "what": {"status": 503}})) == (["EngineRefused", "ok", "ok"], 0.0)
+    assert run_virtually(struck({"first": 1, "what": {"status": 503}})) == (
+        ["EngineRefused", "ok", "ok"],
+        0.0,
+    )
     assert run_virtually(struck({"every": 2, "what": {"delay": 2.0}})) == (["ok", "ok", "ok"], 2.0)
-    assert run_virtually(struck({"first": 1, "what": {"hang": 60}})) == (["EngineDown", "ok", "ok"], 60.0)
+    assert run_virtually(struck({"first": 1, "what": {"hang": 60}})) == (
+        ["EngineDown", "ok", "ok"],
+        60.0,
+    )
     assert run_virtually(struck({"first": 1, "what": "crash"}))[0] == ["EngineDown"] * 3
 
 
@@ -198,9 +210,13 @@ def test_probabilistic_faults_hit_the_same_questions_in_any_order() -> None:
     async def struck(questions: list[str]) -> set[str]:
         rules = engine_rules([{"probability": 0.5, "what": {"status": 500}}])
         engine = FakeSGLang(ScriptedPolicy([], otherwise="ok"), faults=rules, seed=5)
-        results = await asyncio.gather(*map(engine.async_generate, questions), return_exceptions=True)
+        results = await asyncio.gather(
+            *map(engine.async_generate, questions), return_exceptions=True
+        )
         return {
-            question for question, result in zip(questions, results, strict=True) if isinstance(result, EngineRefused)
+            question
+            for question, result in zip(questions, results, strict=True)
+            if isinstance(result, EngineRefused)
         }
 
     questions = [f"question {number}" for number in range(40)]

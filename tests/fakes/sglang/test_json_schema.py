@@ -1,4 +1,5 @@
-"""``response_format`` and ``json_schema``: the answer is JSON that the schema allows, whatever the policy says."""
+"""``response_format`` and ``json_schema``: the answer is JSON that the schema allows, whatever the
+policy says."""
 
 from __future__ import annotations
 
@@ -43,13 +44,20 @@ SCHEMA = Solution.model_json_schema()
 FORMAT = {"type": "json_schema", "json_schema": {"name": "solution", "schema": SCHEMA}}
 
 
-@pytest.mark.parametrize("said", [SAID, f"<think>\nSix times seven.\n</think>\n\n{SAID}", "It is 42."])
+@pytest.mark.parametrize(
+    "said", [SAID, f"<think>\nSix times seven.\n</think>\n\n{SAID}", "It is 42."]
+)
 @pytest.mark.parametrize("reasoning", [None, "qwen3"])
 def test_parse_of_the_openai_sdk_works(said: str, reasoning: str | None) -> None:
     server = FakeSGLangServer(ScriptedPolicy([], otherwise=said), reasoning_parser=reasoning)
-    with server, openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+    with (
+        server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
+    ):
         answer = client.chat.completions.parse(model="m", messages=HI, response_format=Solution)  # type: ignore[arg-type]
-        with client.chat.completions.stream(model="m", messages=HI, response_format=Solution) as stream:  # type: ignore[arg-type]
+        with client.chat.completions.stream(
+            model="m", messages=HI, response_format=Solution
+        ) as stream:  # type: ignore[arg-type]
             streamed = stream.get_final_completion()
     parsed = answer.choices[0].message.parsed
     assert parsed is not None
@@ -64,17 +72,39 @@ async def test_every_route_is_bound_by_a_schema() -> None:
     schema = json.dumps(SCHEMA)
     async with FakeSGLangServer(ScriptedPolicy([], otherwise="no JSON")) as server:
         texts = [
-            (await chat(server.url, response_format=FORMAT, tools=[CODE_TOOL], tool_choice="required")).json,
-            (await post(server.url, "/v1/completions", {"prompt": "x", "json_schema": schema, "max_tokens": 99})).json,
             (
-                await post(server.url, "/v1/completions", {"prompt": "x", "response_format": FORMAT, "max_tokens": 99})
+                await chat(
+                    server.url, response_format=FORMAT, tools=[CODE_TOOL], tool_choice="required"
+                )
             ).json,
-            (await post(server.url, "/generate", {"text": "x", "sampling_params": {"json_schema": schema}})).json,
+            (
+                await post(
+                    server.url,
+                    "/v1/completions",
+                    {"prompt": "x", "json_schema": schema, "max_tokens": 99},
+                )
+            ).json,
+            (
+                await post(
+                    server.url,
+                    "/v1/completions",
+                    {"prompt": "x", "response_format": FORMAT, "max_tokens": 99},
+                )
+            ).json,
+            (
+                await post(
+                    server.url,
+                    "/generate",
+                    {"text": "x", "sampling_params": {"json_schema": schema}},
+                )
+            ).json,
             (await chat(server.url, response_format={"type": "json_object"})).json,
             (await chat(server.url, response_format={"type": "text"})).json,
         ]
         broken = [
-            await post(server.url, "/generate", {"text": "x", "sampling_params": {"json_schema": schema}})
+            await post(
+                server.url, "/generate", {"text": "x", "sampling_params": {"json_schema": schema}}
+            )
             for schema in ('{"type": 1}', {"type": "object"})
         ]
     assert texts[0]["choices"][0]["message"]["tool_calls"] is None
@@ -88,7 +118,10 @@ async def test_every_route_is_bound_by_a_schema() -> None:
     assert texts[4]["choices"][0]["message"]["content"] == "{}"
     assert texts[5]["choices"][0]["message"]["content"] == "no JSON"
     for answer in broken:
-        assert (answer.status, "Failed to compile json_schema grammar" in answer.text) == (400, True)
+        assert (answer.status, "Failed to compile json_schema grammar" in answer.text) == (
+            400,
+            True,
+        )
 
 
 class Node(BaseModel):
@@ -104,8 +137,18 @@ class Node(BaseModel):
     [
         Node.model_json_schema(),
         {"oneOf": [{"type": "integer", "maximum": -2, "multipleOf": 3}, {"type": "string"}]},
-        {"allOf": [{"required": ["a"], "properties": {"a": {"type": "boolean"}}}, {"required": ["b"]}]},
-        {"type": ["array", "null"], "minItems": 2, "prefixItems": [{"const": "x"}], "items": {"enum": [7]}},
+        {
+            "allOf": [
+                {"required": ["a"], "properties": {"a": {"type": "boolean"}}},
+                {"required": ["b"]},
+            ]
+        },
+        {
+            "type": ["array", "null"],
+            "minItems": 2,
+            "prefixItems": [{"const": "x"}],
+            "items": {"enum": [7]},
+        },
         {"type": "number", "minimum": 2.5, "exclusiveMaximum": 3},
         {"$defs": {"a/b": {"type": "string", "minLength": 2}}, "$ref": "#/$defs/a~1b"},
         {},

@@ -26,14 +26,25 @@ def test_every_kind_is_parsed_as_the_catalogue_states(case: tuple[str, str]) -> 
         if seed != SEEDS[len(form) % 3]:
             continue  # one of them in pieces is enough
         whole = get_format(form).parse(entry.text, TOOLS)
-        assert [pieces for pieces in chunkings(entry.text) if streamed(get_format(form), pieces, TOOLS) != whole] == []
+        assert [
+            pieces
+            for pieces in chunkings(entry.text)
+            if streamed(get_format(form), pieces, TOOLS) != whole
+        ] == []
 
 
 @every(format_names(), str)
 def test_every_format_has_most_kinds(form: str) -> None:
     made = {entry.kind for entry in catalogue(3, [form])}
     assert len(made) >= 13
-    assert made >= {"truncated", "bad_sibling", "unknown_tool", "call_in_think", "unclosed_think", "fenced_code"}
+    assert made >= {
+        "truncated",
+        "bad_sibling",
+        "unknown_tool",
+        "call_in_think",
+        "unclosed_think",
+        "fenced_code",
+    }
 
 
 def test_texts_are_a_function_of_the_seed() -> None:

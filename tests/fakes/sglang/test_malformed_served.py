@@ -31,9 +31,17 @@ class IgnoredExecution:
 async def answered(text: str, form: str, stream: bool) -> bytes:
     engine = FakeSGLang(ScriptedPolicy([ScriptedTurn(say=text)]), format=form, stream_interval=5)
     app = SGLangApp(engine, ModelInfo(tool_call_parser=form))
-    asked = {"messages": [{"role": "user", "content": "hi"}], "tools": list(TOOLS), "stream": stream}
+    asked = {
+        "messages": [{"role": "user", "content": "hi"}],
+        "tools": list(TOOLS),
+        "stream": stream,
+    }
     request = Request(
-        "POST", "/v1/chat/completions", "", {"Content-Type": "application/json"}, body=json.dumps(asked).encode()
+        "POST",
+        "/v1/chat/completions",
+        "",
+        {"Content-Type": "application/json"},
+        body=json.dumps(asked).encode(),
     )
     answer = await app.visit(request).answer(IgnoredExecution())
     assert answer.status == 200, answer.body
@@ -45,12 +53,19 @@ async def answered(text: str, form: str, stream: bool) -> bytes:
 @pytest.mark.parametrize("form", every_parser())
 async def test_good_calls_in_a_malformed_text_are_returned_whole_and_streamed(form: str) -> None:
     for bad in catalogue(seed=5, forms=[form]):
-        # The server passes unknown names on, while the catalogue expects a parser that refuses them; and a call
-        # without a name can only be repaired if no other names are allowed.
-        if bad.kind == "unknown_tool" or (form in ("kimi_k2", "apertus") and bad.kind == "missing_name"):
+        # The server passes unknown names on, while the catalogue expects a parser that refuses
+        # them; and a call without a name can only be repaired if no other names are allowed.
+        if bad.kind == "unknown_tool" or (
+            form in ("kimi_k2", "apertus") and bad.kind == "missing_name"
+        ):
             continue
-        whole = json.loads(await answered(bad.text, form, stream=False))["choices"][0]["message"]["tool_calls"]
-        got = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in whole or ()]
+        whole = json.loads(await answered(bad.text, form, stream=False))["choices"][0]["message"][
+            "tool_calls"
+        ]
+        got = [
+            (call["function"]["name"], json.loads(call["function"]["arguments"]))
+            for call in whole or ()
+        ]
         assert got == [(call["name"], call["arguments"]) for call in bad.calls], bad.kind
         streamed: dict[int, list[str]] = {}
         for line in (await answered(bad.text, form, stream=True)).decode().split("\n\n")[:-2]:
@@ -59,4 +74,6 @@ async def test_good_calls_in_a_malformed_text_are_returned_whole_and_streamed(fo
                     call = streamed.setdefault(piece["index"], ["", ""])
                     call[0] += piece["function"]["name"] or ""
                     call[1] += piece["function"]["arguments"]
-        assert [(name, json.loads(arguments)) for name, arguments in streamed.values()] == got, bad.kind
+        assert [(name, json.loads(arguments)) for name, arguments in streamed.values()] == got, (
+            bad.kind
+        )

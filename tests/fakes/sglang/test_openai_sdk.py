@@ -1,4 +1,5 @@
-"""The real openai SDK, sync and async, streaming and not, with a server in process and as a command."""
+"""The real openai SDK, sync and async, streaming and not, with a server in process and as a
+command."""
 
 from __future__ import annotations
 
@@ -62,7 +63,10 @@ def answered(messages: list[Any], text: str | None, calls: list[tuple[str, str, 
             {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
             for id, name, arguments in calls
         ]
-    results = [{"role": "tool", "tool_call_id": id, "content": run(arguments)} for id, _, arguments in calls]
+    results = [
+        {"role": "tool", "tool_call_id": id, "content": run(arguments)}
+        for id, _, arguments in calls
+    ]
     return [*messages, reply, *results]
 
 
@@ -83,7 +87,9 @@ def held(chunks: list[Any]) -> tuple[str, list[tuple[str, str, str]], str]:
 
 @pytest.mark.parametrize("problem", [JOHN, OTHER], ids=lambda problem: problem.id)
 @pytest.mark.parametrize("stream", [False, True])
-def test_sync_client_solves_a_problem_over_several_turns(url: str, problem: WordProblem, stream: bool) -> None:
+def test_sync_client_solves_a_problem_over_several_turns(
+    url: str, problem: WordProblem, stream: bool
+) -> None:
     messages: list[Any] = problem.messages()
     finishes = []
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
@@ -94,10 +100,13 @@ def test_sync_client_solves_a_problem_over_several_turns(url: str, problem: Word
                 ) as chunks:
                     text, calls, finish = held(list(chunks))
             else:
-                choice = client.chat.completions.create(model="m", messages=messages, tools=[CODE_TOOL]).choices[0]
+                choice = client.chat.completions.create(
+                    model="m", messages=messages, tools=[CODE_TOOL]
+                ).choices[0]
                 text, finish = choice.message.content or "", choice.finish_reason
                 calls = [
-                    (call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()
+                    (call.id, call.function.name, call.function.arguments)
+                    for call in choice.message.tool_calls or ()
                 ]
             finishes.append(finish)
             messages = answered(messages, text, calls)
@@ -116,10 +125,15 @@ async def test_async_client_solves_a_problem_over_several_turns(url: str, stream
                 ) as chunks:
                     text, calls, _ = held([chunk async for chunk in chunks])
             else:
-                answer = await client.chat.completions.create(model="m", messages=messages, tools=[CODE_TOOL])
+                answer = await client.chat.completions.create(
+                    model="m", messages=messages, tools=[CODE_TOOL]
+                )
                 message = answer.choices[0].message
                 text = message.content or ""
-                calls = [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+                calls = [
+                    (call.id, call.function.name, call.function.arguments)
+                    for call in message.tool_calls or ()
+                ]
             messages = answered(messages, text, calls)
     assert messages[-1]["content"].endswith(f"#### {OTHER.ground_truth}")
 
@@ -129,7 +143,9 @@ def test_completions_and_models_work(url: str) -> None:
         assert [model.id for model in client.models.list()] == ["fake-model"]
         answer = client.completions.create(model="m", prompt="What?", max_tokens=5)
         assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("<thin", "length")
-        with client.completions.create(model="m", prompt="What?", max_tokens=5, stream=True) as chunks:
+        with client.completions.create(
+            model="m", prompt="What?", max_tokens=5, stream=True
+        ) as chunks:
             assert "".join(chunk.choices[0].text for chunk in chunks) == "<thin"
 
 

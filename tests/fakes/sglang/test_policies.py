@@ -36,7 +36,11 @@ CODE_TOOL = {
     "function": {
         "name": "code_interpreter",
         "description": "A tool for executing code.",
-        "parameters": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"code": {"type": "string"}},
+            "required": ["code"],
+        },
     },
 }
 REWARD_TOOL = {"type": "function", "function": {"name": "calc_gsm8k_reward", "parameters": None}}
@@ -51,7 +55,10 @@ def user(text: str) -> dict[str, Any]:
 
 
 def assistant(reply: Reply) -> dict[str, Any]:
-    calls = [{"function": {"name": call.name, "arguments": json.dumps(dict(call.arguments))}} for call in reply.calls]
+    calls = [
+        {"function": {"name": call.name, "arguments": json.dumps(dict(call.arguments))}}
+        for call in reply.calls
+    ]
     return {"role": "assistant", "content": reply.text, "tool_calls": calls}
 
 
@@ -78,19 +85,26 @@ def test_a_script_matches_tool_results_and_prompts() -> None:
         [
             ScriptedTurn(say="it is 7", tool_result=r"^7$"),
             ScriptedTurn(say="it failed", tool_result="Error"),
-            ScriptedTurn(calls=(ToolCall("code_interpreter", {"code": "print(7)"}),), prompt="(?i)seven"),
+            ScriptedTurn(
+                calls=(ToolCall("code_interpreter", {"code": "print(7)"}),), prompt="(?i)seven"
+            ),
         ],
         otherwise="what?",
     )
     assert script.reply(ask(user("Seven?"))).calls[0].name == "code_interpreter"
     assert script.reply(ask(user("Seven?"), {"role": "assistant"}, tool("7"))).text == "it is 7"
-    assert script.reply(ask(user("Seven?"), {"role": "assistant"}, tool("ValueError"))).text == "it failed"
+    assert (
+        script.reply(ask(user("Seven?"), {"role": "assistant"}, tool("ValueError"))).text
+        == "it failed"
+    )
     assert script.reply(ask(user("Eight?"))).text == "what?"
 
 
 def test_a_script_without_a_matching_turn_reports_why() -> None:
     with pytest.raises(NothingToSay) as response:
-        ScriptedPolicy(["only one"]).reply(ask(user("x"), {"role": "assistant", "content": "only one"}))
+        ScriptedPolicy(["only one"]).reply(
+            ask(user("x"), {"role": "assistant", "content": "only one"})
+        )
     assert "it is for turn 0, but this is turn 1" in str(response.value)
 
 
@@ -104,7 +118,9 @@ def test_a_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         "otherwise: never mind\n"
     )
     script = ScriptedPolicy.load(path)
-    assert script.reply(ask(user("one"))).calls == (ToolCall("code_interpreter", {"code": "print(1)"}),)
+    assert script.reply(ask(user("one"))).calls == (
+        ToolCall("code_interpreter", {"code": "print(1)"}),
+    )
     assert script.reply(ask(user("two"), tool("1"))).text == "done"
     other = tmp_path / "script.json"
     other.write_text('["hello"]')
@@ -120,7 +136,10 @@ def test_a_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         ("[{sya: hello}]", "unknown key 'turns.0.sya'; did you mean 'say'?"),
         ("[3]", "turns.0: input should be a dictionary"),
         ("[{tool_result: '['}]", "turns.0.tool_result: '[' is not a regular expression"),
-        ("[{finish: maybe}]", "turns.0.finish: input should be 'stop', 'length', 'tool_calls' or 'abort'"),
+        (
+            "[{finish: maybe}]",
+            "turns.0.finish: input should be 'stop', 'length', 'tool_calls' or 'abort'",
+        ),
         ("[{calls: [{arguments: {}}]}]", "turns.0.calls.0.name is missing: found 'arguments'"),
         ("[{turn: first}]", "turns.0.turn: input should be a valid integer"),
     ],
@@ -158,7 +177,9 @@ def test_the_first_problem_is_the_sample_of_verls_original_design() -> None:
     assert john.id == "john-bonus"
     for fact in ("John gets a bonus", "$100,000", "$10,000 bonus", "$200,000", "after `####`."):
         assert fact in john.question
-    assert john.ground_truth == "220000", "as in the data set, so that 220000.0 scores 0 as in verl's original design"
+    assert john.ground_truth == "220000", (
+        "as in the data set, so that 220000.0 scores 0 as in verl's original design"
+    )
 
 
 def test_without_faker_only_prompts_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +260,9 @@ def test_a_prompt_is_read_back_into_its_conversation() -> None:
     ids = tokenizer.apply_chat_template(messages, [CODE_TOOL], add_generation_prompt=True)
     read = read_ids(ids, tokenizer.decode(ids), tokenizer)
     assert [message["role"] for message in read] == ["system", "user", "assistant", "tool"]
-    assert [message["content"] for message in read[1:]] == [message["content"] for message in messages[1:]]
+    assert [message["content"] for message in read[1:]] == [
+        message["content"] for message in messages[1:]
+    ]
     assert read_tools(read) == (CODE_TOOL,)
 
 
@@ -255,7 +278,9 @@ def test_tool_results_in_the_template_of_qwen_are_recognised() -> None:
 def spoiled(step: int, seed: int = 3, **options: Any) -> set[str]:
     """Return the problems whose first call is malformed at a step."""
     good, bad = Gsm8kSolver(), Misbehaving(**options)
-    asked = {problem.id: ask(*problem.messages(), seed=seed, step=step) for problem in problems(1, 120)}
+    asked = {
+        problem.id: ask(*problem.messages(), seed=seed, step=step) for problem in problems(1, 120)
+    }
     return {name for name, one in asked.items() if bad.reply(one) != good.reply(one)}
 
 
@@ -270,8 +295,14 @@ def test_malformed_turns_increase_with_the_step_and_stay_malformed() -> None:
 
 def test_malformed_texts_have_the_requested_kinds_and_the_format_of_the_engine() -> None:
     john = problems(0, 1)[0]
-    for form, marker in (("qwen25", "<tool_call>"), ("mistral", "[TOOL_CALLS]"), ("kimi_k2", "<|tool_call_begin|>")):
-        reply = Misbehaving(rate=1.0, only=["unknown_tool"]).reply(ask(*john.messages(), format=form))
+    for form, marker in (
+        ("qwen25", "<tool_call>"),
+        ("mistral", "[TOOL_CALLS]"),
+        ("kimi_k2", "<|tool_call_begin|>"),
+    ):
+        reply = Misbehaving(rate=1.0, only=["unknown_tool"]).reply(
+            ask(*john.messages(), format=form)
+        )
         assert not reply.calls
         assert marker in reply.text
         read = get_format(form).parse(reply.text, [CODE_TOOL, SEARCH_TOOL])

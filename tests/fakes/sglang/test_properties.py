@@ -22,13 +22,22 @@ TEXTS = st.text(alphabet=st.sampled_from("ab é日🚀\n<>/think{}[]\"'"), max_s
 
 
 @MODEST
-@given(text=TEXTS, interval=st.integers(1, 7), limit=st.integers(0, 60), stop=st.sampled_from(["", "b", "é", "a b"]))
-def test_a_stream_adds_up_to_the_whole_answer(text: str, interval: int, limit: int, stop: str) -> None:
+@given(
+    text=TEXTS,
+    interval=st.integers(1, 7),
+    limit=st.integers(0, 60),
+    stop=st.sampled_from(["", "b", "é", "a b"]),
+)
+def test_a_stream_adds_up_to_the_whole_answer(
+    text: str, interval: int, limit: int, stop: str
+) -> None:
     async def both() -> tuple[Any, list[Any]]:
         params = {"max_new_tokens": limit, "stop": [stop] if stop else None}
         whole = await FakeSGLang(ScriptedPolicy([text])).async_generate("x", params)
         streaming = FakeSGLang(ScriptedPolicy([text]), stream_interval=interval)
-        return whole, [item async for item in await streaming.async_generate("x", params, stream=True)]
+        return whole, [
+            item async for item in await streaming.async_generate("x", params, stream=True)
+        ]
 
     whole, items = asyncio.run(both())
     assert items[-1]["text"] == whole["text"]
@@ -42,7 +51,9 @@ def test_a_stream_adds_up_to_the_whole_answer(text: str, interval: int, limit: i
 
 @MODEST
 @given(
-    pieces=st.lists(st.sampled_from(["<think>", "</think>", "<tool_call>", "a", "\n", "<", "</th"]), max_size=8),
+    pieces=st.lists(
+        st.sampled_from(["<think>", "</think>", "<tool_call>", "a", "\n", "<", "</th"]), max_size=8
+    ),
     cuts=st.lists(st.integers(1, 9), max_size=20),
     name=st.sampled_from(["qwen3", "deepseek-r1", "glm45", "kimi"]),
     inside=st.booleans(),
@@ -82,18 +93,25 @@ def test_harmony_channels_do_not_depend_on_the_chunks(pieces: list[str], size: i
 
     def response(size: int) -> tuple[str, str]:
         stream = PARSERS["gpt-oss"].stream(False)
-        parts = [stream.feed(text[at : at + size]) for at in range(0, len(text), size)] + [stream.finish()]
+        parts = [stream.feed(text[at : at + size]) for at in range(0, len(text), size)] + [
+            stream.finish()
+        ]
         return "".join(thought for thought, _ in parts), "".join(rest for _, rest in parts)
 
     assert response(size) == response(1)
     assert response(size)[0] == "hm" * pieces.count(HARMONY[1])
 
 
-ARGUMENTS = st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.text(max_size=8), st.none()), max_size=3)
+ARGUMENTS = st.dictionaries(
+    st.text(max_size=5), st.one_of(st.integers(), st.text(max_size=8), st.none()), max_size=3
+)
 
 
 @MODEST
-@given(calls=st.lists(st.tuples(st.text(min_size=1, max_size=6), ARGUMENTS), max_size=3), size=st.integers(1, 9))
+@given(
+    calls=st.lists(st.tuples(st.text(min_size=1, max_size=6), ARGUMENTS), max_size=3),
+    size=st.integers(1, 9),
+)
 def test_an_array_of_calls_parses_the_same_streamed_and_whole(
     calls: list[tuple[str, dict[str, Any]]], size: int
 ) -> None:
@@ -124,7 +142,9 @@ class IgnoredExecution:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 FIELDS = st.sampled_from(
@@ -155,12 +175,16 @@ GOOD = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "text":
 
 @settings(max_examples=100)
 @given(
-    path=st.sampled_from(["/v1/chat/completions", "/v1/completions", "/generate", "/abort_request"]),
+    path=st.sampled_from(
+        ["/v1/chat/completions", "/v1/completions", "/generate", "/abort_request"]
+    ),
     changes=st.dictionaries(FIELDS, JSON, max_size=3),
 )
 def test_server_answers_200_or_400_to_any_body(path: str, changes: dict[str, Any]) -> None:
     async def ask() -> int:
-        app = SGLangApp(FakeSGLang(ScriptedPolicy([], otherwise="ok"), context_length=512), ModelInfo())
+        app = SGLangApp(
+            FakeSGLang(ScriptedPolicy([], otherwise="ok"), context_length=512), ModelInfo()
+        )
         body = json.dumps(GOOD | changes).encode()
         request = Request("POST", path, "", {"Content-Type": "application/json"}, body=body)
         answer = await app.visit(request).answer(IgnoredExecution())

@@ -1,7 +1,7 @@
 """The chat route against recordings of sglang's real serving code.
 
-Our own parsers cut the calls: the same content, calls and ends, except where sglang's parsers lose something. Each
-such record is named here with its reason.
+Our own parsers cut the calls: the same content, calls and ends, except where sglang's parsers lose
+something. Each such record is named here with its reason.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ DIFFERENT = {
     "kimi_k2/text_after/full": "text after the calls is dropped",
     "mistral/two_calls/stream": "only the first call of a list is read when streaming",
     "mistral/three_calls_mixed/stream": "only the first call of a list is read when streaming",
-    "glm45/three_calls_mixed/stream": "the closing brace of an object argument is lost when streaming",
-    "gpt-oss/no_call_plain_text/stream": "text without a channel is held back for ever when streaming",
-    "finish_length_truncated_call/full": "a truncated call stays in the content instead of being refused",
+    "glm45/three_calls_mixed/stream": (
+        "the closing brace of an object argument is lost when streaming"
+    ),
+    "gpt-oss/no_call_plain_text/stream": (
+        "text without a channel is held back for ever when streaming"
+    ),
+    "finish_length_truncated_call/full": (
+        "a truncated call stays in the content instead of being refused"
+    ),
     "malformed_bad_escape/full": "an escape that JSON does not know loses the call; ours mends it",
     "unknown_tool/full": "a call of an unknown tool is dropped; ours hands it on",
 }
@@ -66,7 +72,9 @@ def held(response: dict[str, Any]) -> Any:
 
 
 @every(RECORDS, itemgetter("id"))
-async def test_a_client_gets_what_was_recorded_except_for_listed_differences(record: Record) -> None:
+async def test_a_client_gets_what_was_recorded_except_for_listed_differences(
+    record: Record,
+) -> None:
     got, want = await replay_chat(record)
     assert (got["status"], got["content_type"]) == (want["status"], want["content_type"])
     if record["id"] in DIFFERENT:
@@ -78,7 +86,9 @@ async def test_a_client_gets_what_was_recorded_except_for_listed_differences(rec
 def uncut(record: Record) -> bool:
     """Return whether no tool-call parser affects the answer."""
     request = record["request"]
-    tools = isinstance(request, dict) and request.get("tools") and request.get("tool_choice") != "none"
+    tools = (
+        isinstance(request, dict) and request.get("tools") and request.get("tool_choice") != "none"
+    )
     return not tools or record["tool_call_parser"] is None or record["status"] != 200
 
 
@@ -89,12 +99,19 @@ async def test_without_tool_parsing_every_byte_is_as_recorded(record: Record) ->
 
 
 def unnumbered(body: str) -> str:
-    """Leave out the number of a call, which is its tool's position in sglang, and white space before calls."""
-    return re.sub(r'(?:\\n)*(", "reasoning_content")', r"\1", re.sub(r'"index": \d+(, "type")', r'"index": 0\1', body))
+    """Leave out the number of a call, which is its tool's position in sglang, and white space
+    before calls."""
+    return re.sub(
+        r'(?:\\n)*(", "reasoning_content")',
+        r"\1",
+        re.sub(r'"index": \d+(, "type")', r'"index": 0\1', body),
+    )
 
 
 @every((one for one in RECORDS if "body" in one and one["id"] not in DIFFERENT), itemgetter("id"))
-async def test_a_whole_answer_with_calls_is_as_recorded_but_for_their_numbers(record: Record) -> None:
+async def test_a_whole_answer_with_calls_is_as_recorded_but_for_their_numbers(
+    record: Record,
+) -> None:
     got, want = await replay_chat(record)
     assert unnumbered(got["body"]) == unnumbered(want["body"])
 
@@ -103,7 +120,9 @@ def shape(value: Any) -> str:
     """Return the keys of an event in their order, without its values."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{shape(item)}" for key, item in value.items()) + "}"
-    return "[" + ",".join({shape(item): "" for item in value}) + "]" if isinstance(value, list) else ""
+    return (
+        "[" + ",".join({shape(item): "" for item in value}) + "]" if isinstance(value, list) else ""
+    )
 
 
 def shapes(response: dict[str, Any]) -> set[str]:
@@ -111,7 +130,9 @@ def shapes(response: dict[str, Any]) -> set[str]:
 
 
 @every((one for one in RECORDS if "sse" in one and one["id"] not in DIFFERENT), itemgetter("id"))
-async def test_the_events_of_a_stream_have_the_recorded_keys_in_the_recorded_order(record: Record) -> None:
+async def test_the_events_of_a_stream_have_the_recorded_keys_in_the_recorded_order(
+    record: Record,
+) -> None:
     got, want = await replay_chat(record)
     assert shapes(got) <= shapes(want), "white space between calls is an event more in sglang"
 

@@ -1,4 +1,5 @@
-"""What a raw client sees of every kind of fault in every phase, with the fake and with the proxy."""
+"""What a raw client sees of every kind of fault in every phase, with the fake and with the
+proxy."""
 
 from __future__ import annotations
 
@@ -105,7 +106,9 @@ async def malformed_chunk(sandbox: Served, events: Watch) -> None:
     assert b"transfer-encoding: chunked" in head
     assert b"content-length" not in head
     size, _, rest = body.partition(b"\r\n")
-    assert rest[int(size, 16) + 2 :].startswith(b"zz\r\n"), "the size of the second chunk is not a number"
+    assert rest[int(size, 16) + 2 :].startswith(b"zz\r\n"), (
+        "the size of the second chunk is not a number"
+    )
     assert end == "closed"
 
 
@@ -167,7 +170,12 @@ async def wedges_unread(sandbox: Served, events: Watch) -> None:
 
 
 EXTRA: dict[str, Any] = {
-    "status": {"status": 503, "headers": {"X-Gateway": "g1"}, "retry_after": 1.5, "body": "upstream is down"},
+    "status": {
+        "status": 503,
+        "headers": {"X-Gateway": "g1"},
+        "retry_after": 1.5,
+        "body": "upstream is down",
+    },
     "delay": {"delay": "20ms"},
     "degrade": {"degrade": {"start": "20ms", "end": "20ms", "over": 1}},
     "drip": {"drip": {"bytes": 40, "every": "5ms"}},
@@ -177,7 +185,10 @@ EXTRA: dict[str, Any] = {
 }
 EFFECTS: dict[tuple[str, Phase], Check] = {
     **{("status", phase): says_503 for phase in ("before", "during", "after")},
-    **{("delay", phase): answers_whole for phase in ("connect", "before", "during", "after", "body")},
+    **{
+        ("delay", phase): answers_whole
+        for phase in ("connect", "before", "during", "after", "body")
+    },
     **{("degrade", phase): answers_whole for phase in ("before", "during", "after")},
     **{("hang", phase): hangs for phase in ("before", "during", "after")},
     ("hang", "connect"): hangs_unread,

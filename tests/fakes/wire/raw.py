@@ -20,7 +20,9 @@ def run_code(code: str = "print(1)", path: str = "/run_code", **fields: Any) -> 
 
 
 def post(path: str, body: bytes, headers: str = "content-type: application/json\r\n") -> bytes:
-    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {len(body)}\r\n\r\n"
+    ).encode() + body
 
 
 def get(path: str, token: str | None = None) -> bytes:
@@ -67,7 +69,9 @@ class Raw:
 
     async def __aexit__(self, *exc: object) -> None:
         self._writer.close()
-        with contextlib.suppress(OSError):  # it may have been reset, which is what the test was about
+        with contextlib.suppress(
+            OSError
+        ):  # it may have been reset, which is what the test was about
             await self._writer.wait_closed()
 
     def half_close(self) -> None:

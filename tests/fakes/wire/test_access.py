@@ -1,4 +1,5 @@
-"""Who may use a server: no web page, no name that leads here by DNS, and where it is needed only with the token."""
+"""Who may use a server: no web page, no name that leads here by DNS, and where it is needed only
+with the token."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ Opened = Callable[..., Any]
 
 @asynccontextmanager
 async def proxied(**options: Any) -> AsyncIterator[FaultProxy]:
-    async with scripted_upstream(always(OK, [])) as server, FaultProxy(server.url, **options) as proxy:
+    async with (
+        scripted_upstream(always(OK, [])) as server,
+        FaultProxy(server.url, **options) as proxy,
+    ):
         yield proxy
 
 
@@ -46,21 +50,42 @@ async def test_web_pages_of_other_origins_are_refused_on_every_path(name: str) -
     opened, work = SERVERS[name]
     async with opened() as served:
         here = f"host: 127.0.0.1:{served.port}"
-        for origin in ("https://evil.example", "null", f"http://evil.example:{served.port}", "http://127.0.0.1:1", ""):
-            for method, path in (("POST", work), ("POST", "/__sfusion/reset"), ("OPTIONS", work), ("GET", "/nowhere")):
-                answer = await ask(served, method, path, here, f"origin: {origin}", "content-type: text/plain")
-                assert (answer.status, "--allow-origin" in answer.json["detail"]) == (403, True), (origin, path)
+        for origin in (
+            "https://evil.example",
+            "null",
+            f"http://evil.example:{served.port}",
+            "http://127.0.0.1:1",
+            "",
+        ):
+            for method, path in (
+                ("POST", work),
+                ("POST", "/__sfusion/reset"),
+                ("OPTIONS", work),
+                ("GET", "/nowhere"),
+            ):
+                answer = await ask(
+                    served, method, path, here, f"origin: {origin}", "content-type: text/plain"
+                )
+                assert (answer.status, "--allow-origin" in answer.json["detail"]) == (403, True), (
+                    origin,
+                    path,
+                )
         image = await ask(served, "GET", "/flush_cache", here, "sec-fetch-site: cross-site")
-        assert image.status == 403, "browsers name no Origin for an image, but they say that it is foreign"
+        assert image.status == 403, (
+            "browsers name no Origin for an image, but they say that it is foreign"
+        )
         assert served.ledger.arrived == 0
         for name in ("127.0.0.1", "localhost"):
-            answer = await ask(served, "GET", "/v1/ping", here, f"origin: http://{name}:{served.port}")
+            answer = await ask(
+                served, "GET", "/v1/ping", here, f"origin: http://{name}:{served.port}"
+            )
             assert answer.status != 403, "its own pages, by any of its names"
 
 
 @pytest.mark.parametrize("name", SERVERS)
 async def test_names_that_are_not_this_machines_are_refused_on_every_path(name: str) -> None:
-    """DNS rebinding: the page's own name leads to 127.0.0.1, so the browser takes the answers for the page's."""
+    """DNS rebinding: the page's own name leads to 127.0.0.1, so the browser takes the answers for
+    the page's."""
     opened, work = SERVERS[name]
     async with opened() as served:
         for host in (
@@ -77,13 +102,26 @@ async def test_names_that_are_not_this_machines_are_refused_on_every_path(name: 
                 ("GET", "/v1/ping"),
             ):
                 answer = await ask(served, method, path, f"host: {host}", f"origin: http://{host}")
-                assert (answer.status, "--allow-host" in answer.json["detail"]) == (403, True), (host, path)
+                assert (answer.status, "--allow-host" in answer.json["detail"]) == (403, True), (
+                    host,
+                    path,
+                )
         assert served.ledger.arrived == 0
 
 
 @pytest.mark.parametrize(
     "host",
-    ["", "127.0.0.1", "localhost", "LocalHost.", "a.localhost", "127.8.9.10", "[::1]", "0.0.0.0", socket.gethostname()],
+    [
+        "",
+        "127.0.0.1",
+        "localhost",
+        "LocalHost.",
+        "a.localhost",
+        "127.8.9.10",
+        "[::1]",
+        "0.0.0.0",
+        socket.gethostname(),
+    ],
 )
 async def test_names_of_this_machine_are_accepted_with_any_port(host: str) -> None:
     async with FakeSandbox(executor="scripted") as sandbox, Raw(sandbox.port) as raw:
@@ -110,7 +148,10 @@ async def test_a_server_for_other_machines_is_reached_by_addresses_and_local_nam
 
 
 async def test_hosts_and_origins_can_be_allowed() -> None:
-    options = {"allow_hosts": ["box.example", "*.corp.example"], "allow_origins": ["https://app.example"]}
+    options = {
+        "allow_hosts": ["box.example", "*.corp.example"],
+        "allow_origins": ["https://app.example"],
+    }
     async with FakeSandbox(**options) as sandbox:
         here = f"host: 127.0.0.1:{sandbox.port}"
         for lines in (
@@ -137,26 +178,44 @@ async def test_admin_routes_need_a_host_or_the_token(version: bytes) -> None:
         assert answer.status in (400, 403)
         assert b"running" not in answer.body
     async with FakeSandbox(token="t") as sandbox:
-        assert (await one(sandbox.port, b"GET /__sfusion/state HTTP/1.0\r\nx-sfusion-token: t\r\n\r\n")).status == 200
+        assert (
+            await one(sandbox.port, b"GET /__sfusion/state HTTP/1.0\r\nx-sfusion-token: t\r\n\r\n")
+        ).status == 200
 
 
 async def test_a_refused_request_leaves_the_connection_usable() -> None:
     async with FakeSandbox(executor="scripted") as sandbox, Raw(sandbox.port) as raw:
         refused = await raw.ask(run_code().replace(b"host: localhost", b"host: evil.example"))
         assert (refused.status, (await raw.ask(run_code())).status) == (403, 200)
-        assert sandbox.ledger.answers == {("POST", "/run_code", 403): 1, ("POST", "/run_code", 200): 1}
+        assert sandbox.ledger.answers == {
+            ("POST", "/run_code", 403): 1,
+            ("POST", "/run_code", 200): 1,
+        }
 
 
-@pytest.mark.parametrize("opened", [lambda: FakeSandbox(executor=Runner()), proxied], ids=["sandbox", "proxy"])
+@pytest.mark.parametrize(
+    "opened", [lambda: FakeSandbox(executor=Runner()), proxied], ids=["sandbox", "proxy"]
+)
 async def test_admin_routes_need_a_token_where_code_can_run(opened: Opened) -> None:
     """The programs can reach the server that runs them."""
     async with opened() as served:
         assert served.token
-        for method, route in (("GET", "state"), ("PUT", "faults"), ("POST", "reset"), ("GET", "metrics")):
+        for method, route in (
+            ("GET", "state"),
+            ("PUT", "faults"),
+            ("POST", "reset"),
+            ("GET", "metrics"),
+        ):
             answer = await ask(served, method, f"/__sfusion/{route}")
             assert answer.status == 401
             assert served.token not in (answer.head + answer.body).decode()
-            answer = await ask(served, method, f"/__sfusion/{route}", f"x-sfusion-token: {served.token}", body=b"[]")
+            answer = await ask(
+                served,
+                method,
+                f"/__sfusion/{route}",
+                f"x-sfusion-token: {served.token}",
+                body=b"[]",
+            )
             assert answer.status == 200
         assert (await one(served.port, run_code())).status == 200, "work needs no token on loopback"
 
@@ -166,7 +225,12 @@ async def test_a_token_can_guard_everything_but_the_ping(name: str) -> None:
     opened, work = SERVERS[name]
     async with opened(token="t0k", require_token=True) as served:
         basic = base64.b64encode(b"x:t0k").decode()
-        for lines in ((), ("authorization: Bearer wrong",), ("authorization: Basic ???",), ("x-sfusion-token: t0",)):
+        for lines in (
+            (),
+            ("authorization: Bearer wrong",),
+            ("authorization: Basic ???",),
+            ("x-sfusion-token: t0",),
+        ):
             assert (await ask(served, "POST", work, *lines)).status == 401
             assert (await ask(served, "GET", "/__sfusion/state", *lines)).status == 401
         for line in (
@@ -177,9 +241,17 @@ async def test_a_token_can_guard_everything_but_the_ping(name: str) -> None:
         ):
             assert (await ask(served, "POST", work, line, body=b"{}")).status != 401
             assert (await ask(served, "GET", "/__sfusion/state", line)).status == 200
-        both = await ask(served, "GET", "/__sfusion/state", "authorization: Bearer theirs", "x-sfusion-token: t0k")
+        both = await ask(
+            served,
+            "GET",
+            "/__sfusion/state",
+            "authorization: Bearer theirs",
+            "x-sfusion-token: t0k",
+        )
         assert both.status == 200, "the Authorization may be meant for the server behind a proxy"
-        assert (await ask(served, "GET", "/health" if name == "sglang" else "/v1/ping")).status == 200
+        assert (
+            await ask(served, "GET", "/health" if name == "sglang" else "/v1/ping")
+        ).status == 200
 
 
 async def test_the_token_in_an_authorization_is_not_forwarded_but_others_are() -> None:
@@ -189,7 +261,9 @@ async def test_the_token_in_an_authorization_is_not_forwarded_but_others_are() -
         FaultProxy(server.url, token="t0k", require_token=True) as proxy,
     ):
         await ask(proxy, "POST", "/run_code", "authorization: Bearer t0k")
-        await ask(proxy, "POST", "/run_code", "authorization: Bearer theirs", "x-sfusion-token: t0k")
+        await ask(
+            proxy, "POST", "/run_code", "authorization: Bearer theirs", "x-sfusion-token: t0k"
+        )
     assert [b"authorization" in head.lower() for head, _ in seen] == [False, True]
     assert b"t0k" not in seen[0][0] + seen[1][0]
 

@@ -1,4 +1,5 @@
-"""Two rules that strike one attempt: the table of docs/fake-sandbox.md, and no strike without an effect."""
+"""Two rules that strike one attempt: the table of docs/fake-sandbox.md, and no strike without an
+effect."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def rule(name: str, kind: str, phase: Phase) -> dict[str, Any]:
 
 
 async def _observe(rules: list[dict[str, Any]]) -> tuple[Seen, frozenset[str]]:
-    """Send one request; return what its client and the whole server see, and the rules that struck by the journal."""
+    """Send one request; return what its client and the whole server see, and the rules that struck
+    by the journal."""
     events: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     sandbox = FakeSandbox(faults=rules, journal=events.append)
@@ -47,11 +49,22 @@ async def _observe(rules: list[dict[str, Any]]) -> tuple[Seen, frozenset[str]]:
     begun = loop.time()
     await asyncio.sleep(1000.0)
     received = re.sub(rb"date: [^\r]*\r\n", b"", connection.received)
-    times = [event["at"] - begun for event in events if event["event"] in ("crash", "wedge", "unwedge")]
-    at = [None if when is None else round(when - begun, 6) for when in (connection.received_at, connection.closed_at)]
+    times = [
+        event["at"] - begun for event in events if event["event"] in ("crash", "wedge", "unwedge")
+    ]
+    at = [
+        None if when is None else round(when - begun, 6)
+        for when in (connection.received_at, connection.closed_at)
+    ]
     if received and connection.closed_at is not None and not connection.was_reset:
         at[1] = None  # closed because it was idle
-    seen = (received, *at, connection.was_reset, [round(one, 6) for one in times], sandbox.ledger.finished)
+    seen = (
+        received,
+        *at,
+        connection.was_reset,
+        [round(one, 6) for one in times],
+        sandbox.ledger.finished,
+    )
     await sandbox.stop(grace=0.0)
     return seen, frozenset(event["rule"] for event in events if event["event"] == "strike")
 
@@ -77,12 +90,16 @@ def test_every_strike_in_the_journal_of_two_rules_has_an_effect() -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_of_two_final_faults_in_a_phase_the_first_rule_strikes_and_the_other_is_not_counted(phase: Phase) -> None:
+def test_of_two_final_faults_in_a_phase_the_first_rule_strikes_and_the_other_is_not_counted(
+    phase: Phase,
+) -> None:
     for kind, action in KINDS.items():
         for other, second in KINDS.items():
             if phase not in action.phases or phase not in second.phases:
                 continue
-            plan = FaultPlan([read_rule(rule("one", kind, phase)), read_rule(rule("two", other, phase))])
+            plan = FaultPlan(
+                [read_rule(rule("one", kind, phase)), read_rule(rule("two", other, phase))]
+            )
             fate = plan.fate(Arrival("c"))
             assert fate is not None
             struck = [strike.rule for strike in fate.at(phase, 0.0)]
@@ -97,9 +114,14 @@ def test_of_two_final_faults_in_a_phase_the_first_rule_strikes_and_the_other_is_
             assert plan.strikes() == {name: int(name in struck) for name in ("one", "two")}
 
 
-@pytest.mark.parametrize("other", [{"degrade": {"start": "2s", "end": "2s", "over": 1}}, {"wedge": "2s"}])
+@pytest.mark.parametrize(
+    "other", [{"degrade": {"start": "2s", "end": "2s", "over": 1}}, {"wedge": "2s"}]
+)
 def test_a_status_keeps_its_effect_beside_a_slow_server(other: dict[str, Any]) -> None:
-    for rules in ([{"what": {"status": 503}}, {"what": other}], [{"what": other}, {"what": {"status": 503}}]):
+    for rules in (
+        [{"what": {"status": 503}}, {"what": other}],
+        [{"what": other}, {"what": {"status": 503}}],
+    ):
         seen, struck = run_virtually(_observe(rules))
         assert seen[0].startswith(b"HTTP/1.1 503"), rules
         assert seen[1] == 2.0

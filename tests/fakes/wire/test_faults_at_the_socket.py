@@ -24,7 +24,9 @@ RAN = {"connect": "no", "before": "no", "during": "began", "after": "ended", "bo
 
 
 def test_every_kind_and_phase_has_a_check() -> None:
-    assert set(EFFECTS) == {(kind, phase) for kind, action in KINDS.items() for phase in action.phases}
+    assert set(EFFECTS) == {
+        (kind, phase) for kind, action in KINDS.items() for phase in action.phases
+    }
 
 
 @every(EFFECTS, str)
@@ -58,7 +60,9 @@ async def test_program_keeps_running_after_a_reset_during_it() -> None:
 async def test_program_without_a_connection_is_stopped_with_the_server() -> None:
     events = Watch()
     before = asyncio.all_tasks()
-    sandbox = await FakeSandbox(faults=[{"phase": "during", "what": "reset"}], journal=events.note).start()
+    sandbox = await FakeSandbox(
+        faults=[{"phase": "during", "what": "reset"}], journal=events.note
+    ).start()
     request = run_code("# sfusion:call=long seconds=3600", run_timeout=7200)
     assert await whole(sandbox.port, request) == (b"", "reset")
     await sandbox.stop(grace=0.01)
@@ -78,7 +82,13 @@ async def test_crash_cancels_running_programs() -> None:
         await events.until(lambda: sandbox.ledger.executing == 0)
     record = sandbox.ledger.calls["long"]
     assert (record.started, record.finished, record.statuses) == (1, 0, [0])
-    assert [event["event"] for event in events] == ["arrived", "started", "crash", "broken_off", "unanswered"]
+    assert [event["event"] for event in events] == [
+        "arrived",
+        "started",
+        "crash",
+        "broken_off",
+        "unanswered",
+    ]
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
@@ -114,7 +124,9 @@ async def test_a_request_that_was_read_in_the_moment_of_a_crash_is_not_served(
 
 async def test_crashed_server_restarts_after_the_given_time() -> None:
     events = Watch()
-    async with FakeSandbox(faults=[{"first": 1, "what": {"crash": "20ms"}}], journal=events.note) as sandbox:
+    async with FakeSandbox(
+        faults=[{"first": 1, "what": {"crash": "20ms"}}], journal=events.note
+    ) as sandbox:
         port = sandbox.port
         assert (await whole(port, PROGRAM))[1] == "reset"
         await events.until(lambda: any(event["event"] == "restart" for event in events))
@@ -125,7 +137,10 @@ async def test_crashed_server_restarts_after_the_given_time() -> None:
 async def test_wedge_with_a_dead_ping_answers_nothing_until_it_is_over() -> None:
     events = Watch()
     faults = [{"first": 1, "what": {"wedge": {"ping": "dead", "seconds": "3s"}}}]
-    async with FakeSandbox(faults=faults, journal=events.note) as sandbox, Raw(sandbox.port) as ping:
+    async with (
+        FakeSandbox(faults=faults, journal=events.note) as sandbox,
+        Raw(sandbox.port) as ping,
+    ):
         raw = await silence(sandbox, events)
         await ping.send(PING)
         await events.until(lambda: sandbox.ledger.strikes.get("wedge") == 2)
@@ -205,7 +220,12 @@ async def test_several_faults_combine() -> None:
         answer = await one(sandbox.port, PROGRAM)
     assert answer.header("content-type") == "text/html"
     assert answer.json["run_result"]["stdout"] == ""
-    assert [event["rule"] for event in events if event["event"] == "strike"] == ["slow", "lost", "html", "slow-body"]
+    assert [event["rule"] for event in events if event["event"] == "strike"] == [
+        "slow",
+        "lost",
+        "html",
+        "slow-body",
+    ]
 
 
 async def test_status_after_execution_hides_a_finished_run() -> None:
@@ -213,7 +233,9 @@ async def test_status_after_execution_hides_a_finished_run() -> None:
     async with FakeSandbox(faults=faults) as sandbox:
         statuses = [(await one(sandbox.port, PROGRAM)).status for _ in range(3)]
     assert statuses == [504, 504, 200]
-    assert sandbox.ledger.executions("c1") == 3, "a client that retries has run the code three times"
+    assert sandbox.ledger.executions("c1") == 3, (
+        "a client that retries has run the code three times"
+    )
 
 
 async def test_refused_request_has_no_phase_after() -> None:

@@ -13,7 +13,8 @@ from tests.fakes.sandbox.memory import MemoryConnection
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, get, one, post, run_code
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 OLD = {"name": "old", "path": "/old", "what": {"status": 503}}
 
@@ -39,17 +40,27 @@ def coded(pattern: str) -> str:
         (huge(10**12), 422, "less than or equal to 20000000"),
         (json.dumps([{"what": {"delay": "1" * 90_000 + "!"}}]), 422, "is not a duration"),
         (json.dumps([{"what": {"delay": "1" + " " * 90_000 + "!"}}]), 422, "is not a duration"),
-        ('[{"what": {"status": ' + "1" * 10_000 + "}}]", 422, "a number of more than 100 characters"),
+        (
+            '[{"what": {"status": ' + "1" * 10_000 + "}}]",
+            422,
+            "a number of more than 100 characters",
+        ),
         (coded("(x|xx)+y"), 422, "backtracks"),
         (coded("(ab|abab)+c"), 422, "backtracks"),
         (coded("(" * 20_000), 422, "more than 10,000 characters"),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else None,
 )
-async def test_hostile_faults_are_refused_and_change_nothing(body: str, status: int, sentence: str) -> None:
+async def test_hostile_faults_are_refused_and_change_nothing(
+    body: str, status: int, sentence: str
+) -> None:
     async with asyncio.timeout(PATIENCE), FakeSandbox(faults=[OLD]) as sandbox:
-        answer = await one(sandbox.port, post("/__sfusion/faults", body.encode()).replace(b"POST", b"PUT", 1))
-        assert (answer.status, sentence in answer.json["detail"]) == (status, True), answer.body[:500]
+        answer = await one(
+            sandbox.port, post("/__sfusion/faults", body.encode()).replace(b"POST", b"PUT", 1)
+        )
+        assert (answer.status, sentence in answer.json["detail"]) == (status, True), answer.body[
+            :500
+        ]
         assert len(answer.body) < 2000, "what was found is not repeated in full"
         assert (await one(sandbox.port, PING)).body == b'"pong"'
         assert [rule["name"] for rule in sandbox.faults()["faults"]] == ["old"]
@@ -70,16 +81,25 @@ def generate(**options: object) -> bytes:
     ids=["samples", "logprobs", "slow regex", "bad regex"],
 )
 async def test_hostile_requests_to_the_engine_are_refused(request_: bytes, sentence: str) -> None:
-    async with asyncio.timeout(PATIENCE), FakeSGLangServer(ScriptedPolicy([], otherwise="x" * 60)) as server:
+    async with (
+        asyncio.timeout(PATIENCE),
+        FakeSGLangServer(ScriptedPolicy([], otherwise="x" * 60)) as server,
+    ):
         answer = await one(server.port, request_)
-        assert (answer.status, sentence in answer.json["error"]["message"]) == (400, True), answer.body
+        assert (answer.status, sentence in answer.json["error"]["message"]) == (400, True), (
+            answer.body
+        )
         assert (await one(server.port, get("/health"))).status == 200
 
 
 @pytest.mark.parametrize("framing", ["content-length: 1000000000", "transfer-encoding: chunked"])
 async def test_a_long_admin_body_is_refused_before_all_of_it_has_come(framing: str) -> None:
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
-        await raw.send(f"PUT /__sfusion/faults HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n40000\r\n".encode())
+        await raw.send(
+            (
+                f"PUT /__sfusion/faults HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n40000\r\n"
+            ).encode()
+        )
         await raw.send(b"-" * 200_000)
         assert (await raw.answer()).status == 413
 
@@ -96,7 +116,9 @@ async def test_a_long_word_beside_the_mark_is_read_at_once() -> None:
         assert answer.json["run_result"]["return_code"] == 3
 
 
-@pytest.mark.parametrize("line", [b"x: ", b"GET /", b"x: 1\r\n"], ids=["header", "target", "headers"])
+@pytest.mark.parametrize(
+    "line", [b"x: ", b"GET /", b"x: 1\r\n"], ids=["header", "target", "headers"]
+)
 async def test_a_head_without_an_end_is_refused(line: bytes) -> None:
     start = b"" if line.startswith(b"GET") else b"GET /v1/ping HTTP/1.1\r\nhost: localhost\r\n"
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
@@ -127,7 +149,11 @@ async def test_all_of_many_requests_sent_at_once_are_answered() -> None:
 
 async def test_a_length_of_many_digits_is_not_http() -> None:
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
-        await raw.send(b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\n{}")
+        await raw.send(
+            b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: "
+            + b"9" * 5000
+            + b"\r\n\r\n{}"
+        )
         assert (await raw.answer()).status == 400
 
 

@@ -16,8 +16,11 @@ from tests.sfusion_tools.sandbox.helpers import until
 
 
 @pytest.mark.parametrize("faults", [[], [{"first": 1, "what": {"status": 429, "retry_after": 1}}]])
-async def test_an_answer_is_recorded_before_its_client_can_read_it(faults: list[dict[str, Any]]) -> None:
-    """Or a client in another process would do what follows from an answer before the answer, by the journal."""
+async def test_an_answer_is_recorded_before_its_client_can_read_it(
+    faults: list[dict[str, Any]],
+) -> None:
+    """Or a client in another process would do what follows from an answer before the answer, by the
+    journal."""
     readable: dict[str, bool] = {}
 
     def note(event: Mapping[str, Any]) -> None:
@@ -34,7 +37,8 @@ async def test_an_answer_is_recorded_before_its_client_can_read_it(faults: list[
 
 
 async def test_an_answer_that_has_to_wait_for_its_client_is_recorded_when_it_is_sent() -> None:
-    """The client pipelines requests and reads nothing; then the server crashes with the last answer unsent."""
+    """The client pipelines requests and reads nothing; then the server crashes with the last answer
+    unsent."""
     events: list[Mapping[str, Any]] = []
     refusal = {"what": {"status": 429, "body": "x" * 30_000}}
     async with FakeSandbox(faults=[refusal], journal=events.append) as sandbox:

@@ -21,7 +21,8 @@ from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
 ODD = 'half "open\\ {x="1"}\nnext'
 FAULT = {"name": ODD, "first": 2, "what": {"status": 503}}
 CHAT = post(
-    "/v1/chat/completions", json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}).encode()
+    "/v1/chat/completions",
+    json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}).encode(),
 )
 
 
@@ -50,7 +51,9 @@ class Scrape:
 
     def value(self, family: str, **labels: str) -> float:
         """Return the sample with these labels, 0 if there is none."""
-        found = [s.value for s in self.families[family].samples if labels.items() <= s.labels.items()]
+        found = [
+            s.value for s in self.families[family].samples if labels.items() <= s.labels.items()
+        ]
         assert len(found) <= 1, "the same labels twice"
         return found[0] if found else 0
 
@@ -59,8 +62,13 @@ async def scrape(server: Served, **headers: str) -> Scrape:
     if server.token is not None:
         headers = {"x-sfusion-token": server.token, **headers}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    answer = await one(server.port, f"GET /__sfusion/metrics HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n".encode())
-    assert (answer.status, answer.header("content-type")) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    answer = await one(
+        server.port, f"GET /__sfusion/metrics HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n".encode()
+    )
+    assert (answer.status, answer.header("content-type")) == (
+        200,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
     return Scrape(answer.body.decode())
 
 
@@ -78,12 +86,16 @@ async def test_requests_are_counted_by_route_and_status_and_strikes_by_rule(kind
     requests = "sfusion_server_requests"
     assert page.value(requests, route=ROUTE[kind], status="200", method="POST") == 3
     assert page.value(requests, route=ROUTE[kind], status="503", method="POST") == 2
-    assert page.value(requests, route="other", method="GET") == 3, "what clients make up shares one sample"
+    assert page.value(requests, route="other", method="GET") == 3, (
+        "what clients make up shares one sample"
+    )
     assert page.value(requests, method="other") == 1
     assert page.value("sfusion_server_faults", rule=ODD) == 2
     assert page.value("sfusion_server_connections") == 10
     assert page.value("sfusion_server_info", kind=type(server).__name__) == 1
-    assert page.families[requests].samples == again.families[requests].samples, "a scrape is not counted"
+    assert page.families[requests].samples == again.families[requests].samples, (
+        "a scrape is not counted"
+    )
 
 
 @EVERY
@@ -104,7 +116,9 @@ async def test_requests_in_flight_and_unanswered_ones_are_shown(kind: str) -> No
 
 @pytest.mark.parametrize("kind", ["sandbox", "proxy"])
 async def test_requests_in_the_queue_are_shown(kind: str) -> None:
-    async with serving(kind, model={"kind": "queue", "workers": 1}, faults=[{"what": "hang"}]) as server:
+    async with serving(
+        kind, model={"kind": "queue", "workers": 1}, faults=[{"what": "hang"}]
+    ) as server:
         waiting = [asyncio.create_task(one(server.port, WORK[kind])) for _ in range(3)]
         await until(lambda: server.ledger.in_flight == 3 and server.ledger.strikes)
         assert (await scrape(server)).value("sfusion_server_queue") == 2
@@ -120,7 +134,10 @@ async def test_a_proxy_says_what_it_forwarded_and_not_what_ran() -> None:
         await one(proxy.port, run_code())
         page = await scrape(proxy)
         assert upstream.ledger.requests == 1, "the page is the proxy's own"
-    counts = [page.value(f"sfusion_server_{name}") for name in ("forwarded", "replied", "upstream_failures")]
+    counts = [
+        page.value(f"sfusion_server_{name}")
+        for name in ("forwarded", "replied", "upstream_failures")
+    ]
     assert counts == [1, 1, 1]
     assert "sfusion_server_executions" not in page.families
 

@@ -1,4 +1,5 @@
-"""The event logs of fakes and proxies: one line for each request for work, with the wall-clock time."""
+"""The event logs of fakes and proxies: one line for each request for work, with the wall-clock
+time."""
 
 from __future__ import annotations
 
@@ -45,9 +46,13 @@ def test_a_fake_logs_each_request_with_its_status_fault_and_outcome(tmp_path):
     ]
 
     async def run() -> str:
-        async with FakeSandbox(executor="scripted", faults=faults, event_log=tmp_path / "fake.ndjson") as sandbox:
+        async with FakeSandbox(
+            executor="scripted", faults=faults, event_log=tmp_path / "fake.ndjson"
+        ) as sandbox:
             for number, ending in enumerate((0, 0, 0, 0, 1), 1):
-                await post(sandbox.url, code=f"# sfusion:call=c{number} exit={ending}", language="python")
+                await post(
+                    sandbox.url, code=f"# sfusion:call=c{number} exit={ending}", language="python"
+                )
             async with aiohttp.ClientSession() as session, session.get(f"{sandbox.url}/v1/ping"):
                 return sandbox.url
 
@@ -58,7 +63,13 @@ def test_a_fake_logs_each_request_with_its_status_fault_and_outcome(tmp_path):
     attempts = [attempt for one in records for attempt in one.attempts]
     assert [one.status for one in attempts] == [429, None, 200, 200, 200]
     assert [one.fault for one in attempts] == ["busy", "cut", "half", None, None]
-    assert [one.outcome for one in records] == ["throttled", "unreachable", None, "ok", "program_error"]
+    assert [one.outcome for one in records] == [
+        "throttled",
+        "unreachable",
+        None,
+        "ok",
+        "program_error",
+    ]
     assert [one.outcome for one in attempts] == [one.outcome for one in records]
     assert attempts[0].retry_after == 2.5
     assert attempts[3].execution_time is not None
@@ -73,7 +84,9 @@ def test_queued_requests_count_with_the_bodies_that_they_hold(tmp_path):
 
     async def charged(size: int) -> int:
         before = log._log.room
-        log.ended("c1", 0.0, 0.1, 10, Answer(200, b"x" * size), None, client_gone=False, spoiled=False)
+        log.ended(
+            "c1", 0.0, 0.1, 10, Answer(200, b"x" * size), None, client_gone=False, spoiled=False
+        )
         return before - log._log.room
 
     async def main() -> int:

@@ -1,4 +1,5 @@
-"""The bytes on the wire are uvicorn's: status line, header order and casing, keep-alive, and broken HTTP."""
+"""The bytes on the wire are uvicorn's: status line, header order and casing, keep-alive, and broken
+HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from sfusion_tools.sandbox.public_transport import is_readable
 from tests.cases import every
 from tests.fakes.wire.raw import PING, Raw, get, one, post, run_code
 
-CASES = [json.loads(line) for line in (Path(__file__).parent / "data" / "uvicorn_bytes.jsonl").read_text().splitlines()]
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "data" / "uvicorn_bytes.jsonl").read_text().splitlines()
+]
 
 
 @every(CASES, lambda case: case["name"])
@@ -63,18 +67,29 @@ async def test_keep_alive_continues_after_404_405_and_422() -> None:
 async def test_missing_dataset_is_named() -> None:
     body = b'{"dataset":"mbpp","config":{},"id":1,"completion":"x"}'
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
-        for path in ("/list_ids", "/get_prompts", "/get_prompt_by_id", "/submit", "/get_metrics_function"):
+        for path in (
+            "/list_ids",
+            "/get_prompts",
+            "/get_prompt_by_id",
+            "/submit",
+            "/get_metrics_function",
+        ):
             answer = await raw.ask(post(path, body))
-            assert (answer.status, answer.body) == (400, b'{"detail":"no eval class found for dataset mbpp"}')
+            assert (answer.status, answer.body) == (
+                400,
+                b'{"detail":"no eval class found for dataset mbpp"}',
+            )
 
 
-async def test_a_request_that_was_sent_in_time_is_answered_although_its_connection_was_about_to_be_closed() -> None:
+async def test_a_request_that_was_sent_in_time_is_answered_although_its_connection_was_about_to_be_closed() -> (
+    None
+):
     loop = asyncio.get_running_loop()
 
     async def handler(request: Request) -> Answer:
         if request.path == "/first":
-            # Two turns later the idle time is over; one on newer Pythons, where aiohttp starts its tasks eagerly. The
-            # loop looks for input before, and this is sent afterwards.
+            # Two turns later the idle time is over; one on newer Pythons, where aiohttp starts its
+            # tasks eagerly. The loop looks for input before, and this is sent afterwards.
             later = (loop.call_soon,) if sys.version_info < (3, 12) else ()
             loop.call_soon(*later, raw.write, get("/second"))
         return Answer.json(request.path)
@@ -128,7 +143,9 @@ async def test_requests_that_only_uvicorn_accepts_are_served(name: str) -> None:
 @pytest.mark.parametrize("header", [b"Connection:\r\n close", b"content-length:\r\n\t2"])
 async def test_a_header_that_frames_the_request_cannot_be_folded(header: bytes) -> None:
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
-        answer = await raw.ask(b"POST /run_code HTTP/1.1\r\nhost: localhost\r\n" + header + b"\r\n\r\n{}")
+        answer = await raw.ask(
+            b"POST /run_code HTTP/1.1\r\nhost: localhost\r\n" + header + b"\r\n\r\n{}"
+        )
     assert answer.status == 400
 
 
@@ -163,8 +180,15 @@ async def test_a_request_after_the_last_one_is_ignored(last: bytes) -> None:
 
 
 async def test_an_upgrade_to_a_websocket_is_forbidden() -> None:
-    head = b"host: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    head = (
+        b"host: localhost\r\nconnection: Upgrade\r\nupgrade: "
+        b"websocket\r\nsec-websocket-version: 13\r\n"
+    )
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
-        await raw.send(b"GET /v1/ping HTTP/1.1\r\n" + head + b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        await raw.send(
+            b"GET /v1/ping HTTP/1.1\r\n"
+            + head
+            + b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
         got, end = await raw.rest()
     assert (got.startswith(b"HTTP/1.1 403 Forbidden\r\n"), end) == (True, "closed")

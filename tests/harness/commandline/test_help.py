@@ -23,18 +23,31 @@ TWO_MEANINGS = {
     "--out": {"run", "hunt", "chaos", "sweep", "history", "rollout"},
     "--profile": {"drift", "serve sandbox"},
     "--quick": {"doctor", "drift"},
-    "--seed": {"judge", "run", "hunt", "chaos", "rollout", "serve mcp", "serve sandbox", "serve sglang", "proxy"},
+    "--seed": {
+        "judge",
+        "run",
+        "hunt",
+        "chaos",
+        "rollout",
+        "serve mcp",
+        "serve sandbox",
+        "serve sglang",
+        "proxy",
+    },
     "--timeout": {"doctor", "drift", "rollout"},
     "--to": {"learn", "new", "shrink"},
     "--tools": {"run", "hunt", "shrink", "doctor", "parse", "serve mcp", "train"},
     "--world": {"judge", "run"},
 }
-"""Options whose help says something else in one command than in another, and the commands that have them."""
+"""Options whose help says something else in one command than in another, and the commands that have
+them."""
 
 
 @cache
 def shown(name: str) -> str:
-    result = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"})
+    result = CliRunner().invoke(
+        app, [*name.split(), "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"}
+    )
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -45,14 +58,18 @@ def params(name: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["", "serve", *NAMES])
 def test_help_shows_no_type_of_the_code(name: str) -> None:
-    leaked = re.findall(r"<\w[\w\[\], |]*>|\.\.\.[\]}]|\b(?:INTEGER|FLOAT|BOOLEAN|Path|list\[)", shown(name))
+    leaked = re.findall(
+        r"<\w[\w\[\], |]*>|\.\.\.[\]}]|\b(?:INTEGER|FLOAT|BOOLEAN|Path|list\[)", shown(name)
+    )
     assert [one for one in leaked if one != "<step>"] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_and_argument_has_a_help_and_a_metavar(name: str) -> None:
     for param in params(name):
-        assert re.search(r"[.:)]$", param.help or ""), f"{param.opts}: {param.help!r} is not a sentence"
+        assert re.search(r"[.:)]$", param.help or ""), (
+            f"{param.opts}: {param.help!r} is not a sentence"
+        )
         if not getattr(param, "is_flag", False):
             assert param.metavar, param.opts
 
@@ -63,7 +80,9 @@ def test_every_command_has_an_example_that_names_options_it_has(name: str) -> No
     examples = re.findall(r"Example: (.*)", text)
     assert len(examples) == 1, text
     for part in examples[0].split(" && "):
-        command = next(one for one in sorted(NAMES, key=len, reverse=True) if part.startswith(f"sfusion {one}"))
+        command = next(
+            one for one in sorted(NAMES, key=len, reverse=True) if part.startswith(f"sfusion {one}")
+        )
         known = {option for param in params(command) for option in param.opts}
         assert set(re.findall(r"(?<= )--?[a-z][\w-]*", part)) <= known, part
 
@@ -75,7 +94,9 @@ def test_an_option_means_the_same_in_every_command_unless_it_is_declared() -> No
             if param.param_type_name == "option":
                 meanings[param.opts[0]].add((param.help, param.metavar))
                 users[param.opts[0]].add(name)
-    assert {option: users[option] for option, found in meanings.items() if len(found) > 1} == TWO_MEANINGS
+    assert {
+        option: users[option] for option, found in meanings.items() if len(found) > 1
+    } == TWO_MEANINGS
 
 
 def test_each_flag_has_one_spelling() -> None:
@@ -106,7 +127,9 @@ def test_a_former_command_says_where_it_is_now(former: str, now: str) -> None:
     assert now in result.stderr
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("comapre", "compare"), ("serve sandbx", "sandbox"), ("serve keep", "")])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("comapre", "compare"), ("serve sandbx", "sandbox"), ("serve keep", "")]
+)
 def test_a_misspelt_command_is_told_what_was_meant(typed: str, meant: str) -> None:
     result = CliRunner().invoke(app, typed.split())
     assert (result.exit_code, result.stdout) == (2, "")

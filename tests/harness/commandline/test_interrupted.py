@@ -14,20 +14,33 @@ def test_ctrl_c_while_the_command_is_imported_shows_no_traceback() -> None:
     # As the script of the package does; enum is the first module of any size.
     program = (
         "import os, sys\n"
-        "ctrl_c = lambda event, args: event == 'import' and args[0] == 'enum' and os.kill(os.getpid(), 2)\n"
+        "ctrl_c = lambda event, args: event == 'import' and args[0] == 'enum' and "
+        "os.kill(os.getpid(), 2)\n"
         "sys.argv = ['sfusion', 'run', '-k', 'none of them']\n"
         "sys.addaudithook(ctrl_c)\n"
         "from sfusion.__main__ import main\n"
         "main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_ctrl_c_prints_one_line_that_says_what_was_kept(tmp_path: Path) -> None:
     out, junit = tmp_path / "runs", tmp_path / "junit.xml"
     junit.write_text("the last good one")
-    options = ["-v", "--jobs", "2", "--out", str(out), "--junit", str(junit), "--html", str(tmp_path / "index.html")]
+    options = [
+        "-v",
+        "--jobs",
+        "2",
+        "--out",
+        str(out),
+        "--junit",
+        str(junit),
+        "--html",
+        str(tmp_path / "index.html"),
+    ]
     command = [sys.executable, "-m", "sfusion", "run", *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0) as process:

@@ -1,4 +1,5 @@
-"""``--json FILE`` of list, check, explain, doctor and drift; ``-`` is stdout, which then holds nothing else."""
+"""``--json FILE`` of list, check, explain, doctor and drift; ``-`` is stdout, which then holds
+nothing else."""
 
 from __future__ import annotations
 
@@ -48,13 +49,17 @@ def test_list_answers_with_scenarios_and_problems(files: Path) -> None:
             "incident": [],
         }
     ]
-    assert [(one["file"], one["line"]) for one in found["problems"]] == [(str(files / "wrong.yaml"), 4)]
+    assert [(one["file"], one["line"]) for one in found["problems"]] == [
+        (str(files / "wrong.yaml"), 4)
+    ]
 
 
 def test_check_answers_with_files_and_problems(files: Path) -> None:
     found = answer("check", files, code=2)
     assert found["valid"] is False
-    assert found["files"] == [{"file": str(files / "good.yaml"), "cells": ["good[seed=1]", "good[seed=2]"]}]
+    assert found["files"] == [
+        {"file": str(files / "good.yaml"), "cells": ["good[seed=1]", "good[seed=2]"]}
+    ]
     (problem,) = found["problems"]
     assert (problem["file"], problem["line"]) == (str(files / "wrong.yaml"), 4)
     assert problem["text"].startswith("unknown key 'cals'")
@@ -81,7 +86,9 @@ def test_doctor_and_drift_answer_on_stdout_alone() -> None:
 
 
 def test_a_file_leaves_the_text_on_stdout(files: Path) -> None:
-    done = CliRunner().invoke(app, ["list", str(files / "good.yaml"), "--json", str(files / "list.json")])
+    done = CliRunner().invoke(
+        app, ["list", str(files / "good.yaml"), "--json", str(files / "list.json")]
+    )
     assert done.stdout.startswith("good  (sim; 2 cells)")
     assert json.loads((files / "list.json").read_text())["scenarios"][0]["scenario"] == "good"
 

@@ -33,18 +33,25 @@ def test_expressions_mean_what_they_mean_to_pytest(text: str, chosen: list[str])
     assert list(filter(read_keyword(text), NAMES)) == chosen
 
 
-@pytest.mark.parametrize("text", ["not", "(rotten", "rotten)", "rotten hang", "or rotten", "()", "node(rotten)"])
+@pytest.mark.parametrize(
+    "text", ["not", "(rotten", "rotten)", "rotten hang", "or rotten", "()", "node(rotten)"]
+)
 def test_an_expression_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(BadOption) as error:
         read_keyword(text)
-    assert str(error.value) == f"-k {text!r}: expected words, joined by `and`, `or`, `not` and parentheses"
+    assert (
+        str(error.value)
+        == f"-k {text!r}: expected words, joined by `and`, `or`, `not` and parentheses"
+    )
 
 
 expressions = st.recursive(
     st.sampled_from(["rotten", "node", "o", "zzz"]),
     lambda inner: st.one_of(
         inner.map(lambda one: f"not {one}"),
-        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda parts: f"({' '.join(parts)})"),
+        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
     ),
     max_leaves=8,
 )

@@ -58,7 +58,11 @@ def test_the_first_difference_is_found_even_if_one_journal_is_shorter() -> None:
     longer = small()
     longer.note(1.0, "world", "ended")
     assert first_difference(small(), small()) is None
-    assert first_difference(small(), longer) == (3, "(the journal ends)", list(longer.lines())[2].strip())
+    assert first_difference(small(), longer) == (
+        3,
+        "(the journal ends)",
+        list(longer.lines())[2].strip(),
+    )
 
 
 def test_every_promise_is_unknown_for_an_empty_journal() -> None:
@@ -67,13 +71,21 @@ def test_every_promise_is_unknown_for_an_empty_journal() -> None:
 
 
 def test_a_journal_truncated_anywhere_is_judged_without_an_error() -> None:
-    faults = [{"first": 3, "what": {"status": 429, "retry_after": 1}}, {"every": 5, "phase": "after", "what": "reset"}]
-    events = [{"at": "200ms", "kill": "n1-w1"}, {"at": "300ms", "crash": "sandbox", "seconds": "1s"}]
+    faults = [
+        {"first": 3, "what": {"status": 429, "retry_after": 1}},
+        {"every": 5, "phase": "after", "what": "reset"},
+    ]
+    events = [
+        {"at": "200ms", "kill": "n1-w1"},
+        {"at": "300ms", "crash": "sandbox", "seconds": "1s"},
+    ]
     whole = sim.run(scene(sandbox={"faults": faults}, events=events))
     for size in range(0, len(whole.events), 17):
         found = verdicts(Journal(whole.header, whole.events[:size]), rollouts=True)
         called = {event["call"] for event in whole.events[:size] if event["event"] == "called"}
-        ended = {event["call"] for event in whole.events[:size] if event["event"] in ("returned", "lost")}
+        ended = {
+            event["call"] for event in whole.events[:size] if event["event"] in ("returned", "lost")
+        }
         if called - ended:
             assert found["every_call_ends_once"].state == "broken"
 
@@ -83,7 +95,12 @@ def test_secrets_of_a_tool_config_are_not_written_to_disk(tmp_path: Path) -> Non
         "headers": {"Authorization": "Bearer abc123"},
         "api_key": "k-999",
         "sandbox_fusion_url": "http://user:hunter2@host/run_code",
-        "more": {"sandbox_fusion_url": ["https://host/p4th/run_code", "http://127.0.0.1:1/run_code?key=qu3ry"]},
+        "more": {
+            "sandbox_fusion_url": [
+                "https://host/p4th/run_code",
+                "http://127.0.0.1:1/run_code?key=qu3ry",
+            ]
+        },
         "judge_url": "https://host/judge",
         "rate_limit": 3,
     }

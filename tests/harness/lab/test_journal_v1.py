@@ -30,7 +30,19 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-ADDED = ("asks", "longest_text", "lease", "intent", "asked", "sent", "attempts", "exit", "pieces", "text", "chars")
+ADDED = (
+    "asks",
+    "longest_text",
+    "lease",
+    "intent",
+    "asked",
+    "sent",
+    "attempts",
+    "exit",
+    "pieces",
+    "text",
+    "chars",
+)
 """What journals tell more of, or otherwise, since then."""
 
 
@@ -40,7 +52,8 @@ def test_it_is_read_as_a_journal_of_today() -> None:
     recorded = Journal.read(JOURNAL)
     today = [one for one in result.journal.events if one["event"] != "looked_inside"]
     then, now = (
-        [{key: one[key] for key in one.keys() - ADDED} for one in events] for events in (recorded.events, today)
+        [{key: one[key] for key in one.keys() - ADDED} for one in events]
+        for events in (recorded.events, today)
     )
     assert then == now
     assert recorded.header["journal"] == VERSION == 2
@@ -49,7 +62,12 @@ def test_it_is_read_as_a_journal_of_today() -> None:
 
 def test_compare_finds_the_same_calls(run: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
-    assert CliRunner().invoke(app, ["run", str(SCENARIO), "--out", str(new), "--history", "0"]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(app, ["run", str(SCENARIO), "--out", str(new), "--history", "0"])
+        .exit_code
+        == 0
+    )
     done = CliRunner().invoke(app, ["compare", str(run), str(new / "some-of-everything")])
     assert "every call ended as before" in done.output
     assert (done.exit_code, "verdict.json is missing" in done.output) == (
@@ -62,7 +80,10 @@ def test_look_and_learn_find_the_same_calls_as_in_a_journal_of_today(tmp_path: P
     (result,) = run_scenario(SCENARIO.read_text())
     result.journal.write(tmp_path / "journal.ndjson")
     facts = [
-        [(one.call, one.kind, one.seconds, one.problem, len(one.attempts)) for one in read_records([path])]
+        [
+            (one.call, one.kind, one.seconds, one.problem, len(one.attempts))
+            for one in read_records([path])
+        ]
         for path in (JOURNAL, tmp_path / "journal.ndjson")
     ]
     assert facts[0] == facts[1]
@@ -76,13 +97,22 @@ def test_look_and_learn_find_the_same_calls_as_in_a_journal_of_today(tmp_path: P
     ("text", "problem"),
     [
         ("[t] The call was refused and nothing was run: `code` is empty; call it", "code is empty"),
-        ("[t] The call was refused and nothing was run: `language` 'x' is not known here; y", "language is unknown"),
+        (
+            "[t] The call was refused and nothing was run: `language` 'x' is not known here; y",
+            "language is unknown",
+        ),
         ("[t] The call was refused and nothing was run: by another tool", "by another tool"),
         ("something else", None),
         (None, None),
     ],
 )
 def test_what_was_wrong_is_taken_from_the_text(text: str | None, problem: str | None) -> None:
-    event = {"at": 1.0, "source": "world", "event": "returned", "outcome": "bad_arguments", "text": text}
+    event = {
+        "at": 1.0,
+        "source": "world",
+        "event": "returned",
+        "outcome": "bad_arguments",
+        "text": text,
+    }
     assert upgraded(event).get("problem") == problem
     assert list(upgraded(event))[-1] == "text"

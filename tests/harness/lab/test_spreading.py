@@ -1,4 +1,5 @@
-"""Work spread over processes: what a process loses when it dies, and that none outlives the command."""
+"""Work spread over processes: what a process loses when it dies, and that none outlives the
+command."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tests.ray.processes import Watched
 
 
 def square(folder: Path, number: int) -> int:
-    """Square a number; the first process that is given a 3, and every process that is given a 7, dies."""
+    """Square a number; the first process that is given a 3, and every process that is given a 7,
+    dies."""
     tried = folder / str(number)
     if number == 7 or (number == 3 and not tried.exists()):
         tried.touch()
@@ -63,7 +65,8 @@ def half_a_result(pipe: Path, number: int) -> bytes:
 
 
 def test_an_interrupt_does_not_wait_for_the_rest_of_a_result(tmp_path: Path) -> None:
-    """A process that is ended while it sends a result leaves half of it, and it was waited for without end."""
+    """A process that is ended while it sends a result leaves half of it, and it was waited for
+    without end."""
     os.mkfifo(tmp_path / "pipe")
 
     def items() -> Iterator[int]:
@@ -89,7 +92,8 @@ def killed_in_the_middle(folder: Path, number: int) -> bytes:
 
 
 def test_half_a_result_of_a_killed_process_is_not_waited_for(tmp_path: Path) -> None:
-    """With one pipe for all processes, the others kept it open, and the command waited for the rest without end."""
+    """With one pipe for all processes, the others kept it open, and the command waited for the rest
+    without end."""
     with open_workers(2) as workers:
         found = workers.map(partial(killed_in_the_middle, tmp_path), range(7))
         assert list(map(len, found)) == [1000 + number for number in range(7)]
@@ -123,7 +127,10 @@ def test_signals_that_the_caller_has_blocked_stay_blocked(threads: int, tmp_path
 def test_an_address_without_a_cluster_and_an_unknown_place_are_refused() -> None:
     with pytest.raises(BadOption, match="add --on ray"), open_workers(address="127.0.0.1:6379"):
         pass
-    with pytest.raises(BadOption, match="--on k8s: no such place; use here or ray"), open_workers(on="k8s"):
+    with (
+        pytest.raises(BadOption, match="--on k8s: no such place; use here or ray"),
+        open_workers(on="k8s"),
+    ):
         pass
 
 
@@ -151,7 +158,9 @@ def test_processes_end_with_a_killed_command(tmp_path: Path) -> None:
     script = tmp_path / "spread.py"
     script.write_text(SPREAD)
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    command = subprocess.Popen([sys.executable, str(script), *pipes], env={**os.environ, "PYTHONPATH": path})
+    command = subprocess.Popen(
+        [sys.executable, str(script), *pipes], env={**os.environ, "PYTHONPATH": path}
+    )
     pids = [int(Path(pipe).read_text()) for pipe in pipes]
     started = Watched(pids)
     command.kill()
@@ -159,8 +168,12 @@ def test_processes_end_with_a_killed_command(tmp_path: Path) -> None:
     assert started.still_alive(60) == []
 
 
-@pytest.mark.parametrize(("before", "forked"), [("", True), ("threading.Thread(target=done.wait).start()", False)])
-def test_processes_are_forked_only_from_a_process_with_one_thread(before: str, forked: bool) -> None:
+@pytest.mark.parametrize(
+    ("before", "forked"), [("", True), ("threading.Thread(target=done.wait).start()", False)]
+)
+def test_processes_are_forked_only_from_a_process_with_one_thread(
+    before: str, forked: bool
+) -> None:
     """A fork has everything imported; with threads it could inherit a lock that nobody releases."""
     program = (
         "import signal, sys, threading\n"
@@ -169,9 +182,12 @@ def test_processes_are_forked_only_from_a_process_with_one_thread(before: str, f
         "signal.signal(signal.SIGTERM, lambda *_: None)\n"
         "sys.modules['made_here'] = sys\n"
         f"{before}\n"
-        'asked = [\'"made_here" in __import__("sys").modules\', \'__import__("signal").getsignal(15) == 0\']\n'
+        'asked = [\'"made_here" in __import__("sys").modules\', '
+        "'__import__(\"signal\").getsignal(15) == 0']\n"
         "with open_workers(2) as workers: print(list(workers.map(eval, asked)))\n"
         "done.set()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == str([forked, True])

@@ -1,4 +1,5 @@
-"""``sfusion poison``: what a dump with lost calls shows, by which facts, and what it says about bad input."""
+"""``sfusion poison``: what a dump with lost calls shows, by which facts, and what it says about
+bad input."""
 
 from __future__ import annotations
 
@@ -26,8 +27,17 @@ LOST = model_text(CallResult("c", Outcome.THROTTLED), "code_interpreter", timeou
 
 def sample(score: Any, *answers: str, question: str = "q", **more: Any) -> dict[str, Any]:
     """A line as verl dumps it, with what the tool answered in each turn."""
-    turns = "".join(f"<tool_call>…</tool_call>\nuser\n<tool_response>\n{one}\n</tool_response>\n" for one in answers)
-    return {"input": f"user\n{question}", "output": f"{turns}assistant\n#### 1", "score": score, "step": 1, **more}
+    turns = "".join(
+        f"<tool_call>…</tool_call>\nuser\n<tool_response>\n{one}\n</tool_response>\n"
+        for one in answers
+    )
+    return {
+        "input": f"user\n{question}",
+        "output": f"{turns}assistant\n#### 1",
+        "score": score,
+        "step": 1,
+        **more,
+    }
 
 
 def write(path: Path, lines: Sequence[Any]) -> Path:
@@ -50,14 +60,22 @@ def told(tmp_path: Path, lines: Sequence[Any], *arguments: object) -> dict[str, 
 
 
 GROUP = [sample(1, "42"), sample(1, "42"), sample(0), sample(0, LOST)]
-"""The group of the tables in test_advantages: 1, 1, 0 and one that was lost; the third answered from the head."""
+"""The group of the tables in test_advantages: 1, 1, 0 and one that was lost; the third answered
+from the head."""
 
 
 def test_the_figures_of_one_group_are_those_worked_out_by_hand(tmp_path: Path) -> None:
     found = told(tmp_path, GROUP)
     total = found["total"]
-    assert (total["samples"], total["groups"], total["lost"], total["hit_groups"], total["users"]) == (4, 1, 1, 1, 3)
-    # |A| as trained is sqrt(3)/2 for each of the four; without the lost one 0.577, 0.577 and -1.155.
+    assert (
+        total["samples"],
+        total["groups"],
+        total["lost"],
+        total["hit_groups"],
+        total["users"],
+    ) == (4, 1, 1, 1, 3)
+    # |A| as trained is sqrt(3)/2 for each of the four; without the lost one 0.577, 0.577 and
+    # -1.155.
     assert total["weight_share"] == pytest.approx(0.25)
     assert (total["siblings"], total["moved"], total["only_lost"]) == (3, 3, 0)
     assert total["moved_by"] == pytest.approx(3 * 0.288675, abs=1e-4)
@@ -67,9 +85,17 @@ def test_the_figures_of_one_group_are_those_worked_out_by_hand(tmp_path: Path) -
     assert by["mask"] == pytest.approx((2 * 0.866025 / 4 + 0.866025 * 3 / 4) / 4, abs=1e-5)
     assert by["exclude"] == pytest.approx((2 * 0.57735 / 4 + 1.1547 * 3 / 4) / 4, abs=1e-5)
     assert by["drop"] == 0
-    assert (by["failed"], by["passed"]) == (by["zero"], pytest.approx((1.5 / 4 + 1.5 * 3 / 4) / 4, abs=1e-5))
+    assert (by["failed"], by["passed"]) == (
+        by["zero"],
+        pytest.approx((1.5 / 4 + 1.5 * 3 / 4) / 4, abs=1e-5),
+    )
     assert found["recognised_by"] == {"known text": 1}
-    assert [one["lost"] for one in found["worst_groups"][0]["samples"]] == [False, False, False, True]
+    assert [one["lost"] for one in found["worst_groups"][0]["samples"]] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_an_outage_is_found_with_its_steps_cause_and_setting(tmp_path: Path) -> None:
@@ -77,16 +103,30 @@ def test_an_outage_is_found_with_its_steps_cause_and_setting(tmp_path: Path) -> 
     for step in range(1, 13):
         hit = step in (5, 6)
         lines = [
-            sample(0 if hit and place < 3 else 1, LOST if hit and place < 3 else "42", question=f"q{group}", step=step)
+            sample(
+                0 if hit and place < 3 else 1,
+                LOST if hit and place < 3 else "42",
+                question=f"q{group}",
+                step=step,
+            )
             for group in range(3)
             for place in range(4)
         ]
-        write(dump / f"{step}.jsonl", [*lines, *(sample(right, question="q0", step=step) for right in (0, 1))])
+        write(
+            dump / f"{step}.jsonl",
+            [*lines, *(sample(right, question="q0", step=step) for right in (0, 1))],
+        )
     code, output = poison(dump, "--html", tmp_path / "page.html", "--fail-above", "0.1")
     assert code == 1
     assert "100% of the lost samples are in steps 5 to 6." in output
-    assert "The lost calls ended: throttled 18. Main cause: the sandbox refused calls. What to do: set `rate" in output
-    assert "In 2 steps from 5 to 6, training pushes away from the tool only because the sandbox failed." in output
+    assert (
+        "The lost calls ended: throttled 18. Main cause: the sandbox refused calls. What "
+        "to do: set `rate"
+    ) in output
+    assert (
+        "In 2 steps from 5 to 6, training pushes away from the tool only because the "
+        "sandbox failed."
+    ) in output
     assert "more than --fail-above 0.1" in output
     assert f"sfusion view {dump / '5.jsonl'} --sample 1" in output
     page = (tmp_path / "page.html").read_text()
@@ -97,7 +137,12 @@ def test_an_outage_is_found_with_its_steps_cause_and_setting(tmp_path: Path) -> 
 
 
 def test_a_group_with_signal_only_through_losses_is_counted(tmp_path: Path) -> None:
-    lines = [sample(1, "42"), sample(1, "42"), sample(0, LOST), *(sample(0, one, question="w") for one in ("4", LOST))]
+    lines = [
+        sample(1, "42"),
+        sample(1, "42"),
+        sample(0, LOST),
+        *(sample(0, one, question="w") for one in ("4", LOST)),
+    ]
     total = told(tmp_path, lines)["total"]
     assert (total["hit_groups"], total["only_lost"]) == (2, 1)
     silent = {name: one["groups_without_signal"] for name, one in total["handlings"].items()}
@@ -134,7 +179,11 @@ def test_the_event_log_tells_which_trajectories_lost_calls(tmp_path: Path) -> No
 @every(
     [
         ({"lost_calls": 1}, "key of the dump", True),
-        ({"sfusion": {"infrastructure": 1, "outcomes": ["ok", "throttled"]}}, "key of the dump", True),
+        (
+            {"sfusion": {"infrastructure": 1, "outcomes": ["ok", "throttled"]}},
+            "key of the dump",
+            True,
+        ),
         ({"outcomes": ["throttled", "ok"]}, "key of the dump", False),
         ({"outcomes": ["program_error"]}, "", False),
         ({"lost_calls": 0}, "", False),
@@ -143,7 +192,11 @@ def test_the_event_log_tells_which_trajectories_lost_calls(tmp_path: Path) -> No
         ({"answers": ["('Error', 'UnknownError')"]}, "known text", True),
         ({"answers": ["Traceback (most recent call last):\nValueError"]}, "", False),
         ({"answers": ["my tool broke"], "pattern": "tool broke$"}, "--lost-pattern", True),
-        ({"request": {"infrastructure_failures": 1, "outcomes": {"unreachable": 1}}}, "requests file", True),
+        (
+            {"request": {"infrastructure_failures": 1, "outcomes": {"unreachable": 1}}},
+            "requests file",
+            True,
+        ),
     ],
     str,
 )
@@ -167,8 +220,12 @@ def test_groups_are_those_of_the_uid_or_of_equal_inputs_or_of_another_key(tmp_pa
     assert told(tmp_path, lines, "--key", "group=mine")["total"]["groups"] == 6
     for missing in (None, float("nan")):
         assert told(tmp_path, [{**one, "uid": missing} for one in lines])["total"]["groups"] == 3
-    renamed = [{"prompt": one["input"], "answer": one["output"], "reward": one["score"]} for one in lines]
-    keys = [word for one in ("input=prompt", "output=answer", "score=reward") for word in ("--key", one)]
+    renamed = [
+        {"prompt": one["input"], "answer": one["output"], "reward": one["score"]} for one in lines
+    ]
+    keys = [
+        word for one in ("input=prompt", "output=answer", "score=reward") for word in ("--key", one)
+    ]
     assert told(tmp_path, renamed, *keys)["total"]["samples"] == 6
 
 
@@ -196,7 +253,10 @@ def test_lines_without_a_usable_score_or_text_are_left_out_and_told(tmp_path: Pa
 
 
 def test_steps_in_one_file_are_told_apart_and_only_one_is_kept(tmp_path: Path) -> None:
-    dump = write(tmp_path / "all.jsonl", [sample(place % 2, step=step) for step in (3, 4) for place in range(4)])
+    dump = write(
+        tmp_path / "all.jsonl",
+        [sample(place % 2, step=step) for step in (3, 4) for place in range(4)],
+    )
     reader = DumpReader([dump, dump], Evidence())
     assert [(one.step, len(one.samples)) for one in reader] == [(3, 4), (4, 4)]
 
@@ -233,15 +293,27 @@ def test_what_is_not_a_dump_is_refused(tmp_path: Path) -> None:
 
 
 def test_samples_without_siblings_are_pointed_out(tmp_path: Path) -> None:
-    _, output = poison(write(tmp_path / "1.jsonl", [sample(1, question="a"), sample(0, LOST, question="b")]))
+    _, output = poison(
+        write(tmp_path / "1.jsonl", [sample(1, question="a"), sample(0, LOST, question="b")])
+    )
     assert "2 samples had no siblings: baseline 0, as in verl." in output
     lines = [sample(1, "1"), *(sample(0, LOST) for _ in range(3))]
     _, output = poison(write(tmp_path / "1.jsonl", lines))
     assert "1 healthy sample lost all siblings." in output
 
 
-@every([((1.0, 0.0), 0.0, 1.0), ((0.4, -0.19), -0.2, 0.4), ((-0.5, -2.0), -2.0, 0.0), ((0.0, -1e-4), -1e-4, 0.0)], str)
-def test_the_axis_of_a_plot_includes_zero_and_what_is_below_it(case: tuple[tuple[float, float], float, float]) -> None:
+@every(
+    [
+        ((1.0, 0.0), 0.0, 1.0),
+        ((0.4, -0.19), -0.2, 0.4),
+        ((-0.5, -2.0), -2.0, 0.0),
+        ((0.0, -1e-4), -1e-4, 0.0),
+    ],
+    str,
+)
+def test_the_axis_of_a_plot_includes_zero_and_what_is_below_it(
+    case: tuple[tuple[float, float], float, float],
+) -> None:
     (most, least), first, last = case
     ticks = nice_ticks(most, least)
     assert (ticks[0], ticks[-1]) == (pytest.approx(first), pytest.approx(last))
@@ -258,25 +330,36 @@ def test_a_gate_without_a_score_is_no_gate(tmp_path: Path) -> None:
 def test_a_gate_whose_event_log_is_of_another_training_is_no_gate(tmp_path: Path) -> None:
     log = tmp_path / "events.ndjson"
     log.write_bytes(line("elsewhere", Outcome.THROTTLED, 1))
-    dump = write(tmp_path / "1.jsonl", [sample(score, "", request_id=f"r{score}") for score in (0, 1)])
+    dump = write(
+        tmp_path / "1.jsonl", [sample(score, "", request_id=f"r{score}") for score in (0, 1)]
+    )
     _, output = poison(dump, "--events", log)
-    assert "The event log was not used: it has none of these trajectories. Is it of another training?" in output
+    assert (
+        "The event log was not used: it has none of these trajectories. Is it of another training?"
+        in output
+    )
     code, output = poison(dump, "--events", log, "--fail-above", "0.5")
     assert (code, "no sample belongs to a trajectory of the event log" in output) == (2, True)
     log.write_bytes(line("r0", Outcome.OK, 1))
     code, output = poison(dump, "--events", log, "--fail-above", "0.5")
-    assert (code, "The event log has calls of 1 sample, and none of them is lost." in output) == (0, True)
+    assert (code, "The event log has calls of 1 sample, and none of them is lost." in output) == (
+        0,
+        True,
+    )
 
 
 def test_a_dump_is_not_an_event_log(tmp_path: Path) -> None:
     dump = write(tmp_path / "1.jsonl", GROUP)
     code, output = poison(dump, "--events", dump, "--fail-above", "0.9")
-    assert (code, "no call of a tool in it; give the tool's event log, not a dump" in output) == (2, True)
+    assert (code, "no call of a tool in it; give the tool's event log, not a dump" in output) == (
+        2,
+        True,
+    )
 
 
 def test_the_order_of_event_logs_does_not_matter(tmp_path: Path) -> None:
-    """The lost call began first, but its line may come last: it is written when the call ends, or stands in a file
-    that is read later."""
+    """The lost call began first, but its line may come last: it is written when the call ends,
+    or stands in a file that is read later."""
     lines = [line("a", Outcome.TRANSPORT_TIMEOUT, 1), line("a", Outcome.OK, 2)]
     for order in (lines, lines[::-1]):
         log = tmp_path / "events.ndjson"
@@ -288,22 +371,37 @@ def test_the_order_of_event_logs_does_not_matter(tmp_path: Path) -> None:
 def test_samples_that_share_an_id_are_told(tmp_path: Path) -> None:
     log = tmp_path / "events.ndjson"
     log.write_bytes(line("a", Outcome.THROTTLED, 1))
-    found = told(tmp_path, [sample(score, "", request_id="a") for score in (0, 1, 1)], "--events", log)
-    assert "2 samples with the id of another one: the event log cannot tell them apart." in found["sentences"]
+    found = told(
+        tmp_path, [sample(score, "", request_id="a") for score in (0, 1, 1)], "--events", log
+    )
+    assert (
+        "2 samples with the id of another one: the event log cannot tell them apart."
+        in found["sentences"]
+    )
 
 
 def test_lost_samples_without_a_score_are_told_and_not_counted_as_evidence(tmp_path: Path) -> None:
     found = told(tmp_path, [sample(1, "42"), sample(0, LOST), sample(None, LOST)])
-    assert (found["total"]["unscored"], found["total"]["unscored_lost"], found["total"]["lost"]) == (1, 1, 1)
+    assert (
+        found["total"]["unscored"],
+        found["total"]["unscored_lost"],
+        found["total"]["lost"],
+    ) == (1, 1, 1)
     assert found["recognised_by"] == {"known text": 1}
-    assert "1 sample without a finite score left out; 1 of them lost their last call." in found["sentences"]
+    assert (
+        "1 sample without a finite score left out; 1 of them lost their last call."
+        in found["sentences"]
+    )
 
 
 def test_a_key_that_no_line_has_is_refused(tmp_path: Path) -> None:
     dump = write(tmp_path / "1.jsonl", GROUP)
     for name in ("group", "id", "step", "score"):
         code, output = poison(dump, "--key", f"{name}=prompt_di")
-        assert (code, f"--key {name}=prompt_di: no line of the dump has this key" in output) == (2, True), output
+        assert (code, f"--key {name}=prompt_di: no line of the dump has this key" in output) == (
+            2,
+            True,
+        ), output
     code, output = poison(dump, "--key", "lost=nope")
     assert (code, "No line of the dump has the key of --key lost=nope." in output) == (0, True)
 
@@ -317,7 +415,10 @@ def test_a_file_is_read_once_by_whatever_name(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_spread_over_places_is_told(tmp_path: Path) -> None:
-    dump = write(tmp_path / "all.jsonl", [sample(place % 2, "1", LOST, step=1 + place % 2) for place in range(8)])
+    dump = write(
+        tmp_path / "all.jsonl",
+        [sample(place % 2, "1", LOST, step=1 + place % 2) for place in range(8)],
+    )
     _, output = poison(dump)
     assert "2 steps, 1 first, occur in more than one place." in output
     assert "of the lost samples are in step" not in output
@@ -347,15 +448,23 @@ def test_odd_numbers_in_the_requests_file_are_no_defect_of_ours(tmp_path: Path) 
     write(tmp_path / "dump" / "requests" / "1.jsonl", requests)
     found = told(tmp_path, [sample(score, "1") for score in (1, 0, 1, 0)])
     assert found["total"]["outcomes"] == {"sandbox_error": 2, "throttled": 1}
-    assert any("requests/1.jsonl has 3 lines, 1.jsonl has 4 samples" in one for one in found["sentences"])
+    assert any(
+        "requests/1.jsonl has 3 lines, 1.jsonl has 4 samples" in one for one in found["sentences"]
+    )
 
 
 def test_an_empty_group_id_is_none(tmp_path: Path) -> None:
-    assert told(tmp_path, [sample(1, question=f"q{n % 3}", uid="") for n in range(6)])["total"]["groups"] == 3
+    assert (
+        told(tmp_path, [sample(1, question=f"q{n % 3}", uid="") for n in range(6)])["total"][
+            "groups"
+        ]
+        == 3
+    )
 
 
 def test_whitening_has_no_bounds_so_none_are_claimed(tmp_path: Path) -> None:
-    """One std scales the whole step, and it depends on which of the lost samples would have passed."""
+    """One std scales the whole step, and it depends on which of the lost samples would have
+    passed."""
     dump = write(tmp_path / "1.jsonl", [*GROUP, *({**one, "input": "other"} for one in GROUP)])
     assert "the push would lie between" in poison(dump)[1]
     output = poison(dump, "--estimator", "reinforce_plus_plus_baseline")[1]

@@ -34,7 +34,12 @@ SMALL = {"steps": 5, "prompts": 2, "group": 4}
 
 
 def text_of(**keys: Any) -> str:
-    known = {"scenario": "toy", "about": "A toy learns.", "seed": 7, "tools": {"max_attempts": 1, "rate_limit": 32}}
+    known = {
+        "scenario": "toy",
+        "about": "A toy learns.",
+        "seed": 7,
+        "tools": {"max_attempts": 1, "rate_limit": 32},
+    }
     return yaml.safe_dump({**known, "sandbox": LOSSY, "training": SMALL, **keys}, sort_keys=False)
 
 
@@ -55,19 +60,31 @@ def test_the_stack_gives_the_same_curves_as_the_same_draws_without_it(lost: str)
     ]
     one = scenario(training={**SMALL, "lost": lost, "behaviours": behaviours})
     assert one.training is not None
-    pure = simulate(one.training, one.seed, lambda call: uniform(one.seed, "strike", "lossy", call, 1) < 0.4)
+    pure = simulate(
+        one.training, one.seed, lambda call: uniform(one.seed, "strike", "lossy", call, 1) < 0.4
+    )
     twin = simulate(one.training, one.seed)
     found = trained(one)
     assert found == [
-        {**{key: event[key] for key in ("at", "source", "event")}, **step.as_data(one.training), "twin": other}
-        for event, step, other in zip(found, pure, (step.as_data(one.training) for step in twin), strict=True)
+        {
+            **{key: event[key] for key in ("at", "source", "event")},
+            **step.as_data(one.training),
+            "twin": other,
+        }
+        for event, step, other in zip(
+            found, pure, (step.as_data(one.training) for step in twin), strict=True
+        )
     ]
     assert sum(event["lost_calls"] for event in found) > 5
 
 
 def test_without_faults_the_training_is_its_twin() -> None:
     for event in trained(scenario(sandbox={}, cluster={"workers_per_node": 3})):
-        facts = {key: value for key, value in event.items() if key not in ("at", "source", "event", "twin")}
+        facts = {
+            key: value
+            for key, value in event.items()
+            if key not in ("at", "source", "event", "twin")
+        }
         assert facts == event["twin"]
 
 
@@ -84,14 +101,18 @@ def test_a_sandbox_that_lies_is_unseen_whatever_the_handling() -> None:
     lies = {"faults": [{"name": "lies", "probability": 0.5, "what": {"output": "lost"}}]}
     excluded = trained(scenario(sandbox=lies, training={**SMALL, "lost": "exclude"}))
     zero = trained(scenario(sandbox=lies))
-    assert sum(event["lost"] for event in excluded) == sum(event["unseen"] for event in excluded) > 3
+    assert (
+        sum(event["lost"] for event in excluded) == sum(event["unseen"] for event in excluded) > 3
+    )
     assert [event["p"] for event in excluded] == [event["p"] for event in zero]
 
 
 class Zeros(BaseTool):
     """Answers 0 and says nothing of a failure; it asks no sandbox at all."""
 
-    def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
+    def __init__(
+        self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None
+    ) -> None:
         super().__init__(config, tool_schema or OpenAIFunctionToolSchema.model_validate(SCHEMA))
 
     async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
@@ -106,7 +127,14 @@ def train(tmp_path: Path, *arguments: object, **keys: Any) -> tuple[int, str]:
 
 
 def test_the_command_tells_what_was_learned_and_writes_page_json_and_dump(tmp_path: Path) -> None:
-    files = "--html", tmp_path / "page.html", "--json", tmp_path / "found.json", "--dump", tmp_path / "dumps"
+    files = (
+        "--html",
+        tmp_path / "page.html",
+        "--json",
+        tmp_path / "found.json",
+        "--dump",
+        tmp_path / "dumps",
+    )
     code, output = train(tmp_path, "--seeds", 2, *files, promises=["no_gradient_from_lost_samples"])
     assert code == 1
     assert "P(tool)" in output
@@ -118,12 +146,20 @@ def test_the_command_tells_what_was_learned_and_writes_page_json_and_dump(tmp_pa
     assert [run["seed"] for run in found["runs"]] == [7, 8]
     lost = sum(step["lost"] for step in found["runs"][0]["steps"])
     # What poison finds in the dump is what the training lost.
-    done = CliRunner().invoke(app, ["poison", str(tmp_path / "dumps"), "--json", str(tmp_path / "poison.json")])
+    done = CliRunner().invoke(
+        app, ["poison", str(tmp_path / "dumps"), "--json", str(tmp_path / "poison.json")]
+    )
     assert done.exit_code == 0, done.output
     poison = json.loads((tmp_path / "poison.json").read_text())
-    assert (poison["total"]["samples"], poison["total"]["groups"], poison["total"]["lost"]) == (40, 10, lost)
+    assert (poison["total"]["samples"], poison["total"]["groups"], poison["total"]["lost"]) == (
+        40,
+        10,
+        lost,
+    )
     pushes = [step["handlings"]["zero"]["push_tool"] for step in poison["steps"]]
-    assert pushes == pytest.approx([step["push"]["zero"] for step in found["runs"][0]["steps"]], abs=2e-6)
+    assert pushes == pytest.approx(
+        [step["push"]["zero"] for step in found["runs"][0]["steps"]], abs=2e-6
+    )
     first = json.loads((tmp_path / "dumps" / "requests" / "1.jsonl").read_text().splitlines()[0])
     assert (first["group"], first["offset"], "advantage" in first) == ("s001-p1", 0, True)
 
@@ -132,7 +168,17 @@ def test_the_answer_is_the_same_with_any_number_of_jobs(tmp_path: Path) -> None:
     file, answers = tmp_path / "toy.yaml", []
     file.write_text(text_of(training={"steps": 2, "prompts": 1, "group": 3}))
     for jobs in "1", "2":
-        command = [warm("sfusion"), "train", str(file), "--seeds", "2", "--json", "-", "--jobs", jobs]
+        command = [
+            warm("sfusion"),
+            "train",
+            str(file),
+            "--seeds",
+            "2",
+            "--json",
+            "-",
+            "--jobs",
+            jobs,
+        ]
         answers.append(subprocess.run(command, check=True, capture_output=True).stdout)
     assert json.loads(answers[0])["runs"][1]["seed"] == 8
     assert answers[0] == answers[1]
@@ -142,7 +188,9 @@ def test_a_tool_that_answers_zeros_teaches_to_avoid_it_and_nobody_knows(tmp_path
     tools = [{"class_name": f"{__name__}.Zeros", "config": {}, "tool_schema": SCHEMA}]
     (tmp_path / "tools.yaml").write_text(yaml.safe_dump({"tools": tools}))
     more = "--tools", tmp_path / "tools.yaml", "--json", tmp_path / "found.json", "--seeds", 1
-    code, output = train(tmp_path, *more, sandbox={}, training={**SMALL, "steps": 8, "lost": "exclude"})
+    code, output = train(
+        tmp_path, *more, sandbox={}, training={**SMALL, "steps": 8, "lost": "exclude"}
+    )
     assert code in (0, 1), output
     assert "The trainer does not know of 100% of the lost samples" in output
     summary = json.loads((tmp_path / "found.json").read_text())["summary"]
@@ -166,28 +214,59 @@ def test_a_function_that_blocks_is_trained_on_the_wall_clock(tmp_path: Path) -> 
     (tmp_path / "mine.py").write_text(BLOCKING)
     training = {"steps": 2, "prompts": 1, "group": 3, "update_time": 0, "think": 0, "seconds": 0}
     (tmp_path / "toy.yaml").write_text(text_of(training=training))
-    command = [warm("sfusion"), "train", "toy.yaml", "--tools", "mine:run", "--seeds", "1", "--json", "found.json"]
+    command = [
+        warm("sfusion"),
+        "train",
+        "toy.yaml",
+        "--tools",
+        "mine:run",
+        "--seeds",
+        "1",
+        "--json",
+        "found.json",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
     part = TrainingPart.model_validate(training)
     pure = simulate(part, 7, lambda call: uniform(7, "strike", "lossy", call, 1) < 0.4, seen=False)
-    assert [step["p"] for step in found["runs"][0]["steps"]] == [step.as_data(part)["p"] for step in pure]
+    assert [step["p"] for step in found["runs"][0]["steps"]] == [
+        step.as_data(part)["p"] for step in pure
+    ]
     assert found["summary"]["lost_unseen"] == 1.0
 
 
 def test_a_sweep_compares_what_is_learned(tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(text_of(promises=["no_gradient_from_lost_samples"]))
-    arguments = ["sweep", str(tmp_path / "toy.yaml"), "--vary", "training.lost=zero,exclude", "--seeds", "1"]
-    files = ["--json", str(tmp_path / "found.json"), "--html", str(tmp_path / "page.html"), "--jobs", "1"]
+    arguments = [
+        "sweep",
+        str(tmp_path / "toy.yaml"),
+        "--vary",
+        "training.lost=zero,exclude",
+        "--seeds",
+        "1",
+    ]
+    files = [
+        "--json",
+        str(tmp_path / "found.json"),
+        "--html",
+        str(tmp_path / "page.html"),
+        "--jobs",
+        "1",
+    ]
     done = CliRunner().invoke(app, [*arguments, *files])
     assert done.exit_code == 0, done.output
     assert "closest to the training without faults: training.lost=" in done.output
     settings = json.loads((tmp_path / "found.json").read_text())["settings"]
     assert [one["not_held"] for one in settings] == [["no_gradient_from_lost_samples"], []]
     assert "training.lost" in (tmp_path / "page.html").read_text()
-    done = CliRunner().invoke(app, [*arguments[:2], "--vary", f"scenario={tmp_path / 'toy.yaml'},single-node"])
-    assert (done.exit_code, "some have a section `training` and some do not" in done.output) == (2, True)
+    done = CliRunner().invoke(
+        app, [*arguments[:2], "--vary", f"scenario={tmp_path / 'toy.yaml'},single-node"]
+    )
+    assert (done.exit_code, "some have a section `training` and some do not" in done.output) == (
+        2,
+        True,
+    )
 
 
 def test_a_setting_that_did_not_come_to_the_end_is_not_the_closest() -> None:
@@ -203,8 +282,14 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["train", "single-node"])
     assert (done.exit_code, "has no section `training`" in done.output) == (2, True)
     for training, text in (
-        ({"behaviours": [{"name": "a", "right": 1}, {"name": "b", "right": 1}]}, "none of them calls the tool"),
-        ({"behaviours": [{"name": "a", "right": 1, "calls": 1}] * 2}, "each name may occur only once"),
+        (
+            {"behaviours": [{"name": "a", "right": 1}, {"name": "b", "right": 1}]},
+            "none of them calls the tool",
+        ),
+        (
+            {"behaviours": [{"name": "a", "right": 1, "calls": 1}] * 2},
+            "each name may occur only once",
+        ),
         ({"steps": 10_000, "prompts": 10}, "samples in all; at most 200,000 are possible"),
         ({"lost": "ignore"}, "lost"),
         ({"learning_rate": -1}, "learning_rate"),
@@ -212,20 +297,41 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     ):
         code, output = train(tmp_path, training=training)
         assert (code, text in output) == (2, True), output
-    assert "is about what is learned" in train(tmp_path, training=None, load={}, promises=["tool_use_kept"])[1]
+    assert (
+        "is about what is learned"
+        in train(tmp_path, training=None, load={}, promises=["tool_use_kept"])[1]
+    )
     assert "leave out world ray" in train(tmp_path, worlds=["sim", "ray"])[1]
     assert "is a file; give a folder" in train(tmp_path, "--dump", tmp_path / "toy.yaml")[1]
     (tmp_path / "7.jsonl").touch()
-    assert "has a dump already (7.jsonl); give a new folder" in train(tmp_path, "--dump", tmp_path)[1]
+    assert (
+        "has a dump already (7.jsonl); give a new folder" in train(tmp_path, "--dump", tmp_path)[1]
+    )
 
 
 @every(
     [
         ({"tool_use_kept": 1}, {}, "less than 1"),
-        ("tool_use_kept", {"behaviours": [{**HEAD, "calls": 1}, CALL]}, "all of the behaviours call the tool"),
-        ("push_has_the_twins_sign", {"behaviours": [{**HEAD, "calls": 2}, CALL]}, "all of the behaviours call"),
-        ("several_calls_kept", {"behaviours": [HEAD, CALL]}, "none of the behaviours make 2 calls or more"),
-        ({"tool_use_recovers": 5}, {"steps": 5}, "it judges 5 steps after a loss, but the training has 5 in all"),
+        (
+            "tool_use_kept",
+            {"behaviours": [{**HEAD, "calls": 1}, CALL]},
+            "all of the behaviours call the tool",
+        ),
+        (
+            "push_has_the_twins_sign",
+            {"behaviours": [{**HEAD, "calls": 2}, CALL]},
+            "all of the behaviours call",
+        ),
+        (
+            "several_calls_kept",
+            {"behaviours": [HEAD, CALL]},
+            "none of the behaviours make 2 calls or more",
+        ),
+        (
+            {"tool_use_recovers": 5},
+            {"steps": 5},
+            "it judges 5 steps after a loss, but the training has 5 in all",
+        ),
     ],
     str,
 )
@@ -239,7 +345,11 @@ def test_what_was_cut_off_is_told(tmp_path: Path) -> None:
     code, output = train(tmp_path, "--seeds", 1, "--html", tmp_path / "page.html", horizon=0.4)
     assert (code, "No training ended" in output, "P(tool)" in output) == (1, True, False)
     page = (tmp_path / "page.html").read_text()
-    assert ("No training ended" in page, "At the end" in page, "P(tool)" in page) == (True, False, False)
+    assert ("No training ended" in page, "At the end" in page, "P(tool)" in page) == (
+        True,
+        False,
+        False,
+    )
     _, output = train(tmp_path, "--seeds", 1, horizon=9)
     assert "1 seed broken off before the end, first in step 3 of 5." in output
     workers = {"cluster": {"workers_per_node": 2}, "events": [{"at": 1, "kill": "worker-1"}]}

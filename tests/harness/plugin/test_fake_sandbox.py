@@ -55,7 +55,19 @@ def test_several_for_the_whole_session(make_fake_sandbox):
 
 def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:asyncio",
+            "-W",
+            "error",
+            *arguments,
+        ],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -72,7 +84,8 @@ def test_fixtures_come_with_the_installed_package(tmp_path: Path) -> None:
 def test_plugin_does_nothing_unless_used(tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text(
         "import sys\ndef test_nothing_was_loaded():\n"
-        "    assert not [name for name in sys.modules if name.split('.')[0] in ('fakes', 'aiohttp', 'ray')]\n"
+        "    assert not [name for name in sys.modules if name.split('.')[0] in ('fakes', "
+        "'aiohttp', 'ray')]\n"
     )
     done = _pytest(tmp_path, "-p", "no:schemathesis", "-p", "no:anyio")
     assert "1 passed" in done.stdout, done.stdout + done.stderr

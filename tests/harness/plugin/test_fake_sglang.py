@@ -24,12 +24,16 @@ def test_the_fixture_solves_word_problems_by_default(fake_sglang: FakeSGLangServ
     assert fake_sglang.ledger.requests == 1
 
 
-@pytest.mark.parametrize("fake_sglang", [{"policy": ScriptedPolicy(["Good day"]), "seed": 3}], indirect=True)
+@pytest.mark.parametrize(
+    "fake_sglang", [{"policy": ScriptedPolicy(["Good day"]), "seed": 3}], indirect=True
+)
 def test_the_fixture_takes_a_policy_and_options(fake_sglang: FakeSGLangServer) -> None:
     assert ask(fake_sglang.url)["text"] == "Good day"
 
 
-def test_synchronous_code_can_set_faults_and_crash_the_server(fake_sglang: FakeSGLangServer) -> None:
+def test_synchronous_code_can_set_faults_and_crash_the_server(
+    fake_sglang: FakeSGLangServer,
+) -> None:
     fake_sglang.set_faults([{"first": 1, "what": {"status": 503}}])
     with pytest.raises(urllib.error.HTTPError, match="503"):
         ask(fake_sglang.url)
@@ -39,6 +43,8 @@ def test_synchronous_code_can_set_faults_and_crash_the_server(fake_sglang: FakeS
         ask(fake_sglang.url)
 
 
-def test_the_factory_starts_any_number_of_servers(make_fake_sglang: Callable[..., FakeSGLangServer]) -> None:
+def test_the_factory_starts_any_number_of_servers(
+    make_fake_sglang: Callable[..., FakeSGLangServer],
+) -> None:
     one, two = make_fake_sglang(ScriptedPolicy(["one"])), make_fake_sglang(ScriptedPolicy(["two"]))
     assert [ask(one.url)["text"], ask(two.url)["text"]] == ["one", "two"]

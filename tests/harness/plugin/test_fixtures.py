@@ -97,17 +97,25 @@ def test_every_fixture_works_in_a_user_suite(pytester: pytest.Pytester, run_pyte
     run_pytest("--strict-markers").assert_outcomes(passed=9)
 
 
-def test_a_broken_client_fails_with_the_table_of_its_trial(pytester: pytest.Pytester, run_pytest: Run) -> None:
+def test_a_broken_client_fails_with_the_table_of_its_trial(
+    pytester: pytest.Pytester, run_pytest: Run
+) -> None:
     pytester.makepyfile(
         curt=(
             "import aiohttp\n"
             "async def run(base_url, code):\n"
             "    async with aiohttp.ClientSession() as session:\n"
-            "        async with session.post(f'{base_url}/run_code', json={'code': code}) as answer:\n"
+            "        async with session.post(f'{base_url}/run_code', json={'code': code}) "
+            "as answer:\n"
             "            return (await answer.json())['run_result']['stdout']\n"
         ),
-        test_it="import curt\n\ndef test_my_client(sandbox_trial):\n    sandbox_trial(curt.run, scenes='idle')\n",
+        test_it=(
+            "import curt\n\ndef test_my_client(sandbox_trial):\n "
+            "   sandbox_trial(curt.run, scenes='idle')\n"
+        ),
     )
     done = run_pytest()
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*ClientBroken: run is broken", "*Played in virtual time*", "*broken*sent_as_asked*"])
+    done.stdout.fnmatch_lines(
+        ["*ClientBroken: run is broken", "*Played in virtual time*", "*broken*sent_as_asked*"]
+    )

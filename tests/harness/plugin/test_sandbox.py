@@ -51,7 +51,9 @@ def test_sandbox_fixture_is_the_fake_by_default(pytester: pytest.Pytester, run_p
     run_pytest().assert_outcomes(passed=3)
 
 
-def test_sandbox_fixture_proxies_the_configured_address(pytester: pytest.Pytester, run_pytest: Run) -> None:
+def test_sandbox_fixture_proxies_the_configured_address(
+    pytester: pytest.Pytester, run_pytest: Run
+) -> None:
     pytester.makepyfile(SUITE)
     with FakeSandbox(executor="python") as real:
         run_pytest("--sfusion-sandbox", real.url).assert_outcomes(passed=3)
@@ -63,17 +65,26 @@ def test_sandbox_fixture_proxies_the_configured_address(pytester: pytest.Pyteste
 
 
 @pytest.mark.parametrize("fixture", ["sandbox", "fake_sandbox"])
-def test_a_marker_without_rules_says_what_it_wants(pytester: pytest.Pytester, run_pytest: Run, fixture: str) -> None:
-    pytester.makepyfile(f"import pytest\n@pytest.mark.sandbox_faults()\ndef test_it({fixture}): ...\n")
+def test_a_marker_without_rules_says_what_it_wants(
+    pytester: pytest.Pytester, run_pytest: Run, fixture: str
+) -> None:
+    pytester.makepyfile(
+        f"import pytest\n@pytest.mark.sandbox_faults()\ndef test_it({fixture}): ...\n"
+    )
     done = run_pytest()
     done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines(["*sandbox_faults takes one argument, a list of fault rules: sandbox_faults(*"])
+    done.stdout.fnmatch_lines(
+        ["*sandbox_faults takes one argument, a list of fault rules: sandbox_faults(*"]
+    )
 
 
 @pytest.mark.parametrize(
     ("typed", "reason"),
     [
-        ("http://127.0.0.1:1", "--sfusion-sandbox: nothing answers at http://127.0.0.1:1: connection refused"),
+        (
+            "http://127.0.0.1:1",
+            "--sfusion-sandbox: nothing answers at http://127.0.0.1:1: connection refused",
+        ),
         ("dokcer", "--sfusion-sandbox: 'dokcer' is not a sandbox; did you mean 'docker'?"),
     ],
 )

@@ -26,7 +26,9 @@ def test_a_file_or_a_single_cell_can_be_selected(project: Path, run_pytest: Run)
     run_pytest("scenarios", "-k", "cells").assert_outcomes(passed=3, deselected=1)
 
 
-def test_files_that_were_not_named_are_not_collected(project: Path, run_pytest: Run, run_apart: Run) -> None:
+def test_files_that_were_not_named_are_not_collected(
+    project: Path, run_pytest: Run, run_apart: Run
+) -> None:
     run_pytest().assert_outcomes(passed=1)
     (project / "pytest.ini").write_text("[pytest]\ntestpaths = scenarios test_own.py\n")
     run_pytest().assert_outcomes(passed=1)
@@ -50,7 +52,9 @@ def test_items_are_spread_over_the_workers_of_xdist(project: Path, run_apart: Ru
     assert len(list((project / "runs").glob("*/journal.ndjson"))) == 4
 
 
-def test_a_broken_promise_shows_its_sentence_and_no_traceback(project: Path, run_pytest: Run) -> None:
+def test_a_broken_promise_shows_its_sentence_and_no_traceback(
+    project: Path, run_pytest: Run
+) -> None:
     (project / "scenarios" / "loud.yaml").write_text(LOUD)
     result = run_pytest("scenarios/loud.yaml", "--sfusion-out", "runs")
     result.assert_outcomes(failed=1)
@@ -76,7 +80,9 @@ def test_a_problem_in_a_file_is_reported_with_its_line(project: Path, run_pytest
     result.stdout.fnmatch_lines(["*typo.yaml:7:*concurency*concurrency*"])
 
 
-def test_a_scenario_of_another_world_is_skipped_with_the_reason(project: Path, run_pytest: Run) -> None:
+def test_a_scenario_of_another_world_is_skipped_with_the_reason(
+    project: Path, run_pytest: Run
+) -> None:
     (project / "scenarios" / "real.yaml").write_text(LOUD + "worlds: [ray]\n")
     result = run_pytest("scenarios/real.yaml", "-rs")
     result.assert_outcomes(skipped=1)
@@ -88,14 +94,18 @@ def test_the_plugin_imports_nothing_heavy_until_it_is_used(project: Path, run_ap
         "import sys\n\n\ndef test_nothing_was_loaded():\n"
         "    heavy = ('aiohttp', 'jinja2', 'pydantic', 'ray', 'rich', 'yaml')\n"
         "    assert not [name for name in sys.modules if name.split('.')[0] in heavy]\n"
-        "    ours = [name for name in sys.modules if name.startswith(('sfusion.', 'sfusion_tools.'))]\n"
-        "    assert ours == ['sfusion_tools._lazy', 'sfusion.harness', 'sfusion.harness.pytest_plugin']\n"
+        "    ours = [name for name in sys.modules if name.startswith(('sfusion.', "
+        "'sfusion_tools.'))]\n"
+        "    assert ours == ['sfusion_tools._lazy', 'sfusion.harness', "
+        "'sfusion.harness.pytest_plugin']\n"
     )
     run_apart(".", "--deselect", "scenarios", "--ignore", "scenarios").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("option", ["--markers", "--fixtures", "--help"])
-def test_pytest_help_lists_the_options_of_the_plugin(project: Path, run_pytest: Run, option: str) -> None:
+def test_pytest_help_lists_the_options_of_the_plugin(
+    project: Path, run_pytest: Run, option: str
+) -> None:
     wanted = {
         "--markers": "*sandbox_faults(rules)*",
         "--fixtures": "*run_scenario*",

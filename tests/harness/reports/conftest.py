@@ -24,16 +24,21 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 
 @pytest.fixture(scope="module")
 def tab() -> Iterator[Opened]:
-    """The only tab of headless Chromium with an empty profile; another one would take 1 s of the processor.
+    """The only tab of headless Chromium with an empty profile; another one would take 1 s of the
+    processor.
 
-    The scope is the module, not the session: while playwright is open, asyncio believes that a loop is running in this
-    thread and refuses to start another.
+    The scope is the module, not the session: while playwright is open, asyncio believes that a loop
+    is running in this thread and refuses to start another.
     """
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `test`)")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (extra `test`)"
+    )
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)
     with playwright.sync_playwright() as driver:
         if found is None and not Path(driver.chromium.executable_path).exists():
-            pytest.skip("no Chromium on this machine: install one, or run `playwright install chromium`")
+            pytest.skip(
+                "no Chromium on this machine: install one, or run `playwright install chromium`"
+            )
         running = driver.chromium.launch(executable_path=found, args=_FLAGS, timeout=_PATIENCE)
         page = running.new_page()
         page.set_default_timeout(_PATIENCE)
@@ -53,7 +58,8 @@ class Opened:
         page.on("request", lambda request: self.requests.append(request.url))
 
     def colours(self, canvas: str, top: int, height: int) -> set[str]:
-        """The colours, as #rrggbb, in a stripe of a canvas; ``top`` and ``height`` are CSS pixels."""
+        """The colours, as #rrggbb, in a stripe of a canvas; ``top`` and ``height`` are CSS
+        pixels."""
         script = """([id, top, height]) => {
             const canvas = document.getElementById(id), scale = devicePixelRatio;
             const { data } = canvas.getContext("2d").getImageData(0, top * scale, canvas.width, height * scale);
@@ -66,18 +72,24 @@ class Opened:
 
     def css_colour(self, name: str) -> str:
         """The value of one of the page's colour variables."""
-        read = "(name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()"
+        read = (
+            "(name) => "
+            "getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()"
+        )
         value: str = self.page.evaluate(read, name)
         return value
 
     def settle(self) -> None:
         """Wait for two frames, after which everything is drawn."""
-        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
 
 
 @pytest.fixture
 def open_page(tab: Opened, tmp_path: Path) -> Callable[..., Opened]:
-    """Open HTML from a file, like a page that was downloaded; it replaces the page that was open."""
+    """Open HTML from a file, like a page that was downloaded; it replaces the page that was
+    open."""
 
     def opener(html: str, *, dark: bool = False, width: int = 1280, height: int = 900) -> Opened:
         file = tmp_path / "page.html"

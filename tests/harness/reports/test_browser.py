@@ -26,7 +26,12 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 def test_a_page_loads_without_errors_and_without_network_requests(open_page: Opener) -> None:
-    for run in (broken_run(), held_run(), RunReport("nothing", []), RunReport("failed", [], error="it broke")):
+    for run in (
+        broken_run(),
+        held_run(),
+        RunReport("nothing", []),
+        RunReport("failed", [], error="it broke"),
+    ):
         for dark, width in ((False, 1280), (True, 390)):
             opened = open_page(render_run(run), dark=dark, width=width)
             assert opened.messages == []
@@ -36,10 +41,15 @@ def test_a_page_loads_without_errors_and_without_network_requests(open_page: Ope
 
 def test_promises_come_before_the_timeline_with_broken_ones_first(open_page: Opener) -> None:
     opened = open_page(render_run(broken_run()))
-    assert opened.page.locator("h1").inner_text() == "2 of 6 promises were broken, 1 could not be judged"
+    assert (
+        opened.page.locator("h1").inner_text()
+        == "2 of 6 promises were broken, 1 could not be judged"
+    )
     shown = opened.page.locator(".verdict .pill").all_inner_texts()
     assert shown == ["broken", "broken", "unknown", "held", "held", "held"]
-    promises, timeline = (opened.page.locator(name).bounding_box() for name in ("#promises", "#timeline"))
+    promises, timeline = (
+        opened.page.locator(name).bounding_box() for name in ("#promises", "#timeline")
+    )
     assert promises["y"] < timeline["y"]
 
 
@@ -171,16 +181,25 @@ def test_the_index_of_runs_can_be_filtered(open_page: Opener) -> None:
     assert opened.messages == []
 
 
-def test_pages_of_sweeps_histories_and_comparisons_load_nothing_and_escape_texts(open_page: Opener) -> None:
+def test_pages_of_sweeps_histories_and_comparisons_load_nothing_and_escape_texts(
+    open_page: Opener,
+) -> None:
     wild = "<script>window.planted = 1</script>"
     figures = RunFigures(4, {"ok": 4}, 1.0, 4.0, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
     grid = Grid((Axis("tools.rate_limit", (2, 4, 64)), Axis("load.program", (wild, "b"))), 2)
     samples = [GridSample(figures), GridSample(figures, broken=(wild,))]
     measured = [Measured.of(samples) for _ in grid.settings]
-    journal = Journal({"scenario": wild, "cell": "", "seed": 0, "world": "sim"}, list(broken_run().events))
+    journal = Journal(
+        {"scenario": wild, "cell": "", "seed": 0, "world": "sim"}, list(broken_run().events)
+    )
     verdicts = [Verdict(wild, "broken", wild)]
-    runs = RecordedRun(wild, {"a": wild}, Journal(journal.header), []), RecordedRun(wild, {}, journal, verdicts)
-    record = HistoryRecord(1, wild, wild, wild, "sim", 0, wild, wild, {wild: wild}, {"throughput": 1.0, "p95": 2})
+    runs = (
+        RecordedRun(wild, {"a": wild}, Journal(journal.header), []),
+        RecordedRun(wild, {}, journal, verdicts),
+    )
+    record = HistoryRecord(
+        1, wild, wild, wild, "sim", 0, wild, wild, {wild: wild}, {"throughput": 1.0, "p95": 2}
+    )
     pages = [
         render_sweep(SweepResult(wild, wild, 0, grid, measured)),
         render_comparison([compare_runs(*runs)], wild, wild),

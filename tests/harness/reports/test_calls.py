@@ -24,14 +24,42 @@ RETRIED = [
     line(2.0, "client", "permit_granted", call="a", attempt=1, worker="n1-w1", waited=1.5),
     line(2.0, "client", "attempt_started", call="a", attempt=1, worker="n1-w1"),
     line(2.1, "server", "arrived", call="a", attempt=1),
-    line(2.2, "server", "strike", call="a", attempt=1, rule="busy", phase="before", kind="status", code_ran="no"),
-    line(2.5, "client", "attempt_ended", call="a", attempt=1, worker="n1-w1", outcome="throttled", status=429),
+    line(
+        2.2,
+        "server",
+        "strike",
+        call="a",
+        attempt=1,
+        rule="busy",
+        phase="before",
+        kind="status",
+        code_ran="no",
+    ),
+    line(
+        2.5,
+        "client",
+        "attempt_ended",
+        call="a",
+        attempt=1,
+        worker="n1-w1",
+        outcome="throttled",
+        status=429,
+    ),
     line(2.5, "client", "backing_off", call="a", attempt=1, worker="n1-w1", seconds=1.0, asked=1.0),
     line(3.5, "client", "permit_granted", call="a", attempt=2, worker="n1-w1", waited=0.0),
     line(3.5, "client", "attempt_started", call="a", attempt=2, worker="n1-w1"),
     line(3.6, "server", "started", call="a", attempt=2),
     line(4.6, "server", "finished", call="a", attempt=2),
-    line(4.7, "client", "attempt_ended", call="a", attempt=2, worker="n1-w1", outcome="ok", status=200),
+    line(
+        4.7,
+        "client",
+        "attempt_ended",
+        call="a",
+        attempt=2,
+        worker="n1-w1",
+        outcome="ok",
+        status=200,
+    ),
     line(4.7, "client", "call_ended", call="a", worker="n1-w1", outcome="ok", executions=1),
     line(4.8, "world", "returned", call="a", worker="n1-w1", outcome="ok"),
 ]
@@ -39,8 +67,17 @@ RETRIED = [
 
 def test_a_call_with_a_retry_has_every_span() -> None:
     (call,) = calls_of(RETRIED)
-    assert (call.call, call.worker, call.began, call.ended, call.kind) == ("a", "n1-w1", 0.0, 4.8, "ok")
-    assert [(one.may_have_run, one.fault) for one in call.attempts] == [(False, "busy"), (True, None)]
+    assert (call.call, call.worker, call.began, call.ended, call.kind) == (
+        "a",
+        "n1-w1",
+        0.0,
+        4.8,
+        "ok",
+    )
+    assert [(one.may_have_run, one.fault) for one in call.attempts] == [
+        (False, "busy"),
+        (True, None),
+    ]
     assert spans_of(call) == [
         Span("waiting", 0.5, 2.0, 1),
         Span("attempt", 2.0, 2.5, 1, "throttled", 429),
@@ -51,7 +88,11 @@ def test_a_call_with_a_retry_has_every_span() -> None:
 
 
 def test_a_call_ends_unfinished_when_its_worker_dies() -> None:
-    died = [*RETRIED[:4], line(2.3, "world", "worker_died", worker="n1-w1"), line(9.0, "world", "ended")]
+    died = [
+        *RETRIED[:4],
+        line(2.3, "world", "worker_died", worker="n1-w1"),
+        line(9.0, "world", "ended"),
+    ]
     (call,) = calls_of(died)
     assert (call.ended, call.kind) == (2.3, "unfinished")
     assert spans_of(call)[-1] == Span("attempt", 2.0, 2.3, 1, "unfinished")
@@ -87,7 +128,10 @@ def test_the_server_provides_the_attempts_of_a_tool_that_records_none() -> None:
 
 
 def test_a_call_that_its_caller_gave_up_is_cancelled() -> None:
-    events = [line(0.0, "world", "called", call="a", worker="w"), line(0.5, "world", "cancelled", call="a", worker="w")]
+    events = [
+        line(0.0, "world", "called", call="a", worker="w"),
+        line(0.5, "world", "cancelled", call="a", worker="w"),
+    ]
     (call,) = calls_of(events)
     assert (call.ended, call.kind) == (0.5, "cancelled")
 

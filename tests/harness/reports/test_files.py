@@ -83,7 +83,12 @@ def test_a_long_markdown_table_is_collapsed() -> None:
 def test_the_json_summary_has_outcomes_and_promises() -> None:
     data = json.loads(summary_json(RUNS))
     broken, held = data["runs"]
-    assert (data["summary"], held["state"], held["calls"], sum(held["outcomes"].values())) == (1, "held", 10, 10)
+    assert (data["summary"], held["state"], held["calls"], sum(held["outcomes"].values())) == (
+        1,
+        "held",
+        10,
+        10,
+    )
     assert [one["state"] for one in broken["promises"]] == [one.state for one in RUNS[0].verdicts]
 
 
@@ -91,7 +96,9 @@ def test_the_headline_counts_the_worst_first() -> None:
     unknown = RunReport("u", [Verdict("p", "unknown", "not seen")])
     assert headline([]) == "Nothing was run."
     assert headline([RUNS[1]]) == "1 run: every promise held."
-    assert headline([unknown, *RUNS]).endswith("1 broke a promise, 1 could not be judged completely, 1 held.")
+    assert headline([unknown, *RUNS]).endswith(
+        "1 broke a promise, 1 could not be judged completely, 1 held."
+    )
 
 
 def test_a_run_without_promises_is_unknown() -> None:

@@ -50,11 +50,16 @@ def test_a_page_refers_to_no_other_file(page: str) -> None:
 
 
 def test_the_embedded_data_is_valid_json() -> None:
-    (embedded,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', PAGES["run"], re.DOTALL)
+    (embedded,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', PAGES["run"], re.DOTALL
+    )
     assert json.loads(embedded) == page_data(broken_run(60))
     assert not set("<>&") & set(embedded)
     assert PLANTED in [
-        row[4]["text"] for call in json.loads(embedded)["calls"] for row in call[9] if len(row) > 4 and "text" in row[4]
+        row[4]["text"]
+        for call in json.loads(embedded)["calls"]
+        for row in call[9]
+        if len(row) > 4 and "text" in row[4]
     ]
 
 
@@ -75,7 +80,8 @@ def test_values_that_json_cannot_represent_become_text() -> None:
 
 def test_a_limit_that_only_the_promise_states_is_drawn() -> None:
     events = [
-        {"at": at, "source": "server", "event": name, "call": "a"} for at, name in ((1.0, "arrived"), (2.0, "answered"))
+        {"at": at, "source": "server", "event": name, "call": "a"}
+        for at, name in ((1.0, "arrived"), (2.0, "answered"))
     ]
     how = How("in_flight_within_limit", "exceeded", details={"limit": 8})
     verdict = Verdict("in_flight_within_limit", "broken", "9 were in flight", how=how)
@@ -84,7 +90,9 @@ def test_a_limit_that_only_the_promise_states_is_drawn() -> None:
 
 
 def test_a_page_with_lone_surrogates_can_be_written_as_utf8() -> None:
-    run = dataclasses.replace(held_run(3), about="half \ud83d a smile", read_source=lambda: "\udc00")
+    run = dataclasses.replace(
+        held_run(3), about="half \ud83d a smile", read_source=lambda: "\udc00"
+    )
     assert render_run(run).encode("utf-8")
 
 

@@ -38,7 +38,9 @@ def test_a_build_log_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first == "[1/2] broken  throttled-gateway[nodes=2,limit=10]"
     assert second == "[2/2] held    single-node"
     assert (empty, head.split()) == ("", ["scenario", "promises", "calls", "time", "took"])
-    assert text.endswith("2 runs: 1 broke a promise, 1 held. 2 skipped (not written for world sim).\n")
+    assert text.endswith(
+        "2 runs: 1 broke a promise, 1 held. 2 skipped (not written for world sim).\n"
+    )
 
 
 def test_runs_that_held_are_only_counted_unless_asked_for() -> None:
@@ -49,7 +51,11 @@ def test_runs_that_held_are_only_counted_unless_asked_for() -> None:
 
 
 def test_github_gets_an_annotation_for_each_promise_that_did_not_hold() -> None:
-    verdicts = [Verdict("p", "broken", "50%: a,\nb"), Verdict("q", "unknown", "why"), Verdict("r", "held", "")]
+    verdicts = [
+        Verdict("p", "broken", "50%: a,\nb"),
+        Verdict("q", "unknown", "why"),
+        Verdict("r", "held", ""),
+    ]
     assert github_annotations([RunReport("s", verdicts, cell="x=1,y=2")]) == (
         "::error title=s[x=1%2Cy=2] p::50%25: a,%0Ab\n::warning title=s[x=1%2Cy=2] q::why\n"
     )
@@ -71,7 +77,9 @@ def test_a_death_of_the_limiter_that_nobody_asked_for_is_named_before_what_it_ca
     text = shown(io.StringIO(), [RunReport("s", [verdict], events=[died])])
     assert "the limiter died at 3.5 s, which no event of the scenario asked for" in text
     assert text.index("the limiter died") < text.index("one was lost")
-    assert "limiter died" not in shown(io.StringIO(), [RunReport("s", [verdict], events=[killed, died])])
+    assert "limiter died" not in shown(
+        io.StringIO(), [RunReport("s", [verdict], events=[killed, died])]
+    )
 
 
 def test_a_terminal_gets_a_bar_and_colours() -> None:

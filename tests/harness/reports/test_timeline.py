@@ -25,15 +25,29 @@ def test_a_permit_that_changes_hands_within_an_instant_is_counted_once() -> None
         call = f"c{number}"
         events += [
             line(float(number), "client", "attempt_started", call=call, attempt=1),
-            line(number + 1.0, "client", "attempt_ended", call=call, attempt=1, outcome="ok", status=200),
+            line(
+                number + 1.0,
+                "client",
+                "attempt_ended",
+                call=call,
+                attempt=1,
+                outcome="ok",
+                status=200,
+            ),
         ]
     events.sort(key=lambda event: event["at"])
     assert max(build_timeline(events).in_flight.values) == 1
 
 
 def test_attempts_of_zero_duration_are_visible() -> None:
-    started = [line(1.0, "client", "attempt_started", call=f"c{n}", attempt=1, worker="w") for n in range(3)]
-    ended = [line(1.0, "client", "attempt_ended", call=f"c{n}", attempt=1, worker="w", outcome="ok") for n in range(3)]
+    started = [
+        line(1.0, "client", "attempt_started", call=f"c{n}", attempt=1, worker="w")
+        for n in range(3)
+    ]
+    ended = [
+        line(1.0, "client", "attempt_ended", call=f"c{n}", attempt=1, worker="w", outcome="ok")
+        for n in range(3)
+    ]
     timeline = build_timeline([line(0.0, "world", "began", limit=5), *started, *ended])
     assert timeline.in_flight == Steps((1.0, 1.0), (3, 0))
 
@@ -47,7 +61,10 @@ def test_the_server_provides_in_flight_counts_when_clients_record_none() -> None
 
 
 def test_the_attempts_of_a_dead_worker_are_no_longer_in_flight() -> None:
-    started = [line(1.0, "client", "attempt_started", call=f"c{n}", attempt=1, worker=f"w{n}") for n in range(3)]
+    started = [
+        line(1.0, "client", "attempt_started", call=f"c{n}", attempt=1, worker=f"w{n}")
+        for n in range(3)
+    ]
     died = line(2.0, "world", "worker_died", worker="w1")
     assert build_timeline([*started, died]).in_flight == Steps((1.0, 2.0), (3, 2))
 
@@ -56,7 +73,12 @@ def test_the_simulated_limiter_keeps_its_limit() -> None:
     timeline = build_timeline(Simulation(400, limit=6).run())
     assert max(timeline.in_flight.values) == 6
     assert max(timeline.at_server.values) == 6
-    assert timeline.in_flight.values[-1] == timeline.waiting.values[-1] == timeline.at_server.values[-1] == 0
+    assert (
+        timeline.in_flight.values[-1]
+        == timeline.waiting.values[-1]
+        == timeline.at_server.values[-1]
+        == 0
+    )
 
 
 def test_marks_of_lasting_events_have_an_end() -> None:
@@ -78,4 +100,9 @@ def test_marks_of_lasting_events_have_an_end() -> None:
 
 def test_an_empty_journal_is_an_empty_timeline() -> None:
     timeline = build_timeline([])
-    assert (timeline.start, timeline.end, timeline.marks, timeline.in_flight) == (0.0, 0.0, (), Steps())
+    assert (timeline.start, timeline.end, timeline.marks, timeline.in_flight) == (
+        0.0,
+        0.0,
+        (),
+        Steps(),
+    )

@@ -1,4 +1,5 @@
-"""Dumps have the format of the sample in verl's original design, and record what happened to every request."""
+"""Dumps have the format of the sample in verl's original design, and record what happened to every
+request."""
 
 from __future__ import annotations
 
@@ -35,12 +36,17 @@ def files(directory: Path) -> list[str]:
 
 
 async def test_the_sample_of_verls_design_is_reproduced_exactly() -> None:
-    """The model replies as in the sample, the schema has every field set, and the program really runs."""
+    """The model replies as in the sample, the schema has every field set, and the program really
+    runs."""
     _, first, last = re.split(r"(?:\ntool\n220000\.0\n\n)?assistant\n", SAMPLE["output"])
     john = problems(0, 1)[0]
     async with FakeSandbox(executor="python") as sandbox:
-        tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": "sample"})
-        made = AsyncRolloutRequest(messages=john.messages(), tool_schemas=[tool.tool_schema.model_dump()])
+        tool = SandboxFusionTool(
+            {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": "sample"}
+        )
+        made = AsyncRolloutRequest(
+            messages=john.messages(), tool_schemas=[tool.tool_schema.model_dump()]
+        )
         engine = FakeSGLang(ScriptedPolicy([first, last]), format="hermes")
         done = await RolloutDriver(engine, [tool], format_parser("hermes")).run(made)
         await tool.aclose()
@@ -67,7 +73,9 @@ async def test_problems_run_end_to_end_and_the_first_one_is_the_sample(tmp_path:
 
 async def test_each_step_is_a_file_and_equal_seeds_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        await run_rollouts(RolloutPlan(tmp_path / name, problems=5, steps=2, seed=3, executor="scripted"))
+        await run_rollouts(
+            RolloutPlan(tmp_path / name, problems=5, steps=2, seed=3, executor="scripted")
+        )
     for step in (1, 2):
         first, second = (tmp_path / name / f"{step}.jsonl" for name in "ab")
         assert first.read_bytes() == second.read_bytes()
@@ -75,17 +83,25 @@ async def test_each_step_is_a_file_and_equal_seeds_give_equal_bytes(tmp_path: Pa
     assert (tmp_path / "a" / "1.jsonl").read_bytes() != (tmp_path / "a" / "2.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "llama3", "mistral", "deepseekv3", "kimi_k2"])
+@pytest.mark.parametrize(
+    "form", ["hermes", "qwen3_coder", "llama3", "mistral", "deepseekv3", "kimi_k2"]
+)
 async def test_every_format_gives_the_same_scores(tmp_path: Path, form: str) -> None:
     counts = await run_rollouts(RolloutPlan(tmp_path, problems=3, format=form, executor="scripted"))
-    assert counts.mean_score == pytest.approx(2 / 3), "all but the first, whose 220000.0 is not literally 220000"
+    assert counts.mean_score == pytest.approx(2 / 3), (
+        "all but the first, whose 220000.0 is not literally 220000"
+    )
     assert counts.refused == {}
 
 
-async def test_scripted_answers_are_found_in_one_step_per_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scripted_answers_are_found_in_one_step_per_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = []
     fits = ProgramScript.fits
-    monkeypatch.setattr(ProgramScript, "fits", lambda self, *about: steps.append(self) or fits(self, *about))
+    monkeypatch.setattr(
+        ProgramScript, "fits", lambda self, *about: steps.append(self) or fits(self, *about)
+    )
     counts = await run_rollouts(RolloutPlan(tmp_path, problems=20, executor="scripted"))
     assert (counts.outcomes, len(steps)) == ({"ok": 20}, 20)
 
@@ -128,7 +144,10 @@ async def test_every_call_of_a_misbehaving_model_is_counted(tmp_path: Path) -> N
     counts = await run_rollouts(plan)
     assert counts.failed == 0
     for record in lines(tmp_path / "requests" / "1.jsonl"):
-        assert record["calls"] == record["executed"] + sum(record["refused"].values()) + record["not_run"]
+        assert (
+            record["calls"]
+            == record["executed"] + sum(record["refused"].values()) + record["not_run"]
+        )
         assert record["executed"] == sum(record["outcomes"].values())
     assert counts.refused.total() > 10
 
@@ -140,7 +159,9 @@ class Terminal(io.StringIO):
 
 async def finished() -> AsyncRolloutRequest:
     bad = "<tool_call>\n{\n</tool_call>"
-    driver = RolloutDriver(ScriptedEngine(calling("1"), bad, "ok"), [RecordingTool()], format_parser("hermes"))
+    driver = RolloutDriver(
+        ScriptedEngine(calling("1"), bad, "ok"), [RecordingTool()], format_parser("hermes")
+    )
     return await driver.run(request())
 
 
@@ -152,11 +173,16 @@ async def test_progress_in_a_build_log_is_a_plain_line_per_tenth() -> None:
             reporter.update(1, counts, seconds=second / 2)
     written = out.getvalue().splitlines()
     assert len(written) == 10
-    assert written[-1] == "step 1: 20/20 requests, 2.0 requests/s, 4.0 calls/s: ok 20, refused:malformed 20"
+    assert (
+        written[-1]
+        == "step 1: 20/20 requests, 2.0 requests/s, 4.0 calls/s: ok 20, refused:malformed 20"
+    )
     assert "\x1b" not in out.getvalue()
 
 
-async def test_progress_on_a_terminal_is_a_bar_with_rates_and_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_on_a_terminal_is_a_bar_with_rates_and_outcomes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     done, counts, out = await finished(), RolloutCounts(), Terminal()
     with RolloutReporter(out, 2) as reporter:
@@ -168,7 +194,8 @@ async def test_progress_on_a_terminal_is_a_bar_with_rates_and_outcomes(monkeypat
 
 
 def test_every_sample_is_one_line_for_every_reader(tmp_path: Path) -> None:
-    """Programs print what some readers take for the end of a line, and JSON can hold what UTF-8 cannot."""
+    """Programs print what some readers take for the end of a line, and JSON can hold what UTF-8
+    cannot."""
     sample = {"output": "one\u2028two\u0085three\ud800"}
     dump = StepDump(tmp_path, 1)
     for place in range(2):
@@ -176,11 +203,15 @@ def test_every_sample_is_one_line_for_every_reader(tmp_path: Path) -> None:
         written = dump.path.read_text(encoding="utf-8").splitlines()
         assert [json.loads(line) for line in written] == [sample] * (place + 1)
     dump.finish()
-    assert [json.loads(line) for line in dump.path.read_text(encoding="utf-8").splitlines()] == [sample, sample]
+    assert [json.loads(line) for line in dump.path.read_text(encoding="utf-8").splitlines()] == [
+        sample,
+        sample,
+    ]
 
 
 class Sometimes:
-    """Solves a problem, or gives up at once, as the seed of the sibling decides; and counts its steps."""
+    """Solves a problem, or gives up at once, as the seed of the sibling decides; and counts its
+    steps."""
 
     def __init__(self) -> None:
         self.solver = Gsm8kSolver(marks=True)
@@ -200,7 +231,9 @@ class Sometimes:
         self.learned.append([request["advantage"] for request in requests])
 
 
-async def test_siblings_have_ids_seeds_marks_and_groups_of_their_own_and_their_policy_learns(tmp_path: Path) -> None:
+async def test_siblings_have_ids_seeds_marks_and_groups_of_their_own_and_their_policy_learns(
+    tmp_path: Path,
+) -> None:
     policy = Sometimes()
     plan = RolloutPlan(tmp_path, problems=2, group=4, steps=2, executor="scripted", policy=policy)
     counts = await run_rollouts(plan)
@@ -221,13 +254,18 @@ async def test_siblings_have_ids_seeds_marks_and_groups_of_their_own_and_their_p
     assert not any(policy.learned[1])
     (first, _) = open_dump(tmp_path)
     first.index.extend()
-    assert first.sample(4).standing == [f"group {requests[4]['group']}", f"advantage {requests[4]['advantage']:+.3f}"]
+    assert first.sample(4).standing == [
+        f"group {requests[4]['group']}",
+        f"advantage {requests[4]['advantage']:+.3f}",
+    ]
     assert list(lines(tmp_path / "1.jsonl")[0]) == ["input", "output", "score", "step"]
 
 
 async def test_an_engine_that_takes_no_id_is_not_given_one() -> None:
     class Plain:
-        async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        async def async_generate(
+            self, *, input_ids: list[int], sampling_params: dict[str, Any]
+        ) -> Any:
             self.params = sampling_params
             return {"text": "4", "meta_info": {"finish_reason": {"type": "stop"}}}
 

@@ -35,10 +35,14 @@ def test_several_sandboxes_share_the_calls(servers: list[FakeSandbox], tmp_path:
     assert "calls: ok 4" in rollout(tmp_path / "real", *options)
     assert [server.ledger.arrived for server in servers] == [2, 2]
     rollout(tmp_path / "fake")
-    assert (tmp_path / "real" / "1.jsonl").read_bytes() == (tmp_path / "fake" / "1.jsonl").read_bytes()
+    assert (tmp_path / "real" / "1.jsonl").read_bytes() == (
+        tmp_path / "fake" / "1.jsonl"
+    ).read_bytes()
 
 
-def test_faults_are_injected_in_front_of_a_real_sandbox(servers: list[FakeSandbox], tmp_path: Path) -> None:
+def test_faults_are_injected_in_front_of_a_real_sandbox(
+    servers: list[FakeSandbox], tmp_path: Path
+) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {what: {status: 422}}\n")
     servers[0].forget()
@@ -55,13 +59,19 @@ def test_faults_are_injected_in_front_of_a_real_sandbox(servers: list[FakeSandbo
         ("http://127.0.0.1:1", 3, "nothing answers at http://127.0.0.1:1: connection refused"),
     ],
 )
-def test_an_unusable_sandbox_is_reported(tmp_path: Path, typed: str, code: int, message: str) -> None:
-    done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), "--sandbox", typed])
+def test_an_unusable_sandbox_is_reported(
+    tmp_path: Path, typed: str, code: int, message: str
+) -> None:
+    done = RUN.invoke(
+        app, ["rollout", "--problems", "1", "--out", str(tmp_path), "--sandbox", typed]
+    )
     assert done.exit_code == code
     assert done.stderr.startswith(message)
 
 
-def test_fake_and_real_sandboxes_cannot_be_mixed(servers: list[FakeSandbox], tmp_path: Path) -> None:
+def test_fake_and_real_sandboxes_cannot_be_mixed(
+    servers: list[FakeSandbox], tmp_path: Path
+) -> None:
     options = ["--sandbox", "fake", "--sandbox", servers[0].url]
     done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), *options])
     assert done.exit_code == 2

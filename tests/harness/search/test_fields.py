@@ -1,4 +1,5 @@
-"""Every field of the scenario model is hunted and shrunk, or says why not: a new one cannot be forgotten."""
+"""Every field of the scenario model is hunted and shrunk, or says why not: a new one cannot be
+forgotten."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ MODELS = dict.fromkeys(
     for one in [Scenario, *(part for _, _, part in parts_below(Scenario)), *KINDS.values()]
     if one.model_fields and one.__name__ not in ("Action", "Promise")
 )
-FIELDS: list[Field] = [(model, name) for model in MODELS for name in model.model_fields if name not in WORDS]
+FIELDS: list[Field] = [
+    (model, name) for model in MODELS for name in model.model_fields if name not in WORDS
+]
 PARTS = [model for model in MODELS if issubclass(model, ScenarioPart)]
 
 
@@ -92,7 +95,10 @@ def set_in(value: Any) -> Iterator[tuple[type[BaseModel], str, Any]]:
 
 @cache
 def written() -> list[Scenario]:
-    return [Scenario.from_data({"scenario": "test", "about": "A test.", **one}, "x") for one in NOT_HUNTED]
+    return [
+        Scenario.from_data({"scenario": "test", "about": "A test.", **one}, "x")
+        for one in NOT_HUNTED
+    ]
 
 
 @cache
@@ -111,7 +117,9 @@ def test_a_field_is_hunted_or_says_why_not(field: Field) -> None:
     model, name = field
     reason = declared(model.model_fields[name].metadata, NotHunted)
     if reason is None:
-        assert field in drawn(), "declare how it is drawn, Annotated[..., Drawn(...)], or why not, NotHunted(why)"
+        assert field in drawn(), (
+            "declare how it is drawn, Annotated[..., Drawn(...)], or why not, NotHunted(why)"
+        )
     elif model is not Scenario:
         assert field not in drawn(), f"it is drawn, but says: {reason.why}"
 
@@ -123,14 +131,20 @@ def test_a_field_is_shrunk_or_says_why_not(field: Field) -> None:
     having = [*(one for one in written() if field in _fields(one)), *drawn().get(field, [])[:TRIED]]
     assert having, "NOT_HUNTED has no scenario with it"
     if declared(info.metadata, NotShrunk) is not None:
-        assert _of(field, *_variants(having[0])) <= _of(field, having[0]), "it is reduced, but says why not"
+        assert _of(field, *_variants(having[0])) <= _of(field, having[0]), (
+            "it is reduced, but says why not"
+        )
     else:
-        assert any(_is_reduced(field, one) for one in having), "nothing makes it simpler and keeps what it belongs to"
+        assert any(_is_reduced(field, one) for one in having), (
+            "nothing makes it simpler and keeps what it belongs to"
+        )
 
 
 def _is_reduced(field: Field, scenario: Scenario) -> bool:
     before, count = _of(field, scenario), _count(field[0], scenario)
-    return any(_of(field, one) != before for one in _variants(scenario) if _count(field[0], one) == count)
+    return any(
+        _of(field, one) != before for one in _variants(scenario) if _count(field[0], one) == count
+    )
 
 
 def _variants(scenario: Scenario) -> Iterator[Scenario]:
@@ -147,14 +161,23 @@ def _fields(scenario: Scenario) -> set[Field]:
 
 
 def _of(field: Field, *scenarios: Scenario) -> set[str]:
-    return {repr(value) for one in scenarios for model, name, value in set_in(one) if (model, name) == field}
+    return {
+        repr(value)
+        for one in scenarios
+        for model, name, value in set_in(one)
+        if (model, name) == field
+    }
 
 
 def _count(model: type[BaseModel], value: Any) -> int:
     if isinstance(value, BaseModel):
-        return isinstance(value, model) + sum(_count(model, getattr(value, name)) for name in type(value).model_fields)
+        return isinstance(value, model) + sum(
+            _count(model, getattr(value, name)) for name in type(value).model_fields
+        )
     if isinstance(value, dict | list | tuple):
-        return sum(_count(model, one) for one in (value.values() if isinstance(value, dict) else value))
+        return sum(
+            _count(model, one) for one in (value.values() if isinstance(value, dict) else value)
+        )
     return 0
 
 

@@ -14,7 +14,10 @@ from tests.warm import warm
 def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start a server and yield it with its URL; end it if the test did not."""
     with subprocess.Popen(
-        [warm("sfusion"), "serve", "sglang", *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [warm("sfusion"), "serve", "sglang", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         assert process.stdout is not None
         try:

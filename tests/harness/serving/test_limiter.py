@@ -1,4 +1,5 @@
-"""``sfusion limiter`` where there is no cluster, or one that does not answer: one line, and exit code 3."""
+"""``sfusion limiter`` where there is no cluster, or one that does not answer: one line, and exit
+code 3."""
 
 from __future__ import annotations
 
@@ -30,14 +31,19 @@ def test_nothing_listens_there() -> None:
     assert len(done.output.splitlines()) == 1
 
 
-def test_the_cluster_that_ray_remembers_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_that_ray_remembers_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text(address)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     done = CliRunner().invoke(app, ["limiter"], env={"RAY_ADDRESS": None})
-    assert (done.exit_code, done.output.startswith(f"no Ray cluster at {address!r}: Connection refused")) == (3, True)
+    assert (
+        done.exit_code,
+        done.output.startswith(f"no Ray cluster at {address!r}: Connection refused"),
+    ) == (3, True)
 
 
 def test_the_limiter_of_this_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +51,10 @@ def test_the_limiter_of_this_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -
     with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("SFUSION_LIMITER_DIR", folder)
         gone = CliRunner().invoke(app, ["limiter", "--machine", "--name", "mine"])
-        assert (gone.exit_code, "this machine has no limiter named 'mine'" in gone.output) == (3, True)
+        assert (gone.exit_code, "this machine has no limiter named 'mine'" in gone.output) == (
+            3,
+            True,
+        )
 
         async def shown() -> str:
             async with machine_limiter(LimiterSettings(3), "mine").permit():
@@ -62,4 +71,7 @@ def test_what_listens_there_never_answers() -> None:
         command = [sys.executable, "-c", HASTY, "limiter", "--ray-address", address]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert done.stderr == f"no answer from the Ray cluster at {address!r} within 1 s: is it still running?\n"
+    assert (
+        done.stderr
+        == f"no answer from the Ray cluster at {address!r} within 1 s: is it still running?\n"
+    )

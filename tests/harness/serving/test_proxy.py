@@ -70,13 +70,18 @@ async def test_command_prints_its_address_and_applies_its_options(
     async with (
         scripted_upstream(always(OK, seen)) as server,
         serving(
-            f"@{written(address, f'http://u:pw-secret@127.0.0.1:{server.port}/run_code')}", *options, *headers
+            f"@{written(address, f'http://u:pw-secret@127.0.0.1:{server.port}/run_code')}",
+            *options,
+            *headers,
         ) as served,
     ):
         first, second, third = served.output.splitlines()
         assert first == f"fault proxy on http://127.0.0.1:{served.port} for {server.url}"
         assert second == f"model quota, 1 fault rule from {faults}, seed 9"
-        assert third == "admin: closed, as there is no token: set SFUSION_TOKEN, or use --token-file FILE"
+        assert (
+            third
+            == "admin: closed, as there is no token: set SFUSION_TOKEN, or use --token-file FILE"
+        )
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code())).body == b"ok"
         code, output = await served.end(signal.SIGTERM)
@@ -85,9 +90,20 @@ async def test_command_prints_its_address_and_applies_its_options(
     noted = [json.loads(line) for line in journal.read_text().splitlines()]
     assert all(before < event["at"] < time.time() for event in noted)
     calls = list(read_records([tmp_path / "logs"]))
-    assert [(call.attempts[0].status, call.attempts[0].fault) for call in calls] == [(503, "flaky-start"), (200, None)]
+    assert [(call.attempts[0].status, call.attempts[0].fault) for call in calls] == [
+        (503, "flaky-start"),
+        (200, None),
+    ]
     events = [event["event"] for event in noted]
-    assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]
+    assert events == [
+        "arrived",
+        "strike",
+        "answered",
+        "arrived",
+        "forwarded",
+        "replied",
+        "answered",
+    ]
     heads = {head.split(b" HTTP")[0]: head for head, _ in seen}
     assert set(heads) == {b"GET /v1/ping", b"POST /run_code"}, "it pings the upstream at the start"
     assert all(b"X-Api-Key: api-secret\r\nx-b: other-secret\r\n" in head for head in heads.values())
@@ -97,7 +113,8 @@ async def test_command_prints_its_address_and_applies_its_options(
 async def test_proxy_starts_while_the_upstream_is_down() -> None:
     async with serving("http://127.0.0.1:1", lines=4) as served:
         assert served.output.splitlines()[2] == (
-            "the upstream does not answer yet: http://127.0.0.1:1 cannot be reached: connection refused"
+            "the upstream does not answer yet: http://127.0.0.1:1 cannot be reached: "
+            "connection refused"
         )
         assert (await one(served.port, get("/v1/ping"))).status == 502
 
@@ -105,7 +122,11 @@ async def test_proxy_starts_while_the_upstream_is_down() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_requests_in_flight_finish_after_a_signal(number: signal.Signals) -> None:
     events = Watch()
-    async with FakeSandbox(journal=events.note) as sandbox, serving(sandbox.url) as served, Raw(served.port) as raw:
+    async with (
+        FakeSandbox(journal=events.note) as sandbox,
+        serving(sandbox.url) as served,
+        Raw(served.port) as raw,
+    ):
         await raw.send(run_code('# sfusion:call=a seconds=0.2 prints="late"'))
         await events.until(lambda: sandbox.ledger.executing == 1)
         ended = asyncio.create_task(served.end(number))
@@ -127,10 +148,19 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["ftp://x"], "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080; found 'ftp://x'"),
+        (
+            ["ftp://x"],
+            (
+                "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080; "
+                "found 'ftp://x'"
+            ),
+        ),
         (
             ["http://127.0.0.1:8080"],
-            "is this proxy itself; give the address of the real server, or let the proxy listen on another",
+            (
+                "is this proxy itself; give the address of the real server, or let the proxy "
+                "listen on another"
+            ),
         ),
         (["http://h", "--faults", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
         (["http://h", "--model", "{cores: 2}"], "a server model has a kind"),
@@ -139,13 +169,25 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
             "cores and spawn_cost describe how a server runs programs",
         ),
         (["http://h", "--model", "{quota"], "--model:1: not YAML"),
-        (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (SFUSION_TOKEN or --token-file)"),
+        (
+            ["http://h", "--host", "0.0.0.0"],
+            "--allow-remote) and a token (SFUSION_TOKEN or --token-file)",
+        ),
         (["http://h", "--header", "my-secret"], "--header takes 'Name: value'"),
-        (["http://h", "--header", "X-Key: my-secret"], "--header X-Key: other users can read a command line"),
-        (["http://h", "--header", "X-Key: $NO_SUCH_VARIABLE"], "--header X-Key: the variable NO_SUCH_VARIABLE is not"),
+        (
+            ["http://h", "--header", "X-Key: my-secret"],
+            "--header X-Key: other users can read a command line",
+        ),
+        (
+            ["http://h", "--header", "X-Key: $NO_SUCH_VARIABLE"],
+            "--header X-Key: the variable NO_SUCH_VARIABLE is not",
+        ),
         (["http://h", "--header", "X-Key: @nowhere"], "--header X-Key: nowhere cannot be read"),
         (["http://u:my-secret@h"], "URL: other users can read a command line"),
-        (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: the value contains characters"),
+        (
+            ["http://h", "--header", "X-A: a\nX-B: my-secret"],
+            "--header X-A: the value contains characters",
+        ),
         (["http://h", "--port", "99999"], "port 99999 does not exist"),
         (["http://h", "--journal", "nowhere/at/all"], "--journal nowhere/at/all cannot be written"),
     ],
@@ -161,6 +203,8 @@ def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str)
 
 
 def test_help_explains_rules_phases_and_admin() -> None:
-    output = CliRunner().invoke(app, ["proxy", "--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).stdout
+    output = (
+        CliRunner().invoke(app, ["proxy", "--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).stdout
+    )
     for words in ("--faults flaky.yaml", "`before` forwarding", "PUT /__sfusion/faults"):
         assert words in output

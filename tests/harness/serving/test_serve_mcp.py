@@ -1,4 +1,5 @@
-"""``sfusion serve mcp``, spoken to by the client of the official SDK, with faults before the sandbox."""
+"""``sfusion serve mcp``, spoken to by the client of the official SDK, with faults before the
+sandbox."""
 
 from __future__ import annotations
 
@@ -41,8 +42,17 @@ FAILURES: dict[str, tuple[Any, str]] = {
 
 
 def entry(**config: Any) -> dict[str, Any]:
-    quick = {"limiter": "local", "backoff_base": 0.001, "backoff_cap": 0.002, "max_attempts": 2, "memory_limit_mb": -1}
-    return {"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool", "config": {**quick, **config}}
+    quick = {
+        "limiter": "local",
+        "backoff_base": 0.001,
+        "backoff_cap": 0.002,
+        "max_attempts": 2,
+        "memory_limit_mb": -1,
+    }
+    return {
+        "class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
+        "config": {**quick, **config},
+    }
 
 
 def files(folder: Path, faults: list[Any], **config: Any) -> list[str]:
@@ -83,16 +93,38 @@ async def test_programs_run_and_every_failure_is_a_typed_truthful_answer(tmp_pat
     async with serving(*files(tmp_path, rules), "--executor", "python") as address:
         async with mcp.Client(address) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == [NAME]
-            assert await call(client, "print(6 * 7)  # sfusion:call=fine") == ("42\n", _ok(attempts=1), False)
-            assert await call(client, "print(1)  # sfusion:call=once") == ("1\n", _ok(attempts=2), False)
+            assert await call(client, "print(6 * 7)  # sfusion:call=fine") == (
+                "42\n",
+                _ok(attempts=1),
+                False,
+            )
+            assert await call(client, "print(1)  # sfusion:call=once") == (
+                "1\n",
+                _ok(attempts=2),
+                False,
+            )
             text, facts, is_error = await call(client, "1 / 0  # sfusion:call=wrong")
-            assert ("ZeroDivisionError" in text, facts["outcome"], is_error) == (True, "program_error", False)
+            assert ("ZeroDivisionError" in text, facts["outcome"], is_error) == (
+                True,
+                "program_error",
+                False,
+            )
             for name, (_, outcome) in FAILURES.items():
                 text, facts, is_error = await call(client, f"print(1)  # sfusion:call={name}")
-                assert (facts["outcome"], facts["infrastructure"], is_error) == (outcome, True, True), name
-                assert f"This is not output of a program: the sandbox failed, not your code ({outcome}" in text
+                assert (facts["outcome"], facts["infrastructure"], is_error) == (
+                    outcome,
+                    True,
+                    True,
+                ), name
+                assert (
+                    f"This is not output of a program: the sandbox failed, not your code ({outcome}"
+                    in text
+                )
             refused = await client.call_tool(NAME, {"cod": "1"})
-            assert (refused.is_error, refused.structured_content["outcome"]) == (True, "bad_arguments")
+            assert (refused.is_error, refused.structured_content["outcome"]) == (
+                True,
+                "bad_arguments",
+            )
             assert "There is no such tool" in (await client.call_tool("search", {})).content[0].text
         await _through_the_registry(tmp_path, address)
 
@@ -104,7 +136,10 @@ class _ok:
         self.attempts = attempts
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, dict) and (other["outcome"], other["attempts"]) == ("ok", self.attempts)
+        return isinstance(other, dict) and (other["outcome"], other["attempts"]) == (
+            "ok",
+            self.attempts,
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -112,14 +147,22 @@ class _ok:
 async def _through_the_registry(folder: Path, address: str) -> None:
     """The tools of the server in a tool config, for our own rollouts."""
     file = folder / "mcp.yaml"
-    one = {"class_name": "sfusion_tools.mcp_tool.McpTool", "config": {"type": "mcp", "server": address}}
+    one = {
+        "class_name": "sfusion_tools.mcp_tool.McpTool",
+        "config": {"type": "mcp", "server": address},
+    }
     file.write_text(yaml.safe_dump({"tools": [one]}))
     (tool,) = await asyncio.to_thread(initialize_tools_from_config, file)
     assert (tool.name, list(tool.tool_schema.function.parameters.properties)) == (NAME, ["code"])
     answers = [
-        await tool.execute("i", {"code": f"print(3)  # sfusion:call={name}"}) for name in ("fine", "503", "reset")
+        await tool.execute("i", {"code": f"print(3)  # sfusion:call={name}"})
+        for name in ("fine", "503", "reset")
     ]
-    assert [metrics["outcome"] for _, _, metrics in answers] == ["ok", "sandbox_error", "unreachable"]
+    assert [metrics["outcome"] for _, _, metrics in answers] == [
+        "ok",
+        "sandbox_error",
+        "unreachable",
+    ]
     assert (answers[0][0].text, await tool.calc_reward("i")) == ("3\n", None)
     bad, _, metrics = await tool.execute("i", [1])
     assert ("must be a JSON object" in bad.text, metrics["outcome"]) == (True, "bad_arguments")
@@ -131,7 +174,9 @@ async def _through_the_registry(folder: Path, address: str) -> None:
 
 async def test_it_also_talks_over_stdin_and_stdout(tmp_path: Path) -> None:
     command = ["serve", "mcp", "--stdio", *files(tmp_path, []), "--executor", "scripted"]
-    async with mcp.Client(mcp.StdioServerParameters(command=str(warm("sfusion")), args=command)) as client:
+    async with mcp.Client(
+        mcp.StdioServerParameters(command=str(warm("sfusion")), args=command)
+    ) as client:
         assert await call(client, '1  # sfusion:call=a prints="3"') == ("3", _ok(attempts=1), False)
 
 
@@ -150,7 +195,10 @@ async def test_a_guard_answers_and_does_not_end_the_server(mode: Any) -> None:
 async def test_a_server_that_is_gone_is_an_infrastructure_failure(tmp_path: Path) -> None:
     async with serving(*files(tmp_path, []), "--executor", "scripted") as address:
         schema = SandboxFusionTool({"sandbox_fusion_url": "http://127.0.0.1:1"}).tool_schema
-        tool = McpTool({"type": "mcp", "server": address, "timeout": 20, "rate_limit": 1, "limiter": "local"}, schema)
+        tool = McpTool(
+            {"type": "mcp", "server": address, "timeout": 20, "rate_limit": 1, "limiter": "local"},
+            schema,
+        )
         code = {"code": '1  # sfusion:call=a prints="3"'}
         assert (await tool.execute("i", code))[0].text == "3"
     for _ in range(2):
@@ -167,5 +215,7 @@ def test_a_server_that_cannot_be_asked_is_an_error_of_the_config(tmp_path: Path)
         "config": {"type": "mcp", "server": "http://127.0.0.1:1/mcp"},
     }
     file.write_text(yaml.safe_dump({"tools": [one]}))
-    with pytest.raises(ConfigError, match=r"mcp\.yaml:2.*the MCP server http://127.0.0.1:1/mcp cannot be asked"):
+    with pytest.raises(
+        ConfigError, match=r"mcp\.yaml:2.*the MCP server http://127.0.0.1:1/mcp cannot be asked"
+    ):
         initialize_tools_from_config(file)

@@ -76,14 +76,25 @@ async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
     scripts = tmp_path / "scripts.yaml"
     scripts.write_text("- {pattern: answer, prints: '42'}\n")
     journal = tmp_path / "journal.ndjson"
-    options = ["--faults", str(faults), "--scripts", str(scripts), "--journal", str(journal), "--seed", "9"]
+    options = [
+        "--faults",
+        str(faults),
+        "--scripts",
+        str(scripts),
+        "--journal",
+        str(journal),
+        "--seed",
+        "9",
+    ]
     options += ["--event-log", str(tmp_path / "logs" / "events.ndjson")]
     before = time.time()
-    async with serving(*options, "--model", "{kind: quota, in_flight: 8}", "--profile", "2025-06") as served:
+    async with serving(
+        *options, "--model", "{kind: quota, in_flight: 8}", "--profile", "2025-06"
+    ) as served:
         assert (
-            "profile 2025-06, executor none (runs no code; --executor python does), model quota, 1 fault"
-            in served.output
-        )
+            "profile 2025-06, executor none (runs no code; --executor python does), model "
+            "quota, 1 fault"
+        ) in served.output
         assert "seed 9" in served.output
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code("answer"))).json["run_result"]["stdout"] == "42"
@@ -117,7 +128,10 @@ async def test_port_in_use_is_reported_in_one_line() -> None:
     async with serving() as served:
         code, output = await refused("--port", str(served.port))
     assert code == 2
-    expected = f"port {served.port} on 127.0.0.1 is in use by another program; choose another port, or 0 for a free one"
+    expected = (
+        f"port {served.port} on 127.0.0.1 is in use by another program; choose "
+        "another port, or 0 for a free one"
+    )
     assert output.strip() == expected
 
 
@@ -131,8 +145,14 @@ async def test_port_in_use_is_reported_in_one_line() -> None:
         (["--model", "{kind: quota, in_flight: many}"], "model quota: in_flight"),
         (["--model", "{quota"], "--model:1: not YAML"),
         (["--executor", "recorded"], "needs a cassette"),
-        (["--executor", "recorded", "--cassette", "no.jsonl"], "cassette no.jsonl:1: cannot be read"),
-        (["--executor", "python", "--host", "0.0.0.0"], "--allow-remote) and a token (SFUSION_TOKEN or --token-file)"),
+        (
+            ["--executor", "recorded", "--cassette", "no.jsonl"],
+            "cassette no.jsonl:1: cannot be read",
+        ),
+        (
+            ["--executor", "python", "--host", "0.0.0.0"],
+            "--allow-remote) and a token (SFUSION_TOKEN or --token-file)",
+        ),
         (["--port", "99999"], "port 99999 does not exist"),
         (["--host", "203.0.113.77"], "cannot listen on 203.0.113.77:8080"),
     ],
@@ -149,7 +169,9 @@ def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str)
 async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with serving("--access-log") as served:
         await one(served.port, b"GET /v1/ping?token=secret HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        await one(served.port, b"GET http://u:secret@localhost/a%0Ab HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await one(
+            served.port, b"GET http://u:secret@localhost/a%0Ab HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        )
         _, output = await served.end(signal.SIGTERM)
     assert '127.0.0.1 - "GET /v1/ping" 200' in output
     assert '127.0.0.1 - "GET /a%0Ab" 404' in output
@@ -164,7 +186,9 @@ async def test_the_start_says_how_programs_are_confined_and_what_a_missing_kerne
         await serve_sandbox._print_banner(sandbox, "no faults")
         _, _, level, gaps, advice, *_ = capsys.readouterr().out.splitlines()
         assert level in ("accident-proof: seccomp", "accident-proof: no layer")
-        assert gaps.startswith("NOT confined: memory and processes of a hostile program, this server, which programs")
+        assert gaps.startswith(
+            "NOT confined: memory and processes of a hostile program, this server, which programs"
+        )
         assert advice.startswith("for contained: namespaces (")
     async with FakeSandbox(executor="python") as sandbox:
         await serve_sandbox._print_banner(sandbox, "no faults")

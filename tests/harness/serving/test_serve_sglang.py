@@ -92,6 +92,8 @@ def test_a_wrong_fault_rule_is_reported_with_its_line(tmp_path: Path) -> None:
     for wrong in ("{what: {abort: {att: 3}}}", "{waht: abort}"):
         faults = tmp_path / "faults.yaml"
         faults.write_text(f"faults:\n  - {{what: abort}}\n  - {wrong}\n")
-        done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", "--faults", str(faults)])
+        done: Any = CliRunner().invoke(
+            app, ["serve", "sglang", "--port", "0", "--faults", str(faults)]
+        )
         assert done.exit_code == 2
         assert f"{faults}:3: " in done.stderr

@@ -1,4 +1,5 @@
-"""The token of a server comes from the environment or a file, and no output, process list or program shows it."""
+"""The token of a server comes from the environment or a file, and no output, process list or
+program shows it."""
 
 from __future__ import annotations
 
@@ -29,14 +30,18 @@ COMMANDS = [["serve", "sandbox"], ["serve", "sglang"], ["proxy", "http://127.0.0
 
 
 def without_capabilities() -> None:
-    """Be an ordinary user, also if that is root: capabilities let it read everything, and hide it from others."""
+    """Be an ordinary user, also if that is root: capabilities let it read everything, and hide it
+    from others."""
     for capability in range(64):
         LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 @asynccontextmanager
-async def serving(*arguments: str, token: str | None = None) -> AsyncIterator[tuple[int, int, list[str]]]:
-    """Run a command; yields its port, its process id and a list that holds all of its output at the end."""
+async def serving(
+    *arguments: str, token: str | None = None
+) -> AsyncIterator[tuple[int, int, list[str]]]:
+    """Run a command; yields its port, its process id and a list that holds all of its output at the
+    end."""
     environ = {**os.environ, **({"SFUSION_TOKEN": token} if token is not None else {})}
     output: list[str] = []
     process = await asyncio.create_subprocess_exec(
@@ -90,7 +95,11 @@ async def shown_of(pid: int, name: str) -> tuple[str, str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 async def test_a_token_of_the_environment_opens_the_admin_routes_and_no_program_finds_it() -> None:
-    async with serving("serve", "sandbox", "--executor", "python", token=TOKEN) as (port, pid, output):
+    async with serving("serve", "sandbox", "--executor", "python", token=TOKEN) as (
+        port,
+        pid,
+        output,
+    ):
         assert (await one(port, get("/__sfusion/state"))).status == 401
         assert (await one(port, get("/__sfusion/state", TOKEN))).status == 200
         answer = (await one(port, run_code(SEARCH))).json
@@ -104,14 +113,23 @@ async def test_a_token_of_the_environment_opens_the_admin_routes_and_no_program_
     assert TOKEN not in "".join(output)
 
 
-async def test_a_token_file_is_made_for_this_user_only_and_guards_all_requests_if_asked(tmp_path: Path) -> None:
+async def test_a_token_file_is_made_for_this_user_only_and_guards_all_requests_if_asked(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "token"
-    async with serving("serve", "sandbox", "--token-file", str(file), "--require-token") as (port, _, output):
+    async with serving("serve", "sandbox", "--token-file", str(file), "--require-token") as (
+        port,
+        _,
+        output,
+    ):
         token = file.read_text().strip()
         assert (len(token) >= 32, file.stat().st_mode & 0o777) == (True, 0o600)
         assert (await one(port, run_code())).status == 401
         assert (
-            await one(port, run_code().replace(b"host:", f"authorization: Bearer {token}\r\nhost:".encode()))
+            await one(
+                port,
+                run_code().replace(b"host:", f"authorization: Bearer {token}\r\nhost:".encode()),
+            )
         ).status == 200
         assert (await one(port, get("/v1/ping"))).status == 200
     assert token not in "".join(output)
@@ -131,7 +149,9 @@ def open_file(tmp_path: Path) -> Path:
 
 async def test_a_token_file_that_programs_can_read_is_refused(open_file: Path) -> None:
     async with FakeSandbox(executor=PythonExecutor(namespaces=False)) as sandbox:
-        with pytest.raises(BadOption, match="the programs that this server runs can read") as caught:
+        with pytest.raises(
+            BadOption, match="the programs that this server runs can read"
+        ) as caught:
             await refuse_readable(sandbox, open_file)
         assert TOKEN not in str(caught.value)
         await refuse_readable(sandbox, Path("/dev/null"))

@@ -22,7 +22,9 @@ def attempt_at(
 ) -> Attempt:
     """Return an attempt for ``call_at``: ``after`` is when it began."""
     ended = None if outcome is None else Outcome(outcome)
-    return Attempt(1, endpoint, ended, status, "", False, waited, seconds, began, fault=fault, **rest)
+    return Attempt(
+        1, endpoint, ended, status, "", False, waited, seconds, began, fault=fault, **rest
+    )
 
 
 def call_at(
@@ -37,6 +39,9 @@ def call_at(
     **rest: Any,
 ) -> Call:
     """Return a call whose attempts have absolute times until now."""
-    made = [replace(one, number=number, after=one.after - began) for number, one in enumerate(attempts, 1)]
+    made = [
+        replace(one, number=number, after=one.after - began)
+        for number, one in enumerate(attempts, 1)
+    ]
     ended = None if outcome is None else Outcome(outcome)
     return Call(call, began, seconds, source, ended, worker, made, problem, **rest)

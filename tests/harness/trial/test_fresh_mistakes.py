@@ -1,4 +1,5 @@
-"""Mistakes that slipped when an outsider tried the trial, each in a client that is right without it."""
+"""Mistakes that slipped when an outsider tried the trial, each in a client that is right without
+it."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ async def run(url, code, timeout=10.0, headers=None):
     except (ValueError, KeyError, TypeError):
         return failed("sandbox: it talks nonsense")
 """
-"""It numbers lines, reads Retry-After in whole seconds only, and returns streams beside the text."""
+"""It numbers lines, reads Retry-After in whole seconds only, and returns streams beside the
+text."""
 
 
 def _judged(folder: Path, source: str, scenes: str) -> TrialResult:
@@ -77,7 +79,12 @@ def _judged(folder: Path, source: str, scenes: str) -> TrialResult:
 
 
 def _broken(results: Iterable[TrialResult]) -> set[tuple[str, str]]:
-    return {(one.promise, one.how.kind) for found in results for one in found.verdicts if one.state == "broken"}
+    return {
+        (one.promise, one.how.kind)
+        for found in results
+        for one in found.verdicts
+        if one.state == "broken"
+    }
 
 
 def test_the_careful_client_is_not_accused(tmp_path: Path) -> None:
@@ -118,18 +125,36 @@ WORDS = {
         "programs",
         ("ends_told_apart", "silent"),
     ),
-    "another time limit": ("{timeout:g} seconds", "10 seconds", "programs", ("read_as_happened", "limit")),
-    "a line too few in a note": ("({skip} ", "({skip - 1} ", "programs", ("read_as_happened", "cut_untrue")),
+    "another time limit": (
+        "{timeout:g} seconds",
+        "10 seconds",
+        "programs",
+        ("read_as_happened", "limit"),
+    ),
+    "a line too few in a note": (
+        "({skip} ",
+        "({skip - 1} ",
+        "programs",
+        ("read_as_happened", "cut_untrue"),
+    ),
     "a second gap": (
         "enumerate(lines[skip:], skip + 1)",
         "[*enumerate(lines[skip:], skip + 1)][: LINES // 2] + [*enumerate(lines, 1)][-9:]",
         "programs",
         ("read_as_happened", "cut_twice"),
     ),
-    "rare ends of lines": ('.split("\\n")', ".splitlines()", "programs", ("read_as_happened", "changed")),
+    "rare ends of lines": (
+        '.split("\\n")',
+        ".splitlines()",
+        "programs",
+        ("read_as_happened", "changed"),
+    ),
     "words in brackets": (
         '"stdout", "stderr")}',
-        '"stdout", "stderr")}\n    streams = {name: re.sub(r"\\[[A-Z]", "", text) for name, text in streams.items()}',
+        (
+            '"stdout", "stderr")}\n    streams = {name: re.sub(r"\\[[A-Z]", "", text) for '
+            "name, text in streams.items()}"
+        ),
         "programs",
         ("read_as_happened", "changed"),
     ),
@@ -147,15 +172,30 @@ WIRE = {
         "idle",
         ("arguments_unchanged", "altered"),
     ),
-    "a body that is not said to be JSON": ("json=body", "data=json.dumps(body)", "idle", ("sent_as_asked", "rejected")),
+    "a body that is not said to be JSON": (
+        "json=body",
+        "data=json.dumps(body)",
+        "idle",
+        ("sent_as_asked", "rejected"),
+    ),
     "ends of lines in code": (
         '"code": code',
         '"code": code.replace("\\r\\n", "\\n")',
         "programs",
         ("sent_as_asked", "field"),
     ),
-    "backticks around code": ('"code": code', '"code": code.strip("`")', "programs", ("sent_as_asked", "field")),
-    "a short patience": ("total=timeout + 20", "total=30", "programs", ("programs_waited_for", "given_up")),
+    "backticks around code": (
+        '"code": code',
+        '"code": code.strip("`")',
+        "programs",
+        ("sent_as_asked", "field"),
+    ),
+    "a short patience": (
+        "total=timeout + 20",
+        "total=30",
+        "programs",
+        ("programs_waited_for", "given_up"),
+    ),
     "a pause that is cut": (
         "sleep(int(asked))",
         "sleep(min(9, int(asked)))",

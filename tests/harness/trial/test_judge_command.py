@@ -1,4 +1,5 @@
-"""``sfusion judge`` from the command line, and the fixture: right clients pass, planted mistakes are named."""
+"""``sfusion judge`` from the command line, and the fixture: right clients pass, planted mistakes
+are named."""
 
 from __future__ import annotations
 
@@ -32,7 +33,12 @@ async def run(base_url, code, language="python"):
 def judge(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [str(warm("sfusion")), "judge", *words]
     return subprocess.run(
-        command, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -72,7 +78,8 @@ def test_a_right_client_of_any_language_passes_and_a_planted_mistake_is_named(
     }[client]
     with ThreadPoolExecutor() as threads:
         right, wrong = threads.map(
-            lambda planted: judge(tmp_path, "-k", scene, "--json", "-", *words, PLANTED=planted), ("", mistake)
+            lambda planted: judge(tmp_path, "-k", scene, "--json", "-", *words, PLANTED=planted),
+            ("", mistake),
         )
     assert (right.returncode, broken(right)) == (0, set()), right.stderr
     assert (wrong.returncode, broken(wrong)) == (1, {check}), wrong.stderr
@@ -80,13 +87,17 @@ def test_a_right_client_of_any_language_passes_and_a_planted_mistake_is_named(
 
 
 def test_reports_and_baseline(tmp_path: Path) -> None:
-    """What is accepted passes by its ``how``; a new finding, a finding that is gone and a new wording do not."""
+    """What is accepted passes by its ``how``; a new finding, a finding that is gone and a new
+    wording do not."""
     (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")
     files = ["--html", "t.html", "--junit", "t.xml", "--summary", "t.md", "--json", "t.json"]
     first = judge(tmp_path, "curt:run", *files)
     found = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     assert (first.returncode, found["stage"], found["ok"]) == (1, "virtual", False)
-    assert "compile_timeout, deadline, default_timeout, files, headers" in found["left_out"]["parameters"]
+    assert (
+        "compile_timeout, deadline, default_timeout, files, headers"
+        in found["left_out"]["parameters"]
+    )
     assert {"read_as_happened", "ends_told_apart"} <= {
         one["promise"] for one in found["verdicts"] if one["state"] == "broken"
     }
@@ -94,35 +105,56 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     assert "Played in virtual time" in first.stdout
     ends = "ok, program_error, timeout, sandbox_failed and ok_empty"
     assert f"{ends} have the same wording" in (tmp_path / "t.html").read_text(encoding="utf-8")
-    assert f'<failure message="broken: {ends} have' in (tmp_path / "t.xml").read_text(encoding="utf-8")
-    assert f"`ends_told_apart same {ends}` broken" in (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert f'<failure message="broken: {ends} have' in (tmp_path / "t.xml").read_text(
+        encoding="utf-8"
+    )
+    assert f"`ends_told_apart same {ends}` broken" in (tmp_path / "t.md").read_text(
+        encoding="utf-8"
+    )
 
     assert judge(tmp_path, "curt:run", "--baseline", "b.json", "--update").returncode == 0
     again = judge(tmp_path, "curt:run", "--baseline", "b.json", "--seed", "1")
-    assert (again.returncode, "  accepted  ends_told_apart" in again.stdout) == (0, True), again.stdout
-    (tmp_path / "curt.py").write_text(CURT.replace('["stdout"]', '["stdout"] + "\\nbye"'), encoding="utf-8")
-    worded = judge(tmp_path, "curt:run", "--baseline", "b.json")
-    assert (worded.returncode, "ok: nobody has read this wording yet: 'bye'" in worded.stdout) == (1, True), (
-        worded.stdout
+    assert (again.returncode, "  accepted  ends_told_apart" in again.stdout) == (0, True), (
+        again.stdout
     )
+    (tmp_path / "curt.py").write_text(
+        CURT.replace('["stdout"]', '["stdout"] + "\\nbye"'), encoding="utf-8"
+    )
+    worded = judge(tmp_path, "curt:run", "--baseline", "b.json")
+    assert (worded.returncode, "ok: nobody has read this wording yet: 'bye'" in worded.stdout) == (
+        1,
+        True,
+    ), worded.stdout
 
 
 def test_a_reward_function_that_scores_lost_tests_as_failed_is_broken() -> None:
     def states(name: str) -> dict[str, str]:
-        return {one.promise: one.state for one in judge_target(f"{CLIENTS / 'shapes.py'}:{name}").verdicts}
+        return {
+            one.promise: one.state
+            for one in judge_target(f"{CLIENTS / 'shapes.py'}:{name}").verdicts
+        }
 
     wrong, right = states("compute_score"), states("raises_what_is_lost")
-    assert {name for name, state in wrong.items() if state == "broken"} == {"score_follows_the_tests"}
+    assert {name for name, state in wrong.items() if state == "broken"} == {
+        "score_follows_the_tests"
+    }
     assert (right["score_follows_the_tests"], "broken" in right.values()) == ("held", False)
     careless = states("strips_its_tests")
-    assert {name for name, state in careless.items() if state == "broken"} >= {"arguments_unchanged", "sent_as_asked"}
+    assert {name for name, state in careless.items() if state == "broken"} >= {
+        "arguments_unchanged",
+        "sent_as_asked",
+    }
 
 
 def test_wrong_input_is_refused(tmp_path: Path) -> None:
     cases = {
         ("curt:run", "--world", "wal"): "--world wal: no such clock; did you mean 'wall'?",
         ("curt:run", "--update"): "--update writes the file of --baseline; give both",
-        ("curt:run", "--baseline", "none.json"): "--baseline none.json: there is no such file; write one with --update",
+        (
+            "curt:run",
+            "--baseline",
+            "none.json",
+        ): "--baseline none.json: there is no such file; write one with --update",
         ("curt:run", "-k", "nothing"): "-k: no scene matches; there are programs, bounds",
         ("curt:walk",): "curt:walk: curt has no 'walk'",
     }
@@ -131,7 +163,10 @@ def test_wrong_input_is_refused(tmp_path: Path) -> None:
         done = judge(tmp_path, *words)
         assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     absent = judge(tmp_path, "no-such-command")
-    assert (absent.returncode, "is given as module:name or file.py:name" in absent.stderr) == (3, True)
+    assert (absent.returncode, "is given as module:name or file.py:name" in absent.stderr) == (
+        3,
+        True,
+    )
 
 
 def test_the_docs_list_every_check() -> None:

@@ -1,4 +1,5 @@
-"""Every shape of a client is found by looking at it and by first calls; what cannot be judged is refused at once."""
+"""Every shape of a client is found by looking at it and by first calls; what cannot be judged is
+refused at once."""
 
 from __future__ import annotations
 
@@ -21,13 +22,14 @@ FUNCTION = "code concurrent raises text "
 ANSWER = FUNCTION
 SDK = ANSWER + "language stdin files timeout default_timeout compile_timeout"
 TOOL = (
-    "arguments cancel code compile_timeout concurrent deadline default_timeout headers instances language "
+    "arguments cancel code compile_timeout concurrent deadline default_timeout headers "
+    "instances language "
     "memory rate_limit reward text timeout urls"
 )
 
 CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     SHAPES + "by_environment": ({}, "a function, synchronous, called in threads", FUNCTION, ""),
-    SHAPES + "by_other_name": ({"env": "MY_SANDBOX"}, "a function, synchronous, called in threads", FUNCTION, ""),
+    SHAPES + "by_other_name": ({"env": "MY_SANDBOX"}, ("a function, " "synchronous, " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "called " "in threads"), FUNCTION, ""),
     SHAPES + "at_import": ({}, "a function, synchronous, called in threads", FUNCTION, ""),
     SHAPES + "by_attribute": ({"attribute": "ADDRESS"}, "a function, synchronous, called in threads", FUNCTION, ""),
     SHAPES + "whole_address": (
@@ -59,9 +61,11 @@ def test_every_shape_is_recognised(case: tuple[str, tuple[dict[str, Any], str, s
 REFUSED = {
     SHAPES + "unknown_parameter": "it is not known what to pass for `flavour`",
     SHAPES + "hidden_parameters": "its parameters cannot be seen: it takes (*args, **kwargs)",
-    SHAPES + "sends_nothing": "a first call sent nothing to the address that it was given. It returned 'done'",
+    SHAPES
+    + "sends_nothing": "a first call sent nothing to the address that it was given. It returned 'done'",
     SHAPES + "HalfATool": "looks like a tool of verl's, but has no calc_reward(), release()",
-    SHAPES + "NotAClient": "give a function, or one of run, run_code, execute, __call__ as a method",
+    SHAPES
+    + "NotAClient": "give a function, or one of run, run_code, execute, __call__ as a method",
     SHAPES + "NUMBER": "is a int, which cannot be called",
     SHAPES + "Runer": "did you mean 'Runner'?",
     str(CLIENTS / "absent.py:run"): "there is no such file",
@@ -89,7 +93,10 @@ def test_a_command_shows_what_it_carries() -> None:
         "    print(json.dumps({'call': ask['call'], 'text': text}), flush=True)\n"
     )
     shape = shape_of(None, command=(sys.executable, "-c", glue))
-    assert (sorted(shape.takes), shape.wall) == (["code", "language", "raises", "text"], "it is another process")
+    assert (sorted(shape.takes), shape.wall) == (
+        ["code", "language", "raises", "text"],
+        "it is another process",
+    )
     with pytest.raises(MissingWorld, match="no-such-command"):
         shape_of(None, command=("no-such-command",))
 

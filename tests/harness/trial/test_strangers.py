@@ -46,7 +46,11 @@ NEVER_CLOSED = (
 
 def _broken(folder: Path, source: str) -> set[str]:
     (folder / "strict.py").write_text(source, encoding="utf-8")
-    return {one.promise for one in judge(f"{folder / 'strict.py'}:run").verdicts if one.state == "broken"}
+    return {
+        one.promise
+        for one in judge(f"{folder / 'strict.py'}:run").verdicts
+        if one.state == "broken"
+    }
 
 
 def test_a_strict_client_that_tells_ends_by_flags_is_not_accused(tmp_path: Path) -> None:
@@ -57,7 +61,11 @@ def test_a_strict_client_that_tells_ends_by_flags_is_not_accused(tmp_path: Path)
     ("right", "wrong", "check"),
     [
         ('"code": code', '"code": unicodedata.normalize("NFC", code)', "sent_as_asked"),
-        ('"code": code', '"code": (re.findall(r"```python(.*?)```", code, re.S) or [code])[0]', "sent_as_asked"),
+        (
+            '"code": code',
+            '"code": (re.findall(r"```python(.*?)```", code, re.S) or [code])[0]',
+            "sent_as_asked",
+        ),
         ('"stdin": stdin', '"stdin": stdin and stdin.rstrip() + "\\n"', "sent_as_asked"),
         ('"language": language', '"language": language.lower()', "sent_as_asked"),
         (*NEVER_CLOSED, "nothing_left"),
@@ -94,7 +102,9 @@ class Tool(GoodTool):
 """,
         encoding="utf-8",
     )
-    config = "tools: [{class_name: first_only.Tool, config: {sandbox_fusion_url: [http://a.invalid]}}]\n"
+    config = (
+        "tools: [{class_name: first_only.Tool, config: {sandbox_fusion_url: [http://a.invalid]}}]\n"
+    )
     (tmp_path / "tools.yaml").write_text(config, encoding="utf-8")
     found = judge(str(tmp_path / "tools.yaml")).verdicts
     assert {one.promise for one in found if one.state == "broken"} == {"sandboxes_used"}
@@ -115,7 +125,8 @@ class Runner:
 """
     )
     sticky = runner.replace(
-        "        return await", "        self.limit = run_timeout or self.limit\n        return await"
+        "        return await",
+        "        self.limit = run_timeout or self.limit\n        return await",
     )
     for name, source, broken in (("kept", runner, set()), ("sticky", sticky, {"sent_as_asked"})):
         (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
@@ -138,7 +149,9 @@ def test_flags_are_no_durations() -> None:
 
 def test_a_status_that_a_program_prints_is_not_its_own(tmp_path: Path) -> None:
     late = 'part["status"] == "TimeLimitExceeded"'
-    assert "ends_told_apart" in _broken(tmp_path, STRICT.replace(late, '"TimeLimitExceeded" in str(data)'))
+    assert "ends_told_apart" in _broken(
+        tmp_path, STRICT.replace(late, '"TimeLimitExceeded" in str(data)')
+    )
 
 
 PATIENT = """
@@ -166,16 +179,23 @@ async def run(base_url, code):
     [
         ("parsedate_to_datetime(asked).timestamp() - time.time()", set()),
         ("1.0  # not a number", {"retry_after_respected"}),
-        ('datetime.strptime(asked[:-4], "%a, %d %b %Y %H:%M:%S").timestamp() - time.time()', {"retry_after_respected"}),
+        (
+            'datetime.strptime(asked[:-4], "%a, %d %b %Y %H:%M:%S").timestamp() - time.time()',
+            {"retry_after_respected"},
+        ),
     ],
     ids=["right", "ignored", "as local time"],
 )
-def test_retry_after_may_be_a_date(reading: str, broken: set[str], world: Stage, tmp_path: Path) -> None:
+def test_retry_after_may_be_a_date(
+    reading: str, broken: set[str], world: Stage, tmp_path: Path
+) -> None:
     right = "parsedate_to_datetime(asked).timestamp() - time.time()"
     (tmp_path / "patient.py").write_text(PATIENT.replace(right, reading), encoding="utf-8")
     found = judge(f"{tmp_path / 'patient.py'}:run", scenes="dates", world=world).verdicts
     assert {one.promise for one in found if one.state == "broken"} == broken
-    assert {one.state for one in found if one.promise == "retry_after_respected"} == {"broken" if broken else "held"}
+    assert {one.state for one in found if one.promise == "retry_after_respected"} == {
+        "broken" if broken else "held"
+    }
 
 
 CARRIES = """
@@ -206,7 +226,8 @@ class Runner(Base):
         text = part["stdout"] + "|" + part["stderr"]
         return {"text": text, "end": end, "status": part["status"], "code": f"code {self.code_of(part)}"}
 """
-"""It takes files as bytes, passes the words of the server on, and its constructor takes whatever its base takes."""
+"""It takes files as bytes, passes the words of the server on, and its constructor takes whatever
+its base takes."""
 
 
 @pytest.mark.parametrize(
@@ -215,19 +236,27 @@ class Runner(Base):
         ("", "", ""),
         ("base64.b64encode", "base64.urlsafe_b64encode", "sent_as_asked"),
         ('return part["return_code"]', 'return abs(part["return_code"] or 0)', "exit_code_told"),
-        ('part["stdout"] + "|"', 'part["stdout"].replace("\\\\n", "\\n") + "|"', "read_as_happened"),
+        (
+            'part["stdout"] + "|"',
+            'part["stdout"].replace("\\\\n", "\\n") + "|"',
+            "read_as_happened",
+        ),
         ('"status": part["status"]', '"status": "Success"', "outcome_stated"),
     ],
 )
 def test_files_as_bytes_signals_backslashes_and_words_of_the_server(
     right: str, wrong: str, check: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "carries.py").write_text(CARRIES.replace(right, wrong) if right else CARRIES, encoding="utf-8")
+    (tmp_path / "carries.py").write_text(
+        CARRIES.replace(right, wrong) if right else CARRIES, encoding="utf-8"
+    )
     found = judge(f"{tmp_path / 'carries.py'}:Runner", scenes="programs").verdicts
     assert {one.promise for one in found if one.state == "broken"} == ({check} if check else set())
 
 
-def test_tests_are_given_as_the_function_takes_them_and_a_part_of_the_output_is_not_all_of_it(tmp_path: Path) -> None:
+def test_tests_are_given_as_the_function_takes_them_and_a_part_of_the_output_is_not_all_of_it(
+    tmp_path: Path,
+) -> None:
     lenient = """
 import requests
 

@@ -1,4 +1,5 @@
-"""The trial in virtual time: what it can play, what it must leave unknown, and what it says of reward functions."""
+"""The trial in virtual time: what it can play, what it must leave unknown, and what it says of
+reward functions."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ class PlainClient:
         body = {"code": code, "language": "python", "stdin": stdin}
         async with (
             aiohttp.ClientSession() as session,
-            session.post(f"{self.url}/run_code", json=body, timeout=aiohttp.ClientTimeout(30)) as answer,
+            session.post(
+                f"{self.url}/run_code", json=body, timeout=aiohttp.ClientTimeout(30)
+            ) as answer,
         ):
             answer.raise_for_status()
             result: dict[str, Any] = (await answer.json(content_type=None))["run_result"]
@@ -78,15 +81,21 @@ def broken(verdicts: list[Verdict]) -> set[tuple[str, str]]:
 def test_a_client_of_a_few_lines_is_judged_by_what_it_takes() -> None:
     record, verdicts = played(PlainClient, "programs", "together", "cancelled")
     assert record.left_out == {"cancelled": "cancel"}
-    assert "timeout" not in {one.end for one in record.scenes["programs"].scene.calls if one.ask.language != "python"}
+    assert "timeout" not in {
+        one.end for one in record.scenes["programs"].scene.calls if one.ask.language != "python"
+    }
     # It says nothing of timeouts, so those look like programs that end well.
     assert ("ends_told_apart", "same") in broken(verdicts)
     states = {one.promise: one.state for one in verdicts}
     assert states["limit_kept"] == states["score_follows_the_tests"] == "unknown"
     assert states["sent_as_asked"] == states["read_as_happened"] == "held"
     sentences = {one.promise: one.sentence for one in verdicts}
-    assert sentences["limit_kept"].startswith("only for a client that can be configured with a limit")
-    assert sentences["retry_after_respected"].startswith("no call was sent again after a 429 or 503 with Retry-After")
+    assert sentences["limit_kept"].startswith(
+        "only for a client that can be configured with a limit"
+    )
+    assert sentences["retry_after_respected"].startswith(
+        "no call was sent again after a 429 or 503 with Retry-After"
+    )
 
 
 def test_a_client_that_never_ends_a_call_is_broken_off_at_the_horizon() -> None:
@@ -116,7 +125,9 @@ def test_a_client_that_waits_as_long_as_it_is_asked_to_is_not_said_to_never_end(
     assert broken(verdicts) == set()
 
 
-def test_a_client_that_keeps_the_loop_busy_does_not_hang_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_keeps_the_loop_busy_does_not_hang_the_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(virtual_time, "_FRUITLESS", 5_000)
 
     class Spins(PlainClient):
@@ -147,13 +158,21 @@ def test_what_virtual_time_cannot_play_is_unknown() -> None:
 
 def test_the_same_seed_gives_the_same_record_and_another_one_other_canaries() -> None:
     records = [
-        play_virtually(plan("programs", "together", seed=seed), lambda: ToolClient(GoodTool)) for seed in (1, 1, 2)
+        play_virtually(plan("programs", "together", seed=seed), lambda: ToolClient(GoodTool))
+        for seed in (1, 1, 2)
     ]
     facts = [
-        [(one.mark, one.at, one.status, one.body) for scene in record.scenes.values() for one in scene.requests]
+        [
+            (one.mark, one.at, one.status, one.body)
+            for scene in record.scenes.values()
+            for one in scene.requests
+        ]
         for record in records
     ]
-    texts = [[call.told.text for call in record.scenes["programs"].calls if call.told] for record in records]
+    texts = [
+        [call.told.text for call in record.scenes["programs"].calls if call.told]
+        for record in records
+    ]
     assert (facts[0], texts[0]) == (facts[1], texts[1])
     assert texts[0] != texts[2]
     assert wording_table(records[0]) == wording_table(records[2])
@@ -165,7 +184,9 @@ class Scores(PlainClient):
     takes = frozenset({"code", "tests", "reward", "raises"})
 
     async def call(self, ask: TrialAsk) -> Told:
-        return self.score([await self.passes(ask.code, given, wanted) for given, wanted in ask.tests])
+        return self.score(
+            [await self.passes(ask.code, given, wanted) for given, wanted in ask.tests]
+        )
 
     async def passes(self, code: str, given: str, wanted: str) -> bool | None:
         try:
@@ -203,7 +224,9 @@ class TellsWhatWasLost(Scores):
 
     def score(self, passed: list[bool | None]) -> Told:
         lost = passed.count(None)
-        return Told(fields={"lost": lost}, reward=passed.count(True) / (4 - lost) if lost < 4 else None)
+        return Told(
+            fields={"lost": lost}, reward=passed.count(True) / (4 - lost) if lost < 4 else None
+        )
 
 
 class LostIsFailed(Scores):
@@ -220,17 +243,29 @@ class ATimeoutIsFailed(Scores):
 
 class AResetIsFailed(Scores):
     def after(self, error: Exception) -> bool | None:
-        return False if isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError) else None
+        return (
+            False
+            if isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError)
+            else None
+        )
 
 
 class AnErrorOfTheGatewayIsFailed(Scores):
     def after(self, error: Exception) -> bool | None:
-        return False if isinstance(error, aiohttp.ClientResponseError) and error.status == 502 else None
+        return (
+            False
+            if isinstance(error, aiohttp.ClientResponseError) and error.status == 502
+            else None
+        )
 
 
 class RefusedIsFailed(Scores):
     def after(self, error: Exception) -> bool | None:
-        return False if isinstance(error, aiohttp.ClientResponseError) and error.status == 429 else None
+        return (
+            False
+            if isinstance(error, aiohttp.ClientResponseError) and error.status == 429
+            else None
+        )
 
 
 class UnreadableIsFailed(Scores):
@@ -294,7 +329,9 @@ class TooSlowIsLost(Scores):
 
 class RunsAgainWhatFailed(Scores):
     async def passes(self, code: str, given: str, wanted: str) -> bool | None:
-        return await super().passes(code, given, wanted) or await super().passes(code, given, wanted)
+        return await super().passes(code, given, wanted) or await super().passes(
+            code, given, wanted
+        )
 
 
 class Upside(Scores):
@@ -319,7 +356,10 @@ LOST = "score_follows_the_tests"
 @pytest.mark.parametrize(
     ("client", "found"),
     [
-        *((right, set()) for right in (Scores, AllOrNothing, StopsAtTheFirstFailure, TellsWhatWasLost)),
+        *(
+            (right, set())
+            for right in (Scores, AllOrNothing, StopsAtTheFirstFailure, TellsWhatWasLost)
+        ),
         (LostIsFailed, {(LOST, "lost")}),
         (ATimeoutIsFailed, {(LOST, "lost")}),
         (AResetIsFailed, {(LOST, "lost")}),
@@ -406,8 +446,15 @@ class RetriesAtOnce(GoodTool):
 class DeadlinePerAttempt(GoodTool):
     async def run(self, request: PeerRequest) -> PeerResult:
         for number in itertools.count(1):
-            result = await self.attempt(replace(request, left=self.config["call_deadline"] or 60.0), Counter())
-            if not result.transient or result.may_have_run or result.retry_after > 30.0 or number > 5:
+            result = await self.attempt(
+                replace(request, left=self.config["call_deadline"] or 60.0), Counter()
+            )
+            if (
+                not result.transient
+                or result.may_have_run
+                or result.retry_after > 30.0
+                or number > 5
+            ):
                 return result
             await asyncio.sleep(self.pause(request, number, result))
         raise AssertionError
@@ -436,7 +483,9 @@ class LastOfAnyTrajectory(GoodTool):
 class RewardOfWhatRanBefore(GoodTool):
     ignored = "sandbox_error"
 
-    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    async def execute(
+        self, instance_id: str, parameters: Any, **kwargs: Any
+    ) -> tuple[Any, Any, Any]:
         before = self.last.get(instance_id)
         answer = await super().execute(instance_id, parameters, **kwargs)
         result = self.last[instance_id]
@@ -452,12 +501,18 @@ class RewardOfWhatWasRightBefore(RewardOfWhatRanBefore):
 class TruthWithinTheOutput(GoodTool):
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         reward, result = await super().calc_reward(instance_id), self.last[instance_id]
-        within = result is not None and result.outcome == "ok" and self.truths[instance_id].strip() in result.stdout
+        within = (
+            result is not None
+            and result.outcome == "ok"
+            and self.truths[instance_id].strip() in result.stdout
+        )
         return 1.0 if within else reward
 
 
 class ReleasedComesBack(GoodTool):
-    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    async def execute(
+        self, instance_id: str, parameters: Any, **kwargs: Any
+    ) -> tuple[Any, Any, Any]:
         answer = await super().execute(instance_id, parameters, **kwargs)
         self.last.setdefault(instance_id, None)
         return answer
@@ -482,7 +537,9 @@ class ReleasedComesBack(GoodTool):
         (ReleasedComesBack, "instances", {("nothing_left", "instances")}),
     ],
 )
-def test_permits_deadlines_sandboxes_and_trajectories(tool: Any, scene: str, found: set[tuple[str, str]]) -> None:
+def test_permits_deadlines_sandboxes_and_trajectories(
+    tool: Any, scene: str, found: set[tuple[str, str]]
+) -> None:
     _, verdicts = played(lambda: ToolClient(tool), scene)
     assert broken(verdicts) == found
 

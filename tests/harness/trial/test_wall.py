@@ -1,4 +1,5 @@
-"""The stage on the wall clock: blocking clients are served, waits are shortened, what never ends is left behind."""
+"""The stage on the wall clock: blocking clients are served, waits are shortened, what never ends is
+left behind."""
 
 from __future__ import annotations
 
@@ -45,18 +46,30 @@ def ask(name: str, **more: Any) -> TrialCall:
     return TrialCall(TrialAsk(name, f"# sfusion:call={name}\n"), "ok", **more)
 
 
-def play(target: Any, *calls: TrialCall, command: tuple[str, ...] = (), **more: Any) -> tuple[Record, PlayedScene]:
+def play(
+    target: Any, *calls: TrialCall, command: tuple[str, ...] = (), **more: Any
+) -> tuple[Record, PlayedScene]:
     names = [one.ask.call for one in calls]
     shape = shape_of(target, command=command)
     seconds = 0.0 if shape.child else 5.0
-    scene = Scene("only", calls, {name: (ProgramTruth(f"{name}\n", seconds=seconds),) for name in names}, **more)
-    record = WallStage(TrialPlan(0, (scene,)), shape.make, child=shape.child, divide=shape.divide).play()
+    scene = Scene(
+        "only",
+        calls,
+        {name: (ProgramTruth(f"{name}\n", seconds=seconds),) for name in names},
+        **more,
+    )
+    record = WallStage(
+        TrialPlan(0, (scene,)), shape.make, child=shape.child, divide=shape.divide
+    ).play()
     return record, record.scenes["only"]
 
 
 def test_a_client_that_blocks_its_loop_is_served_and_its_waits_are_short() -> None:
     _, played = play(blocking, ask("c0", at=0.1), ask("c1", at=0.1))
-    assert sorted(call.told.fields["stdout"] for call in played.calls if call.told) == ["c0\n", "c1\n"]
+    assert sorted(call.told.fields["stdout"] for call in played.calls if call.told) == [
+        "c0\n",
+        "c1\n",
+    ]
     assert played.ended - played.began >= 10.0  # one program after the other
     assert {sent.status for sent in played.requests} == {200}
 
@@ -70,14 +83,20 @@ def test_sleeping_clients_are_shortened_too_and_see_the_time_pass() -> None:
 
 
 def never_ended(record: Record) -> list[str]:
-    return [one.sentence for one in judge_record(record) if one.state == "broken" and one.promise == "ends_in_time"]
+    return [
+        one.sentence
+        for one in judge_record(record)
+        if one.state == "broken" and one.promise == "ends_in_time"
+    ]
 
 
 def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wall, "_PATIENCE", 0.5)
-    record, played = play(post, ask("stuck"), faults=({"name": "hang", "call": "stuck", "what": "hang"},))
+    record, played = play(
+        post, ask("stuck"), faults=({"name": "hang", "call": "stuck", "what": "hang"},)
+    )
     assert [(call.ended_at, call.told) for call in played.calls] == [(None, None)]
     assert (played.scene.horizon, record.left_out) == (5.0, {})
     assert never_ended(record) == ["stuck: had not ended after 5 s"]
@@ -106,7 +125,11 @@ def test_a_sandbox_can_crash_and_the_clock_of_the_client_can_jump() -> None:
         except requests.ConnectionError:
             return "down"
 
-    events = SandboxEvent(0.0, "crash"), SandboxEvent(2.0, "restart"), SandboxEvent(2.0, "clock_jump", seconds=3600.0)
+    events = (
+        SandboxEvent(0.0, "crash"),
+        SandboxEvent(2.0, "restart"),
+        SandboxEvent(2.0, "clock_jump", seconds=3600.0),
+    )
     _, played = play(clock, ask("early", at=1.0), ask("late", at=4.0), events=events)
     assert [call.told.text for call in played.calls if call.told] == ["down", "late\n"]
     assert seen[-1] - seen[-2] > 3600.0
@@ -120,14 +143,23 @@ def test_a_command_without_the_protocol_is_followed_by_its_first_request() -> No
         " {'Content-Type': 'application/json'})); break\n"
         "    except e.HTTPError: pass\n"
     )
-    limited = {"name": "one", "call": "one", "first_attempts": 1, "what": {"status": 429, "retry_after": 1.0}}
-    record, played = play(None, ask("one"), ask("untouched"), command=(sys.executable, "-c", loud), faults=(limited,))
+    limited = {
+        "name": "one",
+        "call": "one",
+        "first_attempts": 1,
+        "what": {"status": 429, "retry_after": 1.0},
+    }
+    record, played = play(
+        None, ask("one"), ask("untouched"), command=(sys.executable, "-c", loud), faults=(limited,)
+    )
     assert record.takes == frozenset()
     assert [(sent.mark, sent.status) for sent in played.requests] == [("one", 429), ("one", 200)]
     assert [call.ask.call for call in played.calls] == ["one"]
 
 
-@pytest.mark.parametrize(("seconds", "broken"), [(7.0, set()), (3.0, {"programs_waited_for", "returns"})])
+@pytest.mark.parametrize(
+    ("seconds", "broken"), [(7.0, set()), (3.0, {"programs_waited_for", "returns"})]
+)
 def test_a_sandbox_that_is_late_accuses_only_a_client_that_would_not_have_waited_for_a_punctual_one(
     seconds: float, broken: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,11 @@ class _Misstates(GoodTool):
         known = super().metrics(result)
         if result.outcome in PROGRAMS:
             return known
-        return None if self.stated is None else {**(known or {}), "outcome": self.stated, "infrastructure": False}
+        return (
+            None
+            if self.stated is None
+            else {**(known or {}), "outcome": self.stated, "infrastructure": False}
+        )
 
 
 @mistake("tool_use_kept", "outage-trained-as-zeros", also=(*LEARNED, "text_is_truthful"))
@@ -49,7 +53,9 @@ class LostCallsBlamedOnTheModel(_Misstates):
     stated = "bad_arguments"
 
 
-@mistake("no_gradient_from_lost_samples", "dead-server-read-as-failing-code", also=("text_is_truthful",))
+@mistake(
+    "no_gradient_from_lost_samples", "dead-server-read-as-failing-code", also=("text_is_truthful",)
+)
 class LostBodyBlamedOnTheProgram(_Misstates):
     """An answer without a body is stated as a failure of the program, and trained on."""
 

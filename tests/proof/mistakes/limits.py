@@ -1,4 +1,5 @@
-"""Mistakes with the limit: permits that are lost, invented, held too long or given to the wrong one."""
+"""Mistakes with the limit: permits that are lost, invented, held too long or given to the wrong
+one."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class NeedsItsLimiter(GoodTool):
 
 @mistake("no_stall", "last-permit-of-the-dead", also=(*UNFINISHED, "recovers_within"))
 class PermitsOfTheDeadAreLost(GoodTool):
-    """No finally: a permit that a killed worker or a cancelled call held never comes back (verl, c)."""
+    """No finally: a permit that a killed worker or a cancelled call held never comes back (verl,
+    c)."""
 
     @asynccontextmanager
     async def permit(self, shared: Shared) -> AsyncIterator[None]:

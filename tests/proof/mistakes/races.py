@@ -1,4 +1,5 @@
-"""Races: mistakes that show only if things of the same moment happen in another order than first in, first out."""
+"""Races: mistakes that show only if things of the same moment happen in another order than first
+in, first out."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from tests.proof.mistake import mistake
 from tests.reference_tool import GoodTool, PeerRequest, PeerResult
 
 
-@mistake("answers_are_own", "same-moment[seconds=0s]", also=("text_is_truthful",), schedule={"random": 1})
+@mistake(
+    "answers_are_own", "same-moment[seconds=0s]", also=("text_is_truthful",), schedule={"random": 1}
+)
 class AnswersInOrder(GoodTool):
     """Answers are taken to come in the order of the requests, as on a single connection."""
 
@@ -30,9 +33,12 @@ class AnswersInOrder(GoodTool):
 
 @mistake("outcomes", "same-moment[seconds=0s]", schedule={"random": 1})
 class ExpectsThePingFirst(GoodTool):
-    """A ping goes before each request; if its answer is not there when the program has ended, the sandbox is dead."""
+    """A ping goes before each request; if its answer is not there when the program has ended, the
+    sandbox is dead."""
 
-    async def send(self, session: aiohttp.ClientSession, url: str, request: PeerRequest) -> PeerResult:
+    async def send(
+        self, session: aiohttp.ClientSession, url: str, request: PeerRequest
+    ) -> PeerResult:
         ping = asyncio.ensure_future(self.ping(session, url.replace("run_code", "v1/ping")))
         result = await super().send(session, url, request)
         if ping.done():

@@ -1,4 +1,5 @@
-"""Mistakes with HTTP: what is sent, how long it may take, what is sent again, and how an answer is read."""
+"""Mistakes with HTTP: what is sent, how long it may take, what is sent again, and how an answer
+is read."""
 
 from __future__ import annotations
 
@@ -111,7 +112,9 @@ class RetriesSandboxErrors(GoodTool):
         return result
 
 
-@mistake("only_transient_retried", "rotten-hang", also=("attempts_per_call", "no_duplicate_execution"))
+@mistake(
+    "only_transient_retried", "rotten-hang", also=("attempts_per_call", "no_duplicate_execution")
+)
 class RetriesSlowPrograms(GoodTool):
     """A program that timed out is run again."""
 
@@ -130,16 +133,24 @@ class RetriesWhatMayHaveRun(GoodTool):
         return super().may_retry(result, number)
 
 
-@mistake("no_duplicate_execution", "single-node", also=("attempts_per_call", "in_flight_within_limit"))
+@mistake(
+    "no_duplicate_execution", "single-node", also=("attempts_per_call", "in_flight_within_limit")
+)
 class Hedges(GoodTool):
     """Each request is sent twice, and the first answer counts."""
 
-    async def send(self, session: aiohttp.ClientSession, url: str, request: PeerRequest) -> PeerResult:
-        first, _ = await asyncio.gather(super().send(session, url, request), super().send(session, url, request))
+    async def send(
+        self, session: aiohttp.ClientSession, url: str, request: PeerRequest
+    ) -> PeerResult:
+        first, _ = await asyncio.gather(
+            super().send(session, url, request), super().send(session, url, request)
+        )
         return first
 
 
-@mistake("only_transient_retried", "rotten-raise", also=("attempts_per_call", "no_duplicate_execution"))
+@mistake(
+    "only_transient_retried", "rotten-raise", also=("attempts_per_call", "no_duplicate_execution")
+)
 class RetriesFailedPrograms(GoodTool):
     """A program that raised is run again."""
 
@@ -164,7 +175,9 @@ class RetriesInStep(GoodTool):
 class ConnectionPerCall(GoodTool):
     """Each request opens a session, and a connection, of its own."""
 
-    async def send(self, session: aiohttp.ClientSession, url: str, request: PeerRequest) -> PeerResult:
+    async def send(
+        self, session: aiohttp.ClientSession, url: str, request: PeerRequest
+    ) -> PeerResult:
         async with aiohttp.ClientSession() as own:
             return await super().send(own, url, request)
 
@@ -210,7 +223,11 @@ class ThrottledIsSuccess(GoodTool):
     """A 429 is taken for the answer, and its body for the output."""
 
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> PeerResult:
-        return PeerResult("ok", stdout=body.decode()) if status == 429 else super().read(status, headers, body)
+        return (
+            PeerResult("ok", stdout=body.decode())
+            if status == 429
+            else super().read(status, headers, body)
+        )
 
 
 @mistake("text_is_truthful", "poisoned-call", also=TAKEN_FOR_OUTPUT)
@@ -236,12 +253,15 @@ class AnyBodyIsOutput(GoodTool):
 
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> PeerResult:
         result = super().read(status, headers, body)
-        return PeerResult("ok", stdout=body.decode()) if result.outcome == "bad_response" else result
+        return (
+            PeerResult("ok", stdout=body.decode()) if result.outcome == "bad_response" else result
+        )
 
 
 @mistake("outcomes", "mended-answers[faults=content-type]")
 class NeedsTheContentType(GoodTool):
-    """Only application/json is read; a gateway that sends another content type breaks every call."""
+    """Only application/json is read; a gateway that sends another content type breaks every
+    call."""
 
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> PeerResult:
         if status == 200 and "json" not in headers.get("Content-Type", ""):
@@ -254,7 +274,9 @@ class WrongEncoding(GoodTool):
     """The answer is decoded as Latin-1."""
 
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> PeerResult:
-        return super().read(status, headers, json.dumps(json.loads(body.decode("latin-1"))).encode())
+        return super().read(
+            status, headers, json.dumps(json.loads(body.decode("latin-1"))).encode()
+        )
 
 
 @mistake("text_is_truthful", "bytes-that-are-not-text", also=TAKEN_FOR_OUTPUT)
@@ -281,7 +303,9 @@ class RetriesAtOnce(GoodTool):
         return result.retry_after
 
 
-@mistake("only_transient_retried", "rotten-hang", also=("attempts_per_call", "no_duplicate_execution"))
+@mistake(
+    "only_transient_retried", "rotten-hang", also=("attempts_per_call", "no_duplicate_execution")
+)
 class RetriesEmptyOutput(GoodTool):
     """A program that printed nothing is run again."""
 

@@ -33,7 +33,9 @@ class CancelledCallGoesOn(GoodTool):
 
 
 @mistake(
-    "text_is_truthful", "single-node", also=("answers_are_own", "connections_reused", "infra_never_scored", "outcomes")
+    "text_is_truthful",
+    "single-node",
+    also=("answers_are_own", "connections_reused", "infra_never_scored", "outcomes"),
 )
 class ForgetsToAwait(GoodTool):
     """The request is made in a task that nobody awaits, and the model reads an empty text."""
@@ -56,7 +58,9 @@ class ForgetsToAwait(GoodTool):
 class BlocksTheLoop(GoodTool):
     """time.sleep instead of asyncio.sleep: while one call waits, all others stand still."""
 
-    async def send(self, session: aiohttp.ClientSession, url: str, request: PeerRequest) -> PeerResult:
+    async def send(
+        self, session: aiohttp.ClientSession, url: str, request: PeerRequest
+    ) -> PeerResult:
         time.sleep(0.2)  # noqa: ASYNC251 - the mistake
         return await super().send(session, url, request)
 
@@ -65,7 +69,12 @@ class BlocksTheLoop(GoodTool):
     "answers_are_own",
     "single-node",
     also=(
-        *("attempts_per_call", "infra_never_scored", "no_duplicate_execution", "only_transient_retried"),
+        *(
+            "attempts_per_call",
+            "infra_never_scored",
+            "no_duplicate_execution",
+            "only_transient_retried",
+        ),
         "text_is_truthful",
     ),
 )
@@ -94,7 +103,9 @@ class AnswersOfAnotherCall(GoodTool):
         return given
 
 
-@mistake("answers_are_own", "single-node", also=("infra_never_scored", "outcomes", "text_is_truthful"))
+@mistake(
+    "answers_are_own", "single-node", also=("infra_never_scored", "outcomes", "text_is_truthful")
+)
 class ServesFromACache(GoodTool):
     """Code that looks the same, apart from comments, gets the answer of an earlier call."""
 

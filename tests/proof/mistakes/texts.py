@@ -77,7 +77,9 @@ class RaisesOnNull(GoodTool):
     """A stream that is null ends in an exception."""
 
     def printed(self, outcome: str, part: dict[str, Any]) -> PeerResult:
-        return PeerResult(outcome, stdout=part["stdout"], stderr=part["stderr"], code=part["return_code"])
+        return PeerResult(
+            outcome, stdout=part["stdout"], stderr=part["stderr"], code=part["return_code"]
+        )
 
     def output(self, result: PeerResult) -> str:
         return result.stdout + result.stderr
@@ -209,7 +211,8 @@ class SilentAboutTimeouts(GoodTool):
 
 @mistake("text_is_truthful", "rotten-killed")
 class OutputHidesTheExitCode(GoodTool):
-    """The exit code is told only if the program printed nothing, so a crash after some output looks like success."""
+    """The exit code is told only if the program printed nothing, so a crash after some output looks
+    like success."""
 
     def remark(self, result: PeerResult) -> str:
         return "" if result.outcome == "program_error" and result.stdout else super().remark(result)

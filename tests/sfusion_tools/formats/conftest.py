@@ -1,4 +1,5 @@
-"""A parser that fails is a defect in every test here, although its user only sees a refused call."""
+"""A parser that fails is a defect in every test here, although its user only sees a refused
+call."""
 
 from __future__ import annotations
 

@@ -17,9 +17,14 @@ TOOLS: list[dict[str, Any]] = json.loads((DATA / "tools.json").read_text(encodin
 
 def every_parser() -> list[str]:
     """The formats without those that differ from an earlier one only in their markers."""
-    alike = "qwen25 glm47 hunyuan_v3 deepseekv4 seed_oss step3 functiongemma nemotron hunyuan_a13b granite phi4_mini"
+    alike = (
+        "qwen25 glm47 hunyuan_v3 deepseekv4 seed_oss step3 functiongemma nemotron "
+        "hunyuan_a13b granite phi4_mini"
+    )
     return [
-        name for name in format_names() if name not in f"{alike} internlm longcat lfm2 deepseekv31 minimax_m2".split()
+        name
+        for name in format_names()
+        if name not in f"{alike} internlm longcat lfm2 deepseekv31 minimax_m2".split()
     ]
 
 
@@ -28,12 +33,15 @@ def records() -> tuple[dict[str, Any], ...]:
     found = []
     for file in sorted(DATA.glob("*.jsonl")):
         # Not splitlines(): a recorded text contains U+2028, which it treats as a line break.
-        found.extend(json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line)
+        found.extend(
+            json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line
+        )
     return tuple(found)
 
 
 def chunkings(text: str, cuts: Iterable[int] = ()) -> Iterator[list[str]]:
-    """Yield one piece, single characters, odd sizes, a few random cuts, and a cut at each of ``cuts``."""
+    """Yield one piece, single characters, odd sizes, a few random cuts, and a cut at each of
+    ``cuts``."""
     yield [text]
     yield list(text)
     for size in (2, 3, 7, 16):

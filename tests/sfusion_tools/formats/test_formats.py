@@ -143,8 +143,14 @@ def test_the_message_mentions_that_the_output_reached_its_length_limit() -> None
     [
         ("glm45", {"name": "code_interpreter", "arguments": {"code": 5}}),
         ("qwen3_coder", {"name": "code_interpreter", "arguments": {"code": None}}),
-        ("glm45", {"name": "code_interpreter", "arguments": {"code": "a</arg_value>\n</tool_call>b"}}),
-        ("qwen3_coder", {"name": "code_interpreter", "arguments": {"code": "</parameter>\n</function>\nx"}}),
+        (
+            "glm45",
+            {"name": "code_interpreter", "arguments": {"code": "a</arg_value>\n</tool_call>b"}},
+        ),
+        (
+            "qwen3_coder",
+            {"name": "code_interpreter", "arguments": {"code": "</parameter>\n</function>\nx"}},
+        ),
         ("qwen3_coder", {"name": "code_interpreter", "arguments": {"a>b": "x"}}),
         ("pythonic", {"name": "code_interpreter", "arguments": {"not a name": 1}}),
         ("pythonic", {"name": "code-interpreter", "arguments": {}}),
@@ -154,7 +160,9 @@ def test_the_message_mentions_that_the_output_reached_its_length_limit() -> None
         ("hermes", {"name": "x", "arguments": {"x": {1, 2}}}),
     ],
 )
-def test_calls_that_a_format_cannot_express_raise_a_render_error(name: str, call: dict[str, Any]) -> None:
+def test_calls_that_a_format_cannot_express_raise_a_render_error(
+    name: str, call: dict[str, Any]
+) -> None:
     with pytest.raises(RenderError):
         get_format(name).render([call], tools=TOOLS)
 
@@ -176,7 +184,9 @@ def test_an_unknown_variant_is_refused() -> None:
         '{"name": "a", "arguments": {"code": "x"}} said "hi"',
     ],
 )
-@pytest.mark.parametrize("wrap", ["<tool_call>\n{}\n</tool_call>", "[TOOL_CALLS] [{}]", "<|python_tag|>{}"])
+@pytest.mark.parametrize(
+    "wrap", ["<tool_call>\n{}\n</tool_call>", "[TOOL_CALLS] [{}]", "<|python_tag|>{}"]
+)
 def test_a_call_with_a_string_closed_too_early_is_refused(text: str, wrap: str) -> None:
     name = {"<t": "hermes", "[T": "mistral", "<|": "llama3"}[wrap[:2]]
     if name == "llama3" and "said" in text:
@@ -195,14 +205,18 @@ def test_a_huge_number_is_refused_without_a_crash() -> None:
 
 SIBLINGS = (
     {"name": "search", "arguments": {"query": "q1", "top_k": 1}},
-    {"name": "code_interpreter", "arguments": {"code": 'x = {"a": [1, 2]}\nprint(f(x), "y")', "timeout": 5}},
+    {
+        "name": "code_interpreter",
+        "arguments": {"code": 'x = {"a": [1, 2]}\nprint(f(x), "y")', "timeout": 5},
+    },
     {"name": "calc_gsm8k_reward", "arguments": {"answer": "72"}},
 )
 
 
 @every(itertools.product(every_parser(), ["", '"', "}", "<", "\\", "\n"]), str)
 def test_one_wrong_character_in_a_call_loses_at_most_that_call(case: tuple[str, str]) -> None:
-    """Damage the second of three calls at every position of its arguments, one character at a time."""
+    """Damage the second of three calls at every position of its arguments, one character at a
+    time."""
     name, new = case
     form = get_format(name)
     first, _, last = SIBLINGS
@@ -243,4 +257,6 @@ def test_a_broken_closing_tag_does_not_make_the_next_call_part_of_a_value(name: 
             spoiled = text[:at] + new + text[at + 1 :]
             read = plain(form.parse(spoiled, TOOLS))
             assert last in read, spoiled
-            assert not any("<tool_call>" in call["arguments"].get("code", "") for call in read), spoiled
+            assert not any("<tool_call>" in call["arguments"].get("code", "") for call in read), (
+                spoiled
+            )

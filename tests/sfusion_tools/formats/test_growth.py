@@ -1,4 +1,5 @@
-"""The work of parsing grows with the length of the text and not with its square, and nesting is bounded."""
+"""The work of parsing grows with the length of the text and not with its square, and nesting is
+bounded."""
 
 from __future__ import annotations
 
@@ -11,14 +12,27 @@ from typing import Any
 import pytest
 
 from benchmarks.texts import SHAPES, TOOLS, argument, parse
-from sfusion_tools.formats import Format, Parsed, RenderError, Toolbox, format_names, get_format, text_reader
+from sfusion_tools.formats import (
+    Format,
+    Parsed,
+    RenderError,
+    Toolbox,
+    format_names,
+    get_format,
+    text_reader,
+)
 from sfusion_tools.formats.jsontext import DEEPEST
 from sfusion_tools.formats.text_reader import TextReader
 from tests.cases import every
 from tests.sfusion_tools.formats.recordings import every_parser
 
 TYPED = [
-    {"function": {"name": "TOOL", "parameters": {"type": "object", "properties": {"KEY": {"type": "array"}}}}},
+    {
+        "function": {
+            "name": "TOOL",
+            "parameters": {"type": "object", "properties": {"KEY": {"type": "array"}}},
+        }
+    },
 ]
 
 
@@ -46,7 +60,8 @@ class CountingReader(TextReader):
 
 
 def streamed(form: Format, text: str) -> tuple[Parsed, int]:
-    """Stream a text one character at a time; return the result and the number of calls and characters it took."""
+    """Stream a text one character at a time; return the result and the number of calls and
+    characters it took."""
     calls = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -70,14 +85,19 @@ def never_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_reader, "_FREE", 0)
 
 
-FORMS = [name for name in every_parser() if name not in ("apertus", "command_r7b", "solar_open", "kimi_k3", "xlam")]
+FORMS = [
+    name
+    for name in every_parser()
+    if name not in ("apertus", "command_r7b", "solar_open", "kimi_k3", "xlam")
+]
 ALL = list(itertools.product(FORMS, SHAPES))
 
 
 @pytest.mark.usefixtures("never_free")
 @every(ALL, "-".join)
 def test_twice_the_text_is_twice_the_work_one_character_at_a_time(case: tuple[str, str]) -> None:
-    """Counted: calls of functions, and characters that the reader copies. Work inside of a regex is not seen here."""
+    """Counted: calls of functions, and characters that the reader copies. Work inside of a regex is
+    not seen here."""
     name, shape = case
     form = get_format(name)
     texts = [SHAPES[shape](form, size) for size in (150, 300)]
@@ -91,10 +111,12 @@ def test_twice_the_text_is_twice_the_work_one_character_at_a_time(case: tuple[st
 @pytest.mark.usefixtures("never_free")
 @every(ALL, "-".join)
 def test_no_regex_searches_the_same_text_from_every_position(case: tuple[str, str]) -> None:
-    """Eight times the text takes 8 times as long if it is linear, and 64 times if it is quadratic; 24 is between them.
+    """Eight times the text takes 8 times as long if it is linear, and 64 times if it is quadratic;
+    24 is between them.
 
-    It is the processor's time of this thread, without garbage collection, so other processes add nothing to it, and
-    noise in some of the attempts does not matter: a quadratic search is slow in all of them.
+    It is the processor's time of this thread, without garbage collection, so other processes add
+    nothing to it, and noise in some of the attempts does not matter: a quadratic search is slow in
+    all of them.
     """
     name, shape = case
     form = get_format(name)
@@ -118,7 +140,9 @@ def nested(form: Format, depth: int) -> str:
     value: Any = []
     for _ in range(depth - 2):
         value = [value]
-    return form.write_section([form.write_call("TOOL", form.write_arguments("TOOL", {"KEY": value}, Toolbox()))])
+    return form.write_section(
+        [form.write_call("TOOL", form.write_arguments("TOOL", {"KEY": value}, Toolbox()))]
+    )
 
 
 @every(format_names(), str)
@@ -127,7 +151,9 @@ def test_the_bound_of_nesting_is_the_same_in_every_format(name: str) -> None:
     assert [call.name for call in form.parse(nested(form, DEEPEST)).calls] == ["TOOL"]
     parsed = form.parse(nested(form, DEEPEST + 1) + "\n" + nested(form, DEEPEST))
     assert [call.name for call in parsed.calls] == ["TOOL"]
-    assert [(problem.kind, problem.call_name) for problem in parsed.problems] == [("too_deep", "TOOL")]
+    assert [(problem.kind, problem.call_name) for problem in parsed.problems] == [
+        ("too_deep", "TOOL")
+    ]
     assert f"nested deeper than {DEEPEST} levels" in parsed.problems[0].message
 
 

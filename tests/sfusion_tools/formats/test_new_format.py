@@ -1,4 +1,5 @@
-"""A new format takes a declaration, as in docs/extending.md: parsing, rendering and serving follow from it."""
+"""A new format takes a declaration, as in docs/extending.md: parsing, rendering and serving follow
+from it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ CALL = {"name": "search", "arguments": {"query": "x"}}
 
 def test_two_lines_of_yaml_add_a_format(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
-    file.write_text(read_page(ROOT / "docs" / "extending.md", ROOT).files["toy.yaml"], encoding="utf-8")
+    file.write_text(
+        read_page(ROOT / "docs" / "extending.md", ROOT).files["toy.yaml"], encoding="utf-8"
+    )
     toy = get_format(str(file))
     assert toy.render([CALL], "Well.") == 'Well.\n<call:search>{"query": "x"}</call>'
     texts = list(catalogue(3, [str(file)]))
@@ -28,7 +31,9 @@ def test_two_lines_of_yaml_add_a_format(tmp_path: Path) -> None:
     for text in texts:
         parsed = toy.parse(text.text, TOOLS, finish_reason=text.finish_reason)
         assert plain(parsed) == list(text.calls), text
-        assert sorted((one.severity, one.kind) for one in parsed.problems) == sorted(text.problems), text
+        assert sorted((one.severity, one.kind) for one in parsed.problems) == sorted(
+            text.problems
+        ), text
     parser = call_parser(str(file))
     assert parser is not None
     made = parser.whole(toy.render([CALL]), TOOLS, "stop")
@@ -41,20 +46,29 @@ def test_two_lines_of_yaml_add_a_format(tmp_path: Path) -> None:
     ("declared", "text"),
     [
         ('call: "<c>{object}</c>"', '<c>{"name": "search", "arguments": {"query": "x"}}</c>'),
-        ('call: "{object}"\n  section: ["ACTS[", "]"]', 'ACTS[{"name": "search", "arguments": {"query": "x"}}]'),
+        (
+            'call: "{object}"\n  section: ["ACTS[", "]"]',
+            'ACTS[{"name": "search", "arguments": {"query": "x"}}]',
+        ),
         (
             'call: "{object}"\n  section: ["<a>[", "]</a>"]\n  keys: ["", args, id]',
             '<a>[{"search": {"query": "x"}}]</a>',
         ),
         (
-            'call: "<f {name}>{arguments}</f>"\n  argument: "<p {key}>{value}</p>"\n  section: ["<s>", "</s>"]',
+            'call: "<f {name}>{arguments}</f>"\n  argument: "<p {key}>{value}</p>"\n '
+            ' section: ["<s>", "</s>"]',
             "<s><f search><p query>x</p></f></s>",
         ),
         ('call: "{name}({arguments})"\n  section: ["<py>", "</py>"]', "<py>search(query='x')</py>"),
-        ('call: "<o>call:{name}{arguments}<c>"\n  quote: "<q>"', "<o>call:search{query:<q>x<q>}<c>"),
+        (
+            'call: "<o>call:{name}{arguments}<c>"\n  quote: "<q>"',
+            "<o>call:search{query:<q>x<q>}<c>",
+        ),
     ],
 )
-def test_each_kind_of_declaration_is_read_and_written(tmp_path: Path, declared: str, text: str) -> None:
+def test_each_kind_of_declaration_is_read_and_written(
+    tmp_path: Path, declared: str, text: str
+) -> None:
     file = tmp_path / "formats.yaml"
     file.write_text(f"mine:\n  {declared}\n", encoding="utf-8")
     form = get_format(f"{file}:mine")
@@ -78,7 +92,9 @@ def test_each_kind_of_declaration_is_read_and_written(tmp_path: Path, declared: 
         ("- x", "expected a mapping"),
     ],
 )
-def test_a_declaration_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, content: str, reason: str) -> None:
+def test_a_declaration_that_cannot_be_used_is_refused_with_its_line(
+    tmp_path: Path, content: str, reason: str
+) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(content, encoding="utf-8")
     with pytest.raises(FormatError) as error:

@@ -66,7 +66,10 @@ SNIPPETS = st.sampled_from(
         "👩‍👩‍👧",
     ]
 )
-TEXTS = st.one_of(st.text(max_size=20), st.lists(st.one_of(SNIPPETS, st.text(max_size=6)), max_size=6).map("".join))
+TEXTS = st.one_of(
+    st.text(max_size=20),
+    st.lists(st.one_of(SNIPPETS, st.text(max_size=6)), max_size=6).map("".join),
+)
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -79,7 +82,9 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
     max_leaves=6,
 )
-NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,12}", fullmatch=True).filter(lambda name: not keyword.iskeyword(name))
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,12}", fullmatch=True).filter(
+    lambda name: not keyword.iskeyword(name)
+)
 CALLS = st.lists(
     st.builds(
         lambda name, arguments: {"name": name, "arguments": arguments},
@@ -96,8 +101,16 @@ FORMS = st.lists(st.sampled_from(format_names()), min_size=10, max_size=10, uniq
 
 
 def tools_for(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return tools that declare the parameters of the calls; the first type of a parameter counts."""
-    names = {list: "array", dict: "object", str: "string", bool: "boolean", int: "integer", float: "number"}
+    """Return tools that declare the parameters of the calls; the first type of a parameter
+    counts."""
+    names = {
+        list: "array",
+        dict: "object",
+        str: "string",
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+    }
     properties: dict[str, dict[str, Any]] = {}
     for call in calls:
         known = properties.setdefault(call["name"], {})
@@ -108,7 +121,10 @@ def tools_for(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
             else:
                 known[key] = {"type": kind}
     return [
-        {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": known}}}
+        {
+            "type": "function",
+            "function": {"name": name, "parameters": {"type": "object", "properties": known}},
+        }
         for name, known in properties.items()
     ]
 
@@ -145,7 +161,9 @@ def test_rendered_calls_parse_to_the_same_calls(
             continue
         stream = form.stream(tools)
         pieces = list(text) if by_char else cut(text, places)
-        parsed = Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+        parsed = Parsed.of(
+            [delta for piece in pieces for delta in stream.feed(piece)] + stream.finish()
+        )
         read = [{"name": call.name, "arguments": call.arguments} for call in parsed.calls]
         assert json.dumps(read) == json.dumps(calls)
         assert parsed.problems == ()
@@ -167,19 +185,26 @@ def test_any_text_parses_without_an_exception_and_the_same_in_pieces(
         whole = form.parse(text)
         for pieces in (cut(text, places), list(text)):
             stream = form.stream()
-            parsed = Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+            parsed = Parsed.of(
+                [delta for piece in pieces for delta in stream.feed(piece)] + stream.finish()
+            )
             assert parsed == whole
 
 
 @given(
     names=FORMS,
     calls=CALLS,
-    spoil=st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from("dru"), SNIPPETS), min_size=1, max_size=3),
+    spoil=st.lists(
+        st.tuples(st.integers(0, 10**6), st.sampled_from("dru"), SNIPPETS), min_size=1, max_size=3
+    ),
     places=st.lists(st.integers(0, 10**6), max_size=6),
 )
 @CHECKS
 def test_a_damaged_text_parses_the_same_in_pieces(
-    names: list[str], calls: list[dict[str, Any]], spoil: list[tuple[int, str, str]], places: list[int]
+    names: list[str],
+    calls: list[dict[str, Any]],
+    spoil: list[tuple[int, str, str]],
+    places: list[int],
 ) -> None:
     for name, variant in variants(names):
         note(name)
@@ -191,11 +216,17 @@ def test_a_damaged_text_parses_the_same_in_pieces(
             continue
         for place, how, snippet in spoil:
             at = place % (len(text) + 1)
-            text = {"d": text[:at] + text[at + 1 :], "r": text[:at] + snippet + text[at + 1 :], "u": text[:at]}[how]
+            text = {
+                "d": text[:at] + text[at + 1 :],
+                "r": text[:at] + snippet + text[at + 1 :],
+                "u": text[:at],
+            }[how]
         whole = form.parse(text, tools)
         for pieces in (cut(text, places), list(text)):
             stream = form.stream(tools)
-            assert whole == Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+            assert whole == Parsed.of(
+                [delta for piece in pieces for delta in stream.feed(piece)] + stream.finish()
+            )
 
 
 @given(
@@ -204,7 +235,9 @@ def test_a_damaged_text_parses_the_same_in_pieces(
     content=st.text(alphabet="abc .,é\n", min_size=1, max_size=20).map(str.strip).filter(bool),
 )
 @CHECKS
-def test_content_before_the_calls_is_preserved(names: list[str], calls: list[dict[str, Any]], content: str) -> None:
+def test_content_before_the_calls_is_preserved(
+    names: list[str], calls: list[dict[str, Any]], content: str
+) -> None:
     for name in names:
         note(name)
         form = get_format(name)
@@ -222,7 +255,9 @@ FRAGMENTS = r"""
 { } [ ] ( ) , : = * - ' " 'KEY' "KEY": KEY= {'KEY': {'name': 1 1j b'x' f'x' ... True null NaN 1e999
 {1} {{}} {[]} [{[]}] () {1:2} lambda:1 '\ud800' "\ud800" """
 ANY_SYNTAX = st.lists(
-    st.sampled_from([*FRAGMENTS.split(), "\ud800", "\0", "9" * 4301, "0x" + "f" * 3600, "[" * 101 + "]" * 101]),
+    st.sampled_from(
+        [*FRAGMENTS.split(), "\ud800", "\0", "9" * 4301, "0x" + "f" * 3600, "[" * 101 + "]" * 101]
+    ),
     min_size=1,
     max_size=5,
 ).map("".join)
@@ -239,7 +274,9 @@ ANY_SYNTAX = st.lists(
 @example(value="0x" + "f" * 3600, declared="integer", bare=False)
 @example(value="'\\ud800'", declared=None, bare=False)
 @CHECKS
-def test_whatever_a_value_is_the_arguments_of_a_call_are_json(value: str, declared: str | None, bare: bool) -> None:
+def test_whatever_a_value_is_the_arguments_of_a_call_are_json(
+    value: str, declared: str | None, bare: bool
+) -> None:
     for name in format_names():
         note(name)
         form = get_format(name)
@@ -249,7 +286,14 @@ def test_whatever_a_value_is_the_arguments_of_a_call_are_json(value: str, declar
         elif bare:
             text = form.write_section([form.write_call("TOOL", value)])
         properties = {"KEY": {"type": declared}} if declared else {}
-        tools = [{"function": {"name": "TOOL", "parameters": {"type": "object", "properties": properties}}}]
+        tools = [
+            {
+                "function": {
+                    "name": "TOOL",
+                    "parameters": {"type": "object", "properties": properties},
+                }
+            }
+        ]
         for call in form.parse(text, tools).calls:
             written = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
             assert json.loads(written) == call.arguments

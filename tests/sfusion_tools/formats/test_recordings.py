@@ -1,4 +1,5 @@
-"""Every recorded text is parsed as intended, whole and in pieces; every broken one has a problem."""
+"""Every recorded text is parsed as intended, whole and in pieces; every broken one has a
+problem."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ MALFORMED = [record for record in records() if record["class"] == "malformed"]
 
 EXPECTED = {
     line["id"]: line
-    for line in map(json.loads, (DATA / "expected.ndjson").read_text(encoding="utf-8").rstrip("\n").split("\n"))
+    for line in map(
+        json.loads, (DATA / "expected.ndjson").read_text(encoding="utf-8").rstrip("\n").split("\n")
+    )
 }
 """The expected result for texts without intended calls, checked by hand."""
 
@@ -40,7 +43,9 @@ def test_intended_calls_are_rendered_as_recorded(record: dict[str, Any]) -> None
     recorded = record["text"]
     content = form.parse(recorded, TOOLS).content
     if not record["intended_calls"]:
-        assert form.render([], recorded, tools=TOOLS) == recorded if form.name != "gpt-oss" else True
+        assert (
+            form.render([], recorded, tools=TOOLS) == recorded if form.name != "gpt-oss" else True
+        )
     elif not content and record["format"] != "gpt-oss":
         assert text == recorded
     else:
@@ -53,7 +58,9 @@ def test_text_without_intended_calls_is_parsed_as_expected(record: dict[str, Any
     parsed = form.parse(record["text"], TOOLS)
     expected = EXPECTED[record["id"]]
     assert json.dumps(plain(parsed)) == json.dumps(expected["calls"])
-    assert [f"{problem.severity} {problem.kind}" for problem in parsed.problems] == expected["problems"]
+    assert [f"{problem.severity} {problem.kind}" for problem in parsed.problems] == expected[
+        "problems"
+    ]
     for pieces in chunkings(record["text"], _tag_cuts(record["text"])):
         assert streamed(form, pieces) == parsed
     for problem in parsed.problems:
@@ -77,11 +84,16 @@ def test_a_truncated_call_is_never_returned(record: dict[str, Any]) -> None:
         {"name": "code_interpreter", "arguments": {"code": 's = "a\\n"\nprint(s)'}},
         {"name": "calc_gsm8k_reward", "arguments": {"answer": "72"}},
     ]
-    for call in plain(get_format(record["format"]).parse(record["text"], TOOLS, finish_reason="tool_calls")):
+    for call in plain(
+        get_format(record["format"]).parse(record["text"], TOOLS, finish_reason="tool_calls")
+    ):
         assert call in whole
 
 
 def _tag_cuts(text: str) -> list[int]:
     """Return a position inside each tag of the text, at most twenty."""
-    tags = [match.start() + len(match[0]) // 2 for match in re.finditer(r"<[^<>\s]{2,40}>|\[[A-Z_]+\]", text)]
+    tags = [
+        match.start() + len(match[0]) // 2
+        for match in re.finditer(r"<[^<>\s]{2,40}>|\[[A-Z_]+\]", text)
+    ]
     return tags[:20]

@@ -24,7 +24,10 @@ TYPED = [
     {
         "function": {
             "name": "TOOL",
-            "parameters": {"type": "object", "properties": {"KEY": {"type": "string"}, "OBJECT": {"type": "object"}}},
+            "parameters": {
+                "type": "object",
+                "properties": {"KEY": {"type": "string"}, "OBJECT": {"type": "object"}},
+            },
         }
     }
 ]
@@ -45,11 +48,26 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("pythonic", "[TOOL(KEY='a' 'b''c')]", None, ["refused adjacent_strings"]),
         ("pythonic", "[TOOL(KEY='a'\n  'b')]", {"KEY": "ab"}, ["repaired adjacent_strings"]),
         ("pythonic", "[TOOL(KEY='print(' '.join(words))')]", None, ["refused adjacent_strings"]),
-        ("pythonic", "[TOOL(KEY='for w in l:\\n\\tprint(' '.join(w))')]", None, ["refused adjacent_strings"]),
+        (
+            "pythonic",
+            "[TOOL(KEY='for w in l:\\n\\tprint(' '.join(w))')]",
+            None,
+            ["refused adjacent_strings"],
+        ),
         ("pythonic", '[TOOL(KEY="x = " " * 3")]', None, ["refused adjacent_strings"]),
         ("pythonic", "[TOOL(KEY=['a' 'b', 's = ' ' * 3'])]", None, ["refused adjacent_strings"]),
-        ("pythonic", "[TOOL(KEY='x = 1; ' 'y = 2')]", {"KEY": "x = 1; y = 2"}, ["repaired adjacent_strings"]),
-        ("llama3", "<|python_tag|>{'name': 'TOOL', 'parameters': {'KEY': 's = ''; f()'}}", None, ["adjacent_strings"]),
+        (
+            "pythonic",
+            "[TOOL(KEY='x = 1; ' 'y = 2')]",
+            {"KEY": "x = 1; y = 2"},
+            ["repaired adjacent_strings"],
+        ),
+        (
+            "llama3",
+            "<|python_tag|>{'name': 'TOOL', 'parameters': {'KEY': 's = ''; f()'}}",
+            None,
+            ["adjacent_strings"],
+        ),
         ("glm45", GLM.format("OBJECT", "{'a': 'x''y'}"), None, ["refused adjacent_strings"]),
         ("pythonic", "[TOOL(KEY='''a\r\nb''')]", {"KEY": "a\r\nb"}, []),
         ("pythonic", "[TOOL(KEY='''a\\\\\r\nb\rc''')]", {"KEY": "a\\\r\nb\rc"}, []),
@@ -61,16 +79,46 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("qwen3_coder", CODER.format("KEY", "").replace("\n", "\r\n"), {"KEY": ""}, []),
         ("qwen3_coder", CODER.format("KEY", "a\r"), {"KEY": "a\r"}, []),
         ("glm45", GLM.format("KEY", "a\nb").replace("\n", "\r\n"), {"KEY": "a\r\nb"}, []),
-        ("qwen3_coder", CODER.format("KEY", "a</parameter></function>b"), None, ["bad_layout", "noticed stray_text"]),
+        (
+            "qwen3_coder",
+            CODER.format("KEY", "a</parameter></function>b"),
+            None,
+            ["bad_layout", "noticed stray_text"],
+        ),
         ("qwen3_coder", CODER.format("KEY", "a") + "</function>", {"KEY": "a"}, []),
         ("pythonic", "[TOOL(KEY=1, KEY=2)]", None, ["refused duplicate_key"]),
         ("pythonic", "[TOOL(KEY=[{'a': 1, 'a': 2}])]", None, ["refused duplicate_key"]),
-        ("llama3", "<|python_tag|>{'name': 'TOOL', 'parameters': {'KEY': 1, 'KEY': 2}}", None, ["duplicate_key"]),
-        ("llama3", "{'name': 'TOOL', 'parameters': {'KEY': [{'a': 1, 'a': 2}]}}", None, ["duplicate_key"]),
+        (
+            "llama3",
+            "<|python_tag|>{'name': 'TOOL', 'parameters': {'KEY': 1, 'KEY': 2}}",
+            None,
+            ["duplicate_key"],
+        ),
+        (
+            "llama3",
+            "{'name': 'TOOL', 'parameters': {'KEY': [{'a': 1, 'a': 2}]}}",
+            None,
+            ["duplicate_key"],
+        ),
         ("glm45", GLM.format("OBJECT", TWICE), None, ["refused duplicate_key"]),
-        ("qwen3_coder", CODER.format("OBJECT", TWICE.replace('"', "'")), None, ["refused duplicate_key"]),
-        ("deepseekv31", f'{DEEPSEEK}TOOL {{"KEY": 1}}{DEEPSEEK_END}', None, ["refused no_call_object"]),
-        ("deepseekv3", f"{DEEPSEEK}TOOL {{}}", None, ["refused no_call_object", "noticed unclosed_section"]),
+        (
+            "qwen3_coder",
+            CODER.format("OBJECT", TWICE.replace('"', "'")),
+            None,
+            ["refused duplicate_key"],
+        ),
+        (
+            "deepseekv31",
+            f'{DEEPSEEK}TOOL {{"KEY": 1}}{DEEPSEEK_END}',
+            None,
+            ["refused no_call_object"],
+        ),
+        (
+            "deepseekv3",
+            f"{DEEPSEEK}TOOL {{}}",
+            None,
+            ["refused no_call_object", "noticed unclosed_section"],
+        ),
         ("kimi_k2", f"{KIMI}functions.TOOL:0 {{}}{KIMI_END}", None, ["refused no_call_object"]),
         ("kimi_k2", f"{KIMI}\n<|tool_call", None, ["refused truncated"]),
         ("pythonic", "Well: [await TOOL(KEY='x')]", {"KEY": "x"}, ["repaired python_spelling"]),
@@ -83,16 +131,33 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("gpt-oss", HARMONY.format("", " to=functions.TOOL"), {}, ["repaired wrong_sender"]),
         ("gpt-oss", HARMONY.format("user", " to=functions.TOOL"), None, ["refused wrong_sender"]),
         ("gpt-oss", HARMONY.format("system to=functions.TOOL", ""), None, ["refused wrong_sender"]),
-        ("gpt-oss", HARMONY.format("functions.TOOL to=assistant", ""), None, ["noticed invented_reply"]),
-        ("gpt-oss", HARMONY.format("assistant to=functions.X", " to=functions.TOOL"), None, ["several_recipients"]),
-        ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL,functions.X"), None, ["several_recipients"]),
+        (
+            "gpt-oss",
+            HARMONY.format("functions.TOOL to=assistant", ""),
+            None,
+            ["noticed invented_reply"],
+        ),
+        (
+            "gpt-oss",
+            HARMONY.format("assistant to=functions.X", " to=functions.TOOL"),
+            None,
+            ["several_recipients"],
+        ),
+        (
+            "gpt-oss",
+            HARMONY.format("assistant", " to=functions.TOOL,functions.X"),
+            None,
+            ["several_recipients"],
+        ),
         ("gpt-oss", HARMONY.format("assistant to=functions.TOOL", " to=functions.TOOL"), {}, []),
         ("gpt-oss", " to=functions.TOOL<|channel|>commentary json<|message|>{}<|call|>", {}, []),
         ("gpt-oss", "to=functions.TOOL", None, ["refused truncated"]),
         ("glm47", "<tool_call>TOOL</tool_call>", {}, []),
     ],
 )
-def test_a_spelling_is_read_exactly_or_reported(name: str, text: str, arguments: Any, problems: list[str]) -> None:
+def test_a_spelling_is_read_exactly_or_reported(
+    name: str, text: str, arguments: Any, problems: list[str]
+) -> None:
     form = get_format(name)
     parsed = form.parse(text, TYPED)
     expected = arguments if isinstance(arguments, list) else [arguments] * (arguments is not None)
@@ -174,7 +239,9 @@ def test_a_misspelt_tag_never_becomes_part_of_a_value(case: tuple[str, str]) -> 
                 assert "param" not in code, spoiled
                 assert "arg" not in code, spoiled
             assert (
-                parsed.problems or plain(parsed) == [call] or set(plain(parsed)[0]["arguments"]) != {*call["arguments"]}
+                parsed.problems
+                or plain(parsed) == [call]
+                or set(plain(parsed)[0]["arguments"]) != {*call["arguments"]}
             )
 
 
@@ -183,11 +250,15 @@ def test_a_misspelt_tag_never_becomes_part_of_a_value(case: tuple[str, str]) -> 
     [
         (
             "qwen3_coder",
-            CODER.format("KEY", "x").replace("</function>", "<param=OBJECT>\n3\n</parameter>\n</function>"),
+            CODER.format("KEY", "x").replace(
+                "</function>", "<param=OBJECT>\n3\n</parameter>\n</function>"
+            ),
         ),
         (
             "qwen3_coder",
-            CODER.format("KEY", "x").replace("</function>", "<parameter OBJECT>\n3\n</parameter>\n</function>"),
+            CODER.format("KEY", "x").replace(
+                "</function>", "<parameter OBJECT>\n3\n</parameter>\n</function>"
+            ),
         ),
         ("qwen3_coder", CODER.format("KEY", "x\n</paramter>\n<parameter=OBJECT>\n{}")),
         ("qwen3_coder", CODER.format("KEY", "x").replace("</parameter>", "</paramter>")),
@@ -221,7 +292,9 @@ def test_an_argument_behind_a_misspelt_tag_is_not_swallowed(name: str, text: str
         ({"type": ["int", "none"]}, "null", None),
     ],
 )
-def test_a_value_has_the_type_that_its_schema_declares_in_any_spelling(schema: Any, value: str, read: Any) -> None:
+def test_a_value_has_the_type_that_its_schema_declares_in_any_spelling(
+    schema: Any, value: str, read: Any
+) -> None:
     defs = {"City": {"enum": ["42", "null"]}, "Loop": {"$ref": "#/$defs/Loop"}}
     parameters = {"type": "object", "properties": {"KEY": schema}, "$defs": defs}
     tools = [{"function": {"name": "TOOL", "parameters": parameters}}]
@@ -246,7 +319,8 @@ def test_prose_about_tools_is_not_taken_for_a_call(text: str) -> None:
 
 
 def spellings(name: str, body: str) -> list[tuple[str, str]]:
-    """Ways to write a call whose only argument is ``body``, with nothing in it escaped; each with its argument."""
+    """Ways to write a call whose only argument is ``body``, with nothing in it escaped; each
+    with its argument."""
     form = get_format(name)
     if isinstance(form, TagFormat | BraceFormat | MiniMaxM3):
         return [(form.example.replace("VALUE", body), body)]
@@ -259,23 +333,44 @@ def spellings(name: str, body: str) -> list[tuple[str, str]]:
         ]
     texts = [(form.example.replace('"VALUE"', f'"{body}"'), body)]
     if name == "llama3":
-        texts += [(f"{{'name': 'TOOL', 'parameters': {{'KEY': {text}}}}}", argument) for text, argument in quoted]
+        texts += [
+            (f"{{'name': 'TOOL', 'parameters': {{'KEY': {text}}}}}", argument)
+            for text, argument in quoted
+        ]
     return texts
 
 
 def between(quote: str, body: str) -> str:
-    """What Python reads: a body that begins and ends with two more quotes is between three of them."""
+    """What Python reads: a body that begins and ends with two more quotes is between three of
+    them."""
     has_three = len(quote) == 1 and len(body) >= 4 and body[:2] == body[-2:] == quote * 2
     return body[2:-2] if has_three else body
 
 
 QUOTES = ("'", '"', "'''", '"""')
-# Without = and :, with which a body could close the argument and be another one, and without escapes.
+# Without = and :, with which a body could close the argument and be another one, and without
+# escapes.
 BODIES = st.lists(
     st.one_of(
         SNIPPETS.filter(lambda text: not set("=:\\") & set(text)),
         st.sampled_from(
-            ["''", '""', "' '", "\r", "\n", "\r\n", "(", ")", ", ", "]", "}", "#", "\u200b", "x", "print()"]
+            [
+                "''",
+                '""',
+                "' '",
+                "\r",
+                "\n",
+                "\r\n",
+                "(",
+                ")",
+                ", ",
+                "]",
+                "}",
+                "#",
+                "\u200b",
+                "x",
+                "print()",
+            ]
         ),
     ),
     max_size=6,
@@ -302,9 +397,13 @@ def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
 
 
 @pytest.mark.parametrize("name", every_parser())
-@given(keys=st.lists(st.sampled_from(["a", "b", "KEY"]), min_size=2, max_size=4), nested=st.booleans())
+@given(
+    keys=st.lists(st.sampled_from(["a", "b", "KEY"]), min_size=2, max_size=4), nested=st.booleans()
+)
 @settings(max_examples=15)
-def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str], nested: bool) -> None:
+def test_a_repeated_key_is_refused_in_every_spelling(
+    name: str, keys: list[str], nested: bool
+) -> None:
     form = get_format(name)
     unique = len(set(keys)) == len(keys)
     pairs = list(enumerate(keys))
@@ -314,10 +413,16 @@ def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str],
     if isinstance(form, MiniMaxM3):
         written = "".join(f"{SPACE}<{key}>{value}{SPACE}</{key}>" for key, value in values)
     elif isinstance(form, TagFormat):
-        written = "".join(form.write_argument(key, "VALUE").replace("VALUE", value) for key, value in values)
-        written = written.replace('string="true"', 'string="false"').replace('type="string"', 'type="object"')
+        written = "".join(
+            form.write_argument(key, "VALUE").replace("VALUE", value) for key, value in values
+        )
+        written = written.replace('string="true"', 'string="false"').replace(
+            'type="string"', 'type="object"'
+        )
     elif isinstance(form, PythonFormat):
-        written = f"OBJECT={inner}" if nested else ", ".join(f"{key}={number}" for number, key in pairs)
+        written = (
+            f"OBJECT={inner}" if nested else ", ".join(f"{key}={number}" for number, key in pairs)
+        )
     elif isinstance(form, BraceFormat):
         bare = inner.replace('"', "")
         written = f"{{OBJECT:{bare}}}" if nested else bare
@@ -331,7 +436,9 @@ def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str],
     for text in texts:
         parsed = form.parse(text, TYPED)
         assert len(parsed.calls) == unique, text
-        assert ["duplicate_key"] * (not unique) == [problem.kind for problem in parsed.refused], text
+        assert ["duplicate_key"] * (not unique) == [problem.kind for problem in parsed.refused], (
+            text
+        )
         json.dumps([call.arguments for call in parsed.calls])
 
 
@@ -345,7 +452,12 @@ TREE: dict[str, Any] = {
             "properties": {
                 "label": {"type": "string"},
                 "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}},
-                "entry": {"anyOf": [{"type": "object", "properties": {"id": {"type": "string"}}}, {"type": "null"}]},
+                "entry": {
+                    "anyOf": [
+                        {"type": "object", "properties": {"id": {"type": "string"}}},
+                        {"type": "null"},
+                    ]
+                },
             },
             "$defs": {"tag": {"type": "string"}},
         },
@@ -360,7 +472,10 @@ TREE: dict[str, Any] = {
         ("<label>3</label>", {"label": "3"}),
         ("<label>a</label> b\n<c></label>", None),
         ("<tags><item>1</item><item>b</item></tags>", {"tags": ["1", "b"]}),
-        ("<tags></tags><entry><id>7</id><n>7</n></entry>", {"tags": [], "entry": {"id": "7", "n": 7}}),
+        (
+            "<tags></tags><entry><id>7</id><n>7</n></entry>",
+            {"tags": [], "entry": {"id": "7", "n": 7}},
+        ),
         ('<tags>["x"]</tags>', {"tags": ["x"]}),
         ("<other><item><a>true</a></item></other>", {"other": [{"a": True}]}),
         ("<label><text>hi</text></label>", None),
@@ -369,9 +484,14 @@ TREE: dict[str, Any] = {
         ("<entry><id>7</entry></id>", None),
     ],
 )
-def test_minimax_m3_writes_objects_and_lists_as_tags(body: str, arguments: dict[str, Any] | None) -> None:
+def test_minimax_m3_writes_objects_and_lists_as_tags(
+    body: str, arguments: dict[str, Any] | None
+) -> None:
     marked = re.sub(r"(</?\w+>)", rf"{SPACE}\1", body)
-    text = f'{SPACE}<tool_call>\n{SPACE}<invoke name="store">{marked}{SPACE}</invoke>\n{SPACE}</tool_call>'
+    text = (
+        f"{SPACE}<tool_call>\n{SPACE}<invoke "
+        f'name="store">{marked}{SPACE}</invoke>\n{SPACE}</tool_call>'
+    )
     form = get_format("minimax_m3")
     parsed = form.parse(text, [TREE])
     assert [call.arguments for call in parsed.calls] == ([] if arguments is None else [arguments])

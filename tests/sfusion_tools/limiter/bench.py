@@ -19,7 +19,9 @@ class Bench:
         self.numbers = itertools.count(1)
         self.epochs: dict[str, int] = {}
 
-    def attach(self, client: str, held: tuple[str, ...] = (), waiting: tuple = (), **share: object) -> LimiterReply:
+    def attach(
+        self, client: str, held: tuple[str, ...] = (), waiting: tuple = (), **share: object
+    ) -> LimiterReply:
         attach = Attach(held, waiting, **share)  # type: ignore[arg-type]
         reply = self.deliver(Batch(client, attach, number=next(self.numbers)))
         self.epochs[client] = reply.version
@@ -35,7 +37,9 @@ class Bench:
         return self._note(batch.client, self.core.exchange(self.now, batch))
 
     def poll(self, client: str, epoch: int | None = None) -> LimiterReply:
-        poll = Poll(client, self.epochs[client] if epoch is None else epoch, next(self.numbers), 1.0)
+        poll = Poll(
+            client, self.epochs[client] if epoch is None else epoch, next(self.numbers), 1.0
+        )
         return self._note(client, self.core.poll(self.now, poll))
 
     def _note(self, client: str, reply: LimiterReply) -> LimiterReply:

@@ -1,8 +1,10 @@
-"""Kill -9 of holders, waiters and the server of a machine's limiter, with a count that does not come from the limiter.
+"""Kill -9 of holders, waiters and the server of a machine's limiter, with a count that does not
+come from the limiter.
 
-``python -m tests.sfusion_tools.limiter.kills 1000`` plays that many rounds. In each, processes ask one after the other,
-and permits go from hand to hand while some of the processes are killed. A holder must find one of ``LIMIT`` bytes of a
-file that nobody else has locked: the kernel frees those of the dead. Permits must be granted in the order of asking.
+``python -m tests.sfusion_tools.limiter.kills 1000`` plays that many rounds. In each, processes ask
+one after the other, and permits go from hand to hand while some of the processes are killed. A
+holder must find one of ``LIMIT`` bytes of a file that nobody else has locked: the kernel frees
+those of the dead. Permits must be granted in the order of asking.
 """
 
 from __future__ import annotations
@@ -124,13 +126,16 @@ class Counts:
 
     rounds: int = 0
     grants: int = 0
-    killed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("holder", "waiter", "server"), 0))
+    killed: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("holder", "waiter", "server"), 0)
+    )
     longest: float = 0.0
     """Seconds from a free permit to its next holder."""
 
 
 def play(rounds: int, seed: int, folder: Path) -> Counts:
-    """Play rounds in this folder; raise AssertionError if the limit, the order or a permit is lost."""
+    """Play rounds in this folder; raise AssertionError if the limit, the order or a permit is
+    lost."""
     os.environ[FOLDER] = str(folder)
     name, slots, chance, counts = f"kills {seed}", folder / "slots", random.Random(seed), Counts()
     slots.write_bytes(bytes(LIMIT))
@@ -172,9 +177,13 @@ def _round(name: str, workers: list[Worker], chance: random.Random, counts: Coun
         assert not early, "somebody was granted a permit before their turn, or above the limit"
         if not holding:
             return
-        what = chance.choices(["release", "holder", "waiter", "server"], [12, 2, 2 if waiting else 0, 1])[0]
+        what = chance.choices(
+            ["release", "holder", "waiter", "server"], [12, 2, 2 if waiting else 0, 1]
+        )[0]
         if what == "server":
-            for worker in waiting:  # a ticket that is on its way when the server dies is nobody's place
+            for (
+                worker
+            ) in waiting:  # a ticket that is on its way when the server dies is nobody's place
                 worker.tell("flush")
             for worker in waiting:
                 worker.expect("flushed")
@@ -194,5 +203,7 @@ def _round(name: str, workers: list[Worker], chance: random.Random, counts: Coun
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # its server ends a moment later
+    with tempfile.TemporaryDirectory(
+        ignore_cleanup_errors=True
+    ) as scratch:  # its server ends a moment later
         print(play(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1, Path(scratch)))

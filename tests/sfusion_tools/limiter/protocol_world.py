@@ -1,7 +1,9 @@
-"""Both halves of the limiter's protocol and the wire between them, in a world where everything can go wrong.
+"""Both halves of the limiter's protocol and the wire between them, in a world where everything can
+go wrong.
 
-Every action is a method named in ``ACTIONS``; its argument picks among what is there to be picked. After each action
-the world checks what docs/limiter.md promises, from what the clients believe and not from what the limiter says.
+Every action is a method named in ``ACTIONS``; its argument picks among what is there to be picked.
+After each action the world checks what docs/limiter.md promises, from what the clients believe and
+not from what the limiter says.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from sfusion_tools.limiter.settings import LimiterSettings, Share
 LEASES = (6.0, 10.0, 30.0)
 PAUSES = (0.01, 0.5, 2.0, 5.0, 6.0, 10.0, 31.0)
 STRIDE = 1.9
-"""Seconds between the looks of clients in a world where nothing goes wrong: less than a third of any lease."""
+"""Seconds between the looks of clients in a world where nothing goes wrong: less than a third of
+any lease."""
 SHARES = {"a": Share(), "b": Share(), "c": Share(), "d": Share("nightly", 3.0)}
 
 
@@ -38,7 +41,9 @@ class WatchedCore(LimiterCore):
             share, ticket = turn
             assert ticket == min(share.waiters), "first come, first served"
             rivals = [one for one in self._shares if one.waiters]
-            part = (self._free() + sum(one.out for one in rivals)) / sum(one.weight for one in rivals)
+            part = (self._free() + sum(one.out for one in rivals)) / sum(
+                one.weight for one in rivals
+            )
             entitled = [one for one in rivals if one.out < part * one.weight - 1e-6]
             assert share in entitled, "no more than its part"
             assert share.turns == min(one.turns for one in entitled), "by weight"
@@ -56,21 +61,35 @@ class WatchedCore(LimiterCore):
     def _attach(self, now: float, client: Any, batch: Batch, attach: Attach, *rest: Any) -> None:
         keeps = client.attached or self.learning_at(now)
         had = dict(client.tickets)
-        had |= {p.waiter: p.ticket for p in self._permits.values() if p.client is client and p.ticket is not None}
+        had |= {
+            p.waiter: p.ticket
+            for p in self._permits.values()
+            if p.client is client and p.ticket is not None
+        }
         super()._attach(now, client, batch, attach, *rest)
         for number, ticket in attach.waiting if keeps else ():
             before = had.get(number, ticket)
             assert before is None or client.tickets[number] == before, "a waiter keeps its place"
 
     def _reply(self, now: float, client: Any, *rest: Any) -> LimiterReply:
-        assert client.permits.issuperset(permit for _, permit in client.grants), "a grant that is sent is still out"
+        assert client.permits.issuperset(permit for _, permit in client.grants), (
+            "a grant that is sent is still out"
+        )
         reply = super()._reply(now, client, *rest)
         self.told[client.name] = reply.lease
         if reply.run:
-            assert self.in_use <= self.settings.rate_limit, "nothing is handed on while permits above the limit drain"
+            assert self.in_use <= self.settings.rate_limit, (
+                "nothing is handed on while permits above the limit drain"
+            )
             assert not self.learning_at(now), "nor while the queue is not known"
-            assert len({c.share.name for c in self._clients.values() if c.attached}) == 1, "nor from another share"
-            line = [owner.name for ticket, (owner, _) in client.share.waiters.items() if ticket <= reply.run]
+            assert len({c.share.name for c in self._clients.values() if c.attached}) == 1, (
+                "nor from another share"
+            )
+            line = [
+                owner.name
+                for ticket, (owner, _) in client.share.waiters.items()
+                if ticket <= reply.run
+            ]
             assert set(line) == {client.name}, "nor while others are ahead"
         return reply
 
@@ -116,7 +135,12 @@ class Cluster:
         if stranger:
             self.actor = f"{self.label}{next(self.actors)}"
         life = next(self.lives)
-        since = self.removed and self.record and self.removed[0] == self.record.actor and self.now - self.removed[1]
+        since = (
+            self.removed
+            and self.record
+            and self.removed[0] == self.record.actor
+            and self.now - self.removed[1]
+        )
         learn_from, learn_for = self.world.learning_of(self.record, self.settings, since or None)
         self.core: WatchedCore = self.world.core_class(
             self.settings,
@@ -146,7 +170,9 @@ class Cluster:
         return self.core.exchange(self.now, request)
 
     def configure(self, **changes: Any) -> None:
-        fields = {name: getattr(self.settings, name) for name in LimiterSettings.__dataclass_fields__}
+        fields = {
+            name: getattr(self.settings, name) for name in LimiterSettings.__dataclass_fields__
+        }
         self.settings = LimiterSettings(**{**fields, **changes})
         self.core.configure(self.now, self.settings)
         self.write()
@@ -154,7 +180,9 @@ class Cluster:
         self.allowed = max(self.settings.rate_limit, self.allowed)
 
     def check_limit(self, believed: int) -> None:
-        assert believed <= self.allowed, f"{believed} permits are out, the limit is {self.settings.rate_limit}"
+        assert believed <= self.allowed, (
+            f"{believed} permits are out, the limit is {self.settings.rate_limit}"
+        )
         out = max(believed, sum(p.expires > self.now for p in self.core._permits.values()))
         if not self.core.learning_at(self.now):
             self.allowed = max(self.settings.rate_limit, min(self.allowed, out))
@@ -165,7 +193,9 @@ class Peer:
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
-        self.core: ClientCore = world.client_class(name, world.shares[name], first_request=next(world.numbers) * 1000)
+        self.core: ClientCore = world.client_class(
+            name, world.shares[name], first_request=next(world.numbers) * 1000
+        )
         self.name = name
         self.cluster = world.clusters[0]
         self.callers: dict[int, str | None] = {}
@@ -188,7 +218,9 @@ class Peer:
     def granted(self, grants: list[tuple[int, str]]) -> None:
         for number, permit in grants:
             if number in self.callers:
-                assert self.core.held[permit] > self.world.now, "a caller gets a permit only while it is certainly ours"
+                assert self.core.held[permit] > self.world.now, (
+                    "a caller gets a permit only while it is certainly ours"
+                )
                 assert permit not in self.callers.values(), "one caller per permit"
                 self.callers[number] = permit
             else:
@@ -203,7 +235,8 @@ class Peer:
             self.granted([(served, permit)])
 
     def check_turn(self, heir: int) -> None:
-        """It is within the run of the newest reply, and nobody who was in the queue then is ahead of it."""
+        """It is within the run of the newest reply, and nobody who was in the queue then is
+        ahead of it."""
         ticket = self.core._waiting[heir]
         version, run = self.run
         assert ticket is not None
@@ -211,7 +244,9 @@ class Peer:
         core = self.cluster.core
         if core.incarnation == self.core._connection.incarnation:
             ahead = (
-                [t for t in core._clients[self.name].share.waiters if t < ticket] if self.name in core._clients else []
+                [t for t in core._clients[self.name].share.waiters if t < ticket]
+                if self.name in core._clients
+                else []
             )
             for other in ahead:
                 owner = core._clients[self.name].share.waiters[other][0].name
@@ -251,7 +286,9 @@ class Peer:
             or (reply.grants and now >= pending[1] + reply.lease)
         ):
             return False
-        return isinstance(request, Batch) or (core._connection.attached and request.epoch == core._connection.epoch)
+        return isinstance(request, Batch) or (
+            core._connection.attached and request.epoch == core._connection.epoch
+        )
 
     def believed(self) -> list[str]:
         return [permit for permit, until in self.core.held.items() if until > self.world.now]
@@ -318,10 +355,16 @@ class World:
             peer.core.renew(self.now)
         if hurry:
             peer.core.hurry(self.now)
-        requests = [r for r in (peer.core.next_batch(self.now), peer.core.next_poll(self.now)) if r is not None]
+        requests = [
+            r
+            for r in (peer.core.next_batch(self.now), peer.core.next_poll(self.now))
+            if r is not None
+        ]
         for request in requests:
             if isinstance(request, Batch) and request.attach is not None:
-                known = tuple((number, peer.tickets.get(number)) for number, _ in request.attach.waiting)
+                known = tuple(
+                    (number, peer.tickets.get(number)) for number, _ in request.attach.waiting
+                )
                 assert request.attach.waiting == known, "a client reports the places that it knows"
             self.requests.append((peer, peer.cluster, request))
         return bool(requests)
@@ -332,7 +375,8 @@ class World:
         peer.stalled = not peer.stalled
 
     def die(self, pick: int) -> None:
-        """Its place is taken by another process with the same name. What it sent is still on its way."""
+        """Its place is taken by another process with the same name. What it sent is still on its
+        way."""
         peer = self._peer(pick)
         if pick % 2 and (farewell := peer.core.farewell()) is not None:
             self.requests.append((peer, peer.cluster, farewell))
@@ -400,7 +444,8 @@ class World:
         self._cluster(pick).start(stranger=False)
 
     def replace(self, pick: int) -> None:
-        """The actor is killed for good, or removed by the command; a stranger creates the next one."""
+        """The actor is killed for good, or removed by the command; a stranger creates the next
+        one."""
         cluster = self._cluster(pick)
         if pick // 2 % 2:
             cluster.removed = cluster.actor, self.now
@@ -415,7 +460,9 @@ class World:
 
     def check(self) -> None:
         for cluster in self.clusters:
-            believed = [p for peer in self.peers.values() for p in peer.believed() if p[0] == cluster.label]
+            believed = [
+                p for peer in self.peers.values() for p in peer.believed() if p[0] == cluster.label
+            ]
             assert len(believed) == len(set(believed)), "two clients believe in one permit"
             cluster.check_limit(len(believed))
         for peer in self.peers.values():
@@ -427,19 +474,23 @@ class World:
                 self.check_lease(peer, permit)
 
     def check_lease(self, peer: Peer, permit: str) -> None:
-        """No client believes in a permit for longer than the limiter does, or than a successor waits for a report."""
+        """No client believes in a permit for longer than the limiter does, or than a successor
+        waits for a report."""
         core = next(cluster.core for cluster in self.clusters if cluster.label == permit[0])
         until, known = peer.core.held[permit], core._permits.get(permit)
         if known is not None:
             assert known.client.name == peer.name
-            assert known.expires >= until, "the client believes in a permit for longer than the limiter"
+            assert known.expires >= until, (
+                "the client believes in a permit for longer than the limiter"
+            )
         else:
             assert core.learning_at(self.now), "the limiter has forgotten a permit that is in use"
             assert peer.name in core._unreported
             assert core._learning_until >= until
 
     def come_to_rest(self) -> None:
-        """From now on nothing goes wrong: everything that was lost is made up for, and nobody waits for ever."""
+        """From now on nothing goes wrong: everything that was lost is made up for, and nobody
+        waits for ever."""
         for peer in self.peers.values():
             peer.stalled = False
         while self.requests or self.replies:
@@ -456,16 +507,37 @@ class World:
         for _ in range(4):
             self.run_the_network()
         for cluster in self.clusters:
-            # A late message of a client that was forgotten meanwhile can cost a permit, for a lease at most.
-            epochs = {client.name: client.epoch for client in cluster.core._clients.values() if client.attached}
-            connected = [p for p in self.peers.values() if p.cluster is cluster and p.core._connection.attached]
-            here = {peer.name for peer in connected if peer.core._connection.epoch == epochs.get(peer.name)}
-            out = {permit for permit, known in cluster.core._permits.items() if known.client.name in here}
+            # A late message of a client that was forgotten meanwhile can cost a permit, for a lease
+            # at most.
+            epochs = {
+                client.name: client.epoch
+                for client in cluster.core._clients.values()
+                if client.attached
+            }
+            connected = [
+                p
+                for p in self.peers.values()
+                if p.cluster is cluster and p.core._connection.attached
+            ]
+            here = {
+                peer.name
+                for peer in connected
+                if peer.core._connection.epoch == epochs.get(peer.name)
+            }
+            out = {
+                permit
+                for permit, known in cluster.core._permits.items()
+                if known.client.name in here
+            }
             sure = {permit for name in here for permit in self.peers[name].believed()}
             known = {permit for name in here for permit in self.peers[name].core.held}
             assert sure <= out <= known, f"both sides know who holds what: {sure}, {out}, {known}"
         in_time = {
-            peer.name: {p for p, until in peer.core.held.items() if until > self.now + peer.core._connection.lease / 2}
+            peer.name: {
+                p
+                for p, until in peer.core.held.items()
+                if until > self.now + peer.core._connection.lease / 2
+            }
             for peer in self.peers.values()
         }
         longest = max(cluster.core.longest_lease(self.now) for cluster in self.clusters)
@@ -474,7 +546,8 @@ class World:
         for peer in self.peers.values():
             assert in_time[peer.name] <= set(peer.believed()), "permits in use are renewed"
         for cluster in self.clusters:
-            # The dead lose their places in the queue after a lease, and what they were granted until then one later.
+            # The dead lose their places in the queue after a lease, and what they were granted
+            # until then one later.
             here = {peer.name for peer in self.peers.values() if peer.cluster is cluster}
             snapshot = cluster.core.snapshot(self.now)
             assert {*snapshot.holders, *snapshot.waiters} <= here, "the dead hold nothing"
@@ -514,7 +587,9 @@ class World:
     def _deliver(self, index: int, *, again: bool) -> None:
         peer, cluster, request = _pick(self.requests, index, again=again)
         if isinstance(request, Poll) and not cluster.core.has_update(request) and index % 3:
-            self.requests.append((peer, cluster, request))  # a long poll stays until there is an update
+            self.requests.append(
+                (peer, cluster, request)
+            )  # a long poll stays until there is an update
             return
         self.replies.append((peer, request, cluster.handle(request)))
 
@@ -543,7 +618,8 @@ WIRE = {**ACTIONS, "lose": 3, "pause": 6, "wait": 1, "resize": 2} | dict.fromkey
 """The same while only messages go astray and the limit changes."""
 
 NEAR = {"acquire": 1, "take": 8, "finish": 2, "give_back": 8}
-"""What happens instead in the process of the limiter, where a caller that finds a free permit takes it."""
+"""What happens instead in the process of the limiter, where a caller that finds a free permit
+takes it."""
 
 
 def _nth(items: Any, pick: int) -> Any:

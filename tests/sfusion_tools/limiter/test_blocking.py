@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from sfusion_tools.limiter import Limiter, LimiterCore, LimiterHost, LimiterSettings, LocalTransport, local_host
+from sfusion_tools.limiter import (
+    Limiter,
+    LimiterCore,
+    LimiterHost,
+    LimiterSettings,
+    LocalTransport,
+    local_host,
+)
 from sfusion_tools.limiter.blocking import CALLERS, BlockingLimiter, DirectCallers, permit_id
 from sfusion_tools.limiter.messages import Batch, LimiterReply
 
@@ -14,7 +21,8 @@ def test_a_permit_of_a_thread_is_visibly_free_after_its_block() -> None:
     host = local_host(LimiterSettings(1))
 
     class Slow(LocalTransport):
-        """Delivers a message so late that a thread which does not wait for it sees its permit in use."""
+        """Delivers a message so late that a thread which does not wait for it sees its permit in
+        use."""
 
         async def exchange(self, batch: Batch) -> LimiterReply:
             for _ in range(1000):
@@ -61,7 +69,9 @@ def test_direct_callers_release_only_their_own_permits_after_a_restart() -> None
 
     def start(incarnation: str) -> tuple[LimiterHost, DirectCallers]:
         held = tuple(map(permit_id, stored[-1]))
-        core = LimiterCore(LimiterSettings(1), 0.0, incarnation=incarnation, unleased={CALLERS: held})
+        core = LimiterCore(
+            LimiterSettings(1), 0.0, incarnation=incarnation, unleased={CALLERS: held}
+        )
         host = LimiterHost(core, lambda: 0.0)
         return host, DirectCallers(LocalTransport(host), stored[-1], stored.append)
 

@@ -27,7 +27,9 @@ def test_grants_are_first_come_first_served_across_clients(bench: Bench) -> None
     bench.granted.clear()
     for number, client in enumerate("abbaab", start=10):
         bench.send(client, acquire=(number,))
-    bench.send("a", release=(permits.pop(),))  # a single place from here on, so that the order of grants is visible
+    bench.send(
+        "a", release=(permits.pop(),)
+    )  # a single place from here on, so that the order of grants is visible
     order = []
     for _ in range(6):
         for client in "ab":
@@ -90,7 +92,9 @@ def test_permits_never_sent_to_a_dead_client_return_with_its_death(bench: Bench)
     ((_, returned), (_, kept)) = bench.send("b", acquire=(1, 2)).grants
     bench.send("a", acquire=(1, 2))
     bench.now += 9
-    bench.send("b", release=(returned,), renew=(kept,))  # granted to "a", which has been silent for nine seconds
+    bench.send(
+        "b", release=(returned,), renew=(kept,)
+    )  # granted to "a", which has been silent for nine seconds
     assert bench.core.snapshot(bench.now).holders == {"a": 1, "b": 1}
     bench.now += 1
     bench.send("b", acquire=(3,))
@@ -117,7 +121,8 @@ def test_only_the_permits_named_are_renewed(bench: Bench) -> None:
 
 
 def test_a_dead_waiter_does_not_block_the_queue(bench: Bench) -> None:
-    """verl defect (k): all waiters of a dead client leave the queue, and the next ones are served."""
+    """verl defect (k): all waiters of a dead client leave the queue, and the next ones are
+    served."""
     held = bench.send("b", acquire=(1, 2)).grants
     bench.send("a", acquire=(1, 2, 3))
     bench.send("b", acquire=(3,))
@@ -145,7 +150,8 @@ def test_a_cancelled_waiter_leaves_the_queue(bench: Bench) -> None:
 
 
 def test_cancelling_a_waiter_releases_no_permit(bench: Bench) -> None:
-    """verl defect (f): a cancelled acquire released a permit it never had, and a limit of 1 let 5 through."""
+    """verl defect (f): a cancelled acquire released a permit it never had, and a limit of 1 let
+    5 through."""
     bench.send("a", acquire=(1, 2))
     for number in range(10, 15):
         bench.send("b", acquire=(number,))
@@ -162,7 +168,9 @@ def test_raising_the_limit_serves_waiters(bench: Bench) -> None:
     assert [number for number, _ in bench.poll("b").grants] == [1, 2]
 
 
-def test_lowering_the_limit_revokes_no_permit_and_grants_none_until_enough_returned(bench: Bench) -> None:
+def test_lowering_the_limit_revokes_no_permit_and_grants_none_until_enough_returned(
+    bench: Bench,
+) -> None:
     bench.core.configure(bench.now, LimiterSettings(4, lease=10))
     held = [p for _, p in bench.send("a", acquire=(1, 2, 3, 4)).grants]
     bench.send("b", acquire=(1,))
@@ -176,7 +184,8 @@ def test_lowering_the_limit_revokes_no_permit_and_grants_none_until_enough_retur
 
 
 def test_the_next_deadline_is_the_first_death_of_a_client_that_waits() -> None:
-    """Whatever happened before: clients that ask, cancel, fall silent, come back, or learn of another lease."""
+    """Whatever happened before: clients that ask, cancel, fall silent, come back, or learn of
+    another lease."""
     draw = random.Random(3)
     bench = Bench(rate_limit=1, lease=10)
     numbers = itertools.count(1)
@@ -193,12 +202,16 @@ def test_the_next_deadline_is_the_first_death_of_a_client_that_waits() -> None:
                 bench.send(client, acquire=(asked[client][-1],))
             case 3:
                 bench.send(
-                    client, cancel=tuple(asked[client]), release=tuple(p for c, _, p in bench.granted if c == client)
+                    client,
+                    cancel=tuple(asked[client]),
+                    release=tuple(p for c, _, p in bench.granted if c == client),
                 )
             case 4:
                 bench.now += draw.choice((0.0, 0.0, 12.0))
             case _:
-                bench.core.configure(bench.now, LimiterSettings(1, lease=draw.choice((4.0, 10.0, 30.0))))
+                bench.core.configure(
+                    bench.now, LimiterSettings(1, lease=draw.choice((4.0, 10.0, 30.0)))
+                )
         bench.core.tick(bench.now)
         waiting = [c for c in bench.core._clients.values() if c.tickets]
         first = min((c.seen + c.lease for c in waiting), default=math.inf)
@@ -210,7 +223,10 @@ def test_the_next_deadline_is_the_first_death_of_a_client_that_waits() -> None:
 
 @pytest.mark.parametrize(
     "act",
-    [lambda bench: bench.core.next_deadline(bench.now), lambda bench: bench.attach("new", waiting=((1, None),))],
+    [
+        lambda bench: bench.core.next_deadline(bench.now),
+        lambda bench: bench.attach("new", waiting=((1, None),)),
+    ],
     ids=["next_deadline", "attach"],
 )
 def test_the_work_does_not_grow_with_the_clients_that_wait(act: Callable[[Bench], object]) -> None:

@@ -56,4 +56,6 @@ class TestChoice:
         with caplog.at_level(logging.WARNING):
             host = shared_host(name, LimiterSettings(50), apply=apply)
         assert host.settings.rate_limit == (50 if apply else 2)
-        assert ("now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force") in caplog.text
+        assert (
+            "now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force"
+        ) in caplog.text

@@ -51,7 +51,9 @@ async def test_a_permit_that_nobody_waits_for_costs_no_turn_of_the_loop_and_no_m
     assert limiter._core.send_at == math.inf
 
 
-async def test_a_caller_that_finds_no_free_permit_is_not_overtaken_by_a_client_that_finds_one() -> None:
+async def test_a_caller_that_finds_no_free_permit_is_not_overtaken_by_a_client_that_finds_one() -> (
+    None
+):
     host = local_host(LimiterSettings(1))
     left, right = (Limiter(LocalTransport(host), name=name) for name in ("left", "right"))
     for limiter in (left, right):
@@ -194,7 +196,9 @@ async def test_a_second_release_of_a_permit_does_nothing() -> None:
 
 @pytest.mark.parametrize("first", ["release", "acquire"])
 async def test_a_permit_of_an_earlier_life_returns_when_it_is_released(first: str) -> None:
-    host = LimiterHost(LimiterCore(LimiterSettings(2), 0.0, unleased={"callers": ("old-1",)}), lambda: 0.0)
+    host = LimiterHost(
+        LimiterCore(LimiterSettings(2), 0.0, unleased={"callers": ("old-1",)}), lambda: 0.0
+    )
     limiter = Limiter(LocalTransport(host), name="callers", held=["old-1"])
     adopted = limiter.adopt("old-1")
     if first == "acquire":
@@ -236,7 +240,9 @@ async def test_no_deadline_is_left_of_a_permit_that_was_granted() -> None:
     loop = asyncio.get_running_loop()
 
     def pending() -> int:
-        return sum(not timer.cancelled() and timer.when() > loop.time() + 500 for timer in loop._scheduled)  # type: ignore[attr-defined]
+        return sum(
+            not timer.cancelled() and timer.when() > loop.time() + 500 for timer in loop._scheduled
+        )  # type: ignore[attr-defined]
 
     limiter = local_limiter(LimiterSettings(1))
     async with limiter.permit(600.0):
@@ -265,10 +271,14 @@ def test_a_renewal_that_is_overdue_can_be_planned_again_in_uvloop() -> None:
         runner.run(main())
 
 
-def test_a_paced_limiter_with_all_permits_out_grants_as_soon_as_the_next_request_may_start() -> None:
+def test_a_paced_limiter_with_all_permits_out_grants_as_soon_as_the_next_request_may_start() -> (
+    None
+):
     async def scenario() -> float:
         loop = asyncio.get_running_loop()
-        limiter = Limiter(LocalTransport(host_on_loop_time(rate_limit=1, per_second=2.0, burst=1)), name="a")
+        limiter = Limiter(
+            LocalTransport(host_on_loop_time(rate_limit=1, per_second=2.0, burst=1)), name="a"
+        )
 
         async def caller() -> None:
             async with limiter.permit():

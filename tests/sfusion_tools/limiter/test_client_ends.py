@@ -103,7 +103,8 @@ async def test_closing_raises_in_waiting_callers_and_returns_the_permits() -> No
 
 
 def test_the_end_of_a_loop_closes_its_limiter() -> None:
-    """In a new process with warnings as errors: callers are cancelled half way and nothing is closed explicitly."""
+    """In a new process with warnings as errors: callers are cancelled half way and nothing is
+    closed explicitly."""
     script = """
 import asyncio, logging
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
@@ -121,12 +122,15 @@ tasks = []  # outlives main(): a task that only its own cycle refers to may be c
 asyncio.run(main(), debug=True)
 print(host.snapshot().in_use, host.snapshot().waiting)
 """
-    run = subprocess.run([sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert (run.stdout, run.stderr) == ("0 0\n", "")
 
 
 def test_a_limiter_abandoned_after_its_loop_was_closed_leaves_nothing_behind() -> None:
-    """In a new process with warnings as errors: a loop that ends without any farewell, while callers hold and wait."""
+    """In a new process with warnings as errors: a loop that ends without any farewell, while
+    callers hold and wait."""
     script = """
 import asyncio, gc, logging, weakref
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
@@ -153,5 +157,7 @@ loop = weakref.ref(loop)
 gc.collect()
 print(loop())
 """
-    run = subprocess.run([sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert (run.stdout, run.stderr) == ("0 0\nNone\n", "")

@@ -22,7 +22,10 @@ async def test_the_page_shows_everything_that_a_snapshot_counts() -> None:
     while host.snapshot().waiting == 0:  # noqa: ASYNC110  # nothing to wait on: the state is another object's
         await asyncio.sleep(0)
     snapshot = host.snapshot()
-    families = {family.name: family for family in text_string_to_metric_families(limiter_page(NAME, snapshot))}
+    families = {
+        family.name: family
+        for family in text_string_to_metric_families(limiter_page(NAME, snapshot))
+    }
     for permit in permits:
         await give(permit)
     await give(await waits)
@@ -42,17 +45,36 @@ async def test_the_page_shows_everything_that_a_snapshot_counts() -> None:
         "waiting": 1,
         "lease_seconds": 7.5,
         "learning": 0,
-        **{f"{key}_total": getattr(snapshot, key) for key in ("granted", "handed_on", "expired", "fenced")},
+        **{
+            f"{key}_total": getattr(snapshot, key)
+            for key in ("granted", "handed_on", "expired", "fenced")
+        },
         "cancelled_total": 0,
         "dropped_total": 0,
     }
     assert plain["granted_total"] == 2
     by_client = {
-        (sample.name, sample.labels["client"]): sample.value for sample in samples if "client" in sample.labels
+        (sample.name, sample.labels["client"]): sample.value
+        for sample in samples
+        if "client" in sample.labels
     }
-    assert by_client == {("sfusion_limiter_client_holds", "one"): 2, ("sfusion_limiter_client_waits", "two"): 1}
+    assert by_client == {
+        ("sfusion_limiter_client_holds", "one"): 2,
+        ("sfusion_limiter_client_waits", "two"): 1,
+    }
     by_share = {sample.name: sample.value for sample in samples if sample.labels.get("share") == ""}
-    assert by_share == {f"sfusion_limiter_share_{key}": n for key, n in (("weight", 1), ("holds", 2), ("waits", 1))}
-    settings = {"shares", "incarnation", "per_second", "adaptive", "rate_limit", "lease", "holders", "waiters"}
+    assert by_share == {
+        f"sfusion_limiter_share_{key}": n for key, n in (("weight", 1), ("holds", 2), ("waits", 1))
+    }
+    settings = {
+        "shares",
+        "incarnation",
+        "per_second",
+        "adaptive",
+        "rate_limit",
+        "lease",
+        "holders",
+        "waiters",
+    }
     shown = {name.removesuffix("_total") for name in plain}
     assert {field.name for field in fields(Snapshot)} - settings <= shown

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
-from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, client, client_core, local_host
+from sfusion_tools.limiter import (
+    Limiter,
+    LimiterSettings,
+    LocalTransport,
+    client,
+    client_core,
+    local_host,
+)
 
 LEASE = 6.0
 FILES = {client.__file__, client_core.__file__}
@@ -64,16 +71,27 @@ async def interrupted(nth: int) -> str:
     await asyncio.gather(*(caller(LEASE) for _ in range(3)))
     await asyncio.sleep(LEASE)
     snapshot = host.snapshot()
-    assert (snapshot.in_use, snapshot.waiting, limiter.held, limiter.waiting) == (0, 0, 0, 0), interrupt.where
+    assert (snapshot.in_use, snapshot.waiting, limiter.held, limiter.waiting) == (0, 0, 0, 0), (
+        interrupt.where
+    )
     return interrupt.where
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_client_works_again_after_an_interrupt_at_any_line(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.filterwarnings(
+    "ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_a_client_works_again_after_an_interrupt_at_any_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.CRITICAL + 1)
     seen = []
     while where := run_virtually(interrupted(1 + len(seen))):
         seen.append(where)
     places = {where.partition(":")[0] for where in seen}
-    assert {"ClientCore._make_batch", "ClientCore.receive", "Limiter._settle", "Permit.__aexit__"} <= places
+    assert {
+        "ClientCore._make_batch",
+        "ClientCore.receive",
+        "Limiter._settle",
+        "Permit.__aexit__",
+    } <= places
     assert {"Limiter._take", "ClientCore.take", "ClientCore.give_back"} <= places

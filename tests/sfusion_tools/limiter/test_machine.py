@@ -1,4 +1,5 @@
-"""One limit for all processes of a machine, without Ray and without a server that somebody starts."""
+"""One limit for all processes of a machine, without Ray and without a server that somebody
+starts."""
 
 from __future__ import annotations
 
@@ -110,9 +111,13 @@ async def test_a_permit_outlives_the_server_and_the_next_one_counts_it() -> None
     await other.aclose()
 
 
-async def test_other_settings_are_named_and_those_of_a_successor_stay(caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_settings_are_named_and_those_of_a_successor_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     name = uuid4().hex
-    first, second = (machine_limiter(LimiterSettings(n, lease=60.0), name, apply=n == 3) for n in (1, 3))
+    first, second = (
+        machine_limiter(LimiterSettings(n, lease=60.0), name, apply=n == 3) for n in (1, 3)
+    )
     await give(await take(first))
     with caplog.at_level(logging.WARNING):
         await give(await take(second))
@@ -126,7 +131,9 @@ async def test_other_settings_are_named_and_those_of_a_successor_stay(caplog: py
     await second.aclose()
 
 
-def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_used_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tmp_path.chmod(0o777)
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with pytest.raises(ConfigError, match="others may write to it"):
@@ -146,7 +153,12 @@ async def test_a_server_that_cannot_start_is_an_error(monkeypatch: pytest.Monkey
 
 def test_runners_of_several_processes_share_the_limit() -> None:
     with FakeSandbox() as sandbox:
-        config = {"sandbox_fusion_url": sandbox.url, "limiter": "host", "limiter_name": uuid4().hex, "rate_limit": 2}
+        config = {
+            "sandbox_fusion_url": sandbox.url,
+            "limiter": "host",
+            "limiter_name": uuid4().hex,
+            "rate_limit": 2,
+        }
         children = []
         for number in range(3):
             pid = os.fork()

@@ -1,4 +1,5 @@
-"""The limiter's protocol keeps its promises in a world where everything can go wrong, and needs each of its rules."""
+"""The limiter's protocol keeps its promises in a world where everything can go wrong, and needs
+each of its rules."""
 
 from __future__ import annotations
 
@@ -41,7 +42,13 @@ FOCUS = {
     "FollowsAnyRun": {"resize": 12, "acquire": 10, "finish": 4, "clients": 1, "from": 400},
     "ForgetsEpochs": {"restart": 5, "from": 90},
     "TakesItsPermitsToOtherClusters": {"change_session": 5, "restart": 5},
-    "GrantsExpireBeforeTheyAreSent": {"lose": 8, "pause": 10, "clients": 2, "change_lease": 4, "from": 500},
+    "GrantsExpireBeforeTheyAreSent": {
+        "lose": 8,
+        "pause": 10,
+        "clients": 2,
+        "change_lease": 4,
+        "from": 500,
+    },
     "LearnedPermitsGetTheNewLease": {"change_lease": 4, "replace": 4},
     "TakesAboveTheLimit": NEAR,
     "TakesBeforeItsOwnCallers": NEAR | {"from": 132},
@@ -60,7 +67,8 @@ FOCUS = {
     "KeepsLapsedPermits": {"from": 51},
     "learns_for_the_new_lease": {"from": 23},
 }
-"""What happens more often, among how many clients, and from which seed on, where the rule is rarely needed."""
+"""What happens more often, among how many clients, and from which seed on, where the rule is rarely
+needed."""
 
 
 def play(seed: int, focus: dict[str, int] | None = None, **removed: Any) -> int:
@@ -169,7 +177,10 @@ class BelievesReportsForEver(WatchedCore):
 
 class LearnedPermitsGetTheNewLease(WatchedCore):
     def _hold(self, now: float, client: Any, permit: str, *waiter: Any) -> None:
-        until, self._learning_until = self._learning_until, now + 1e-9 if self.learning_at(now) else now
+        until, self._learning_until = (
+            self._learning_until,
+            now + 1e-9 if self.learning_at(now) else now,
+        )
         super()._hold(now, client, permit, *waiter)
         self._learning_until = until
 
@@ -203,7 +214,9 @@ class JudgesSilenceByTheNewLease(WatchedCore):
 
 class ForgetsWhoHasNotReported(WatchedCore):
     def clients(self) -> dict[str, int]:
-        return {name: epoch for name, epoch in super().clients().items() if name not in self._unreported}
+        return {
+            name: epoch for name, epoch in super().clients().items() if name not in self._unreported
+        }
 
 
 class ForgetsEpochs(WatchedCore):
@@ -252,7 +265,9 @@ class AppliesBatchesOfEarlierAttachments(WatchedCore):
     def exchange(self, now: float, batch: Batch) -> LimiterReply:
         client = self._clients.get(batch.client)
         if client is not None and client.attached and batch.attach is None and not batch.detach:
-            batch = batch._replace(epoch=client.epoch, number=max(batch.number, client.last_batch + 1))
+            batch = batch._replace(
+                epoch=client.epoch, number=max(batch.number, client.last_batch + 1)
+            )
         return super().exchange(now, batch)
 
 
@@ -283,7 +298,11 @@ class RenewsAnything(WatchedCore):
 
 class HandsOnFromAnywhere(WatchedCore):
     def _run(self, client: Any) -> int:
-        return max(client.tickets.values(), default=0) if super()._run(client) or self._free() >= 0 else 0
+        return (
+            max(client.tickets.values(), default=0)
+            if super()._run(client) or self._free() >= 0
+            else 0
+        )
 
 
 class HandsOnAboveTheLimit(WatchedCore):
@@ -303,7 +322,11 @@ class HandsOnPastOtherShares(WatchedCore):
     def _run(self, client: Any) -> int:
         if self._learning or self._free() < 0:
             return 0
-        return max(client.tickets.values(), default=0) if len(client.tickets) == len(client.share.waiters) else 0
+        return (
+            max(client.tickets.values(), default=0)
+            if len(client.tickets) == len(client.share.waiters)
+            else 0
+        )
 
 
 class TakesAboveTheLimit(WatchedCore):
@@ -319,7 +342,9 @@ class ServesTheLongestQueueFirst(WatchedCore):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         shares: Any = self._shares
-        shares.next = lambda width: max((s for s in shares if s.waiters), key=lambda s: len(s.waiters), default=None)
+        shares.next = lambda width: max(
+            (s for s in shares if s.waiters), key=lambda s: len(s.waiters), default=None
+        )
 
 
 class ServesTheLastComer(WatchedCore):
@@ -330,7 +355,9 @@ class ServesTheLastComer(WatchedCore):
 
 class WaitersLoseTheirPlaces(WatchedCore):
     def _enqueue(self, client: Any, number: int, ticket: int) -> None:
-        super()._enqueue(client, number, ticket if ticket == self._next_ticket - 1 else self._take_ticket())
+        super()._enqueue(
+            client, number, ticket if ticket == self._next_ticket - 1 else self._take_ticket()
+        )
 
 
 # The same for clients.
@@ -405,7 +432,9 @@ class HandsOnWhatMayBeLost(ClientCore):
 class ReportsNoPermits(ClientCore):
     def _make_batch(self) -> Batch | None:
         batch = super()._make_batch()
-        return batch and (batch if batch.attach is None else batch._replace(attach=batch.attach._replace(held=())))
+        return batch and (
+            batch if batch.attach is None else batch._replace(attach=batch.attach._replace(held=()))
+        )
 
 
 class KeepsLapsedPermits(ClientCore):
@@ -423,7 +452,9 @@ class ReportsNoTickets(ClientCore):
         batch = super()._make_batch()
         if batch is None or batch.attach is None:
             return batch
-        return batch._replace(attach=batch.attach._replace(waiting=tuple((n, None) for n, _ in batch.attach.waiting)))
+        return batch._replace(
+            attach=batch.attach._replace(waiting=tuple((n, None) for n, _ in batch.attach.waiting))
+        )
 
 
 class RenewsNothing(ClientCore):
@@ -469,15 +500,21 @@ def written_after_the_fact(
     return LimiterRecord.of(actor, settings, clients, lease)
 
 
-def strangers_do_not_learn(record: LimiterRecord | None, settings: Any, since_removal: float | None) -> Any:
+def strangers_do_not_learn(
+    record: LimiterRecord | None, settings: Any, since_removal: float | None
+) -> Any:
     return learning_of(None, settings, since_removal)
 
 
-def learns_for_the_new_lease(record: LimiterRecord | None, settings: Any, since_removal: float | None) -> Any:
+def learns_for_the_new_lease(
+    record: LimiterRecord | None, settings: Any, since_removal: float | None
+) -> Any:
     return learning_of(record, settings, since_removal)[0], settings.lease
 
 
-def nothing_to_learn_after_removal(record: LimiterRecord | None, settings: Any, since_removal: float | None) -> Any:
+def nothing_to_learn_after_removal(
+    record: LimiterRecord | None, settings: Any, since_removal: float | None
+) -> Any:
     return learning_of(None if since_removal is not None else record, settings, None)
 
 

@@ -16,7 +16,9 @@ def test_an_invalid_rate_limit_is_refused_at_construction(limit: object) -> None
         LimiterSettings(limit)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("settings", [{"lease": 0}, {"lease": -1}, {"lease": "x"}, {"per_second": 0}, {"burst": 3}])
+@pytest.mark.parametrize(
+    "settings", [{"lease": 0}, {"lease": -1}, {"lease": "x"}, {"per_second": 0}, {"burst": 3}]
+)
 def test_other_invalid_settings_are_refused_at_construction(settings: dict) -> None:
     with pytest.raises(ConfigError):
         LimiterSettings(**settings)

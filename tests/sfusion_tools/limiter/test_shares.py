@@ -32,9 +32,14 @@ class TestShares:
         bench.send("small", acquire=tuple(range(100)))
         self.serve(bench, 40)
         shares = bench.core.snapshot(bench.now).shares
-        assert {name: (s.weight, s.in_use) for name, s in shares.items()} == {"big": (3.0, 6), "small": (1.0, 2)}
+        assert {name: (s.weight, s.in_use) for name, s in shares.items()} == {
+            "big": (3.0, 6),
+            "small": (1.0, 2),
+        }
 
-    @pytest.mark.parametrize("weights", [(1, 1), (1, 3), (1, 10), (1, 1, 1, 9), (1 / 3, 2 / 3)], ids=str)
+    @pytest.mark.parametrize(
+        "weights", [(1, 1), (1, 3), (1, 10), (1, 1, 1, 9), (1 / 3, 2 / 3)], ids=str
+    )
     @pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
     def test_calls_of_equal_length_are_granted_by_weight_at_every_limit(
         self, limit: int, weights: tuple[float, ...]
@@ -50,19 +55,25 @@ class TestShares:
             assert order.count(job) / 132 == pytest.approx(weight / sum(weights), abs=0.03)
 
     @pytest.mark.parametrize(("weight", "most"), [(1.0, 2), (3.0, 3), (0.1, 1)])
-    def test_a_share_of_long_calls_holds_no_more_than_its_part_rounded_up(self, weight: float, most: int) -> None:
+    def test_a_share_of_long_calls_holds_no_more_than_its_part_rounded_up(
+        self, weight: float, most: int
+    ) -> None:
         bench = Bench(rate_limit=4)
         bench.attach("short", share="short")
         bench.attach("long", share="long", weight=weight)
         bench.send("short", acquire=tuple(range(100)))
         bench.send("long", acquire=tuple(range(100)))
         for _ in range(60):
-            _, _, permit = bench.granted.pop(next(i for i, (who, _, _) in enumerate(bench.granted) if who == "short"))
+            _, _, permit = bench.granted.pop(
+                next(i for i, (who, _, _) in enumerate(bench.granted) if who == "short")
+            )
             bench.send("short", release=(permit,))
             bench.poll("long")
         assert bench.core.snapshot(bench.now).shares["long"].in_use == most
 
-    def test_a_share_without_waiters_leaves_its_part_to_the_others_and_saves_nothing_up(self) -> None:
+    def test_a_share_without_waiters_leaves_its_part_to_the_others_and_saves_nothing_up(
+        self,
+    ) -> None:
         bench = Bench(rate_limit=2)
         bench.attach("busy", share="busy")
         bench.attach("idle", share="idle", weight=100.0)
@@ -72,9 +83,13 @@ class TestShares:
         assert self.serve(bench, 4).count("idle") == 2
 
     @pytest.mark.parametrize(
-        "weight", [0, -1.0, math.nan, math.inf, 1e-320, 10**400, True, "3"], ids=lambda w: str(w)[:6]
+        "weight",
+        [0, -1.0, math.nan, math.inf, 1e-320, 10**400, True, "3"],
+        ids=lambda w: str(w)[:6],
     )
-    def test_an_unusable_weight_is_refused_on_the_wire_and_changes_nothing(self, weight: object) -> None:
+    def test_an_unusable_weight_is_refused_on_the_wire_and_changes_nothing(
+        self, weight: object
+    ) -> None:
         bench = Bench(rate_limit=1)
         bench.attach("a")
         bench.send("a", acquire=(1, 2))

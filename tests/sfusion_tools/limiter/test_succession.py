@@ -20,7 +20,9 @@ class TestLeaseChange:
         assert bench.core.snapshot(bench.now + 9.9).in_use == 1
         assert bench.core.snapshot(bench.now + 10).in_use == 0
 
-    def test_a_permit_given_after_the_lease_was_shortened_does_not_wait_for_the_older_ones(self, bench: Bench) -> None:
+    def test_a_permit_given_after_the_lease_was_shortened_does_not_wait_for_the_older_ones(
+        self, bench: Bench
+    ) -> None:
         bench.send("a", acquire=(1,))
         bench.core.configure(bench.now, LimiterSettings(rate_limit=2, lease=1))
         bench.send("b", acquire=(1,))
@@ -35,14 +37,17 @@ class TestLeaseChange:
         assert bench.poll("a").lease == 1
         assert bench.core.snapshot(bench.now + 1).waiters == {}
 
-    def test_a_successor_waits_for_the_longest_lease_that_may_be_in_force(self, bench: Bench) -> None:
+    def test_a_successor_waits_for_the_longest_lease_that_may_be_in_force(
+        self, bench: Bench
+    ) -> None:
         bench.core.configure(bench.now, LimiterSettings(rate_limit=2, lease=1))
         assert bench.core.longest_lease(bench.now + 9.9) == 10
         assert bench.core.longest_lease(bench.now + 10) == 1
 
 
 @pytest.mark.parametrize(
-    ("since_removal", "expected"), [(None, ({"a": 7}, 30.0)), (20.0, ({"a": 7}, 10.0)), (30.0, ({}, 5.0))]
+    ("since_removal", "expected"),
+    [(None, ({"a": 7}, 30.0)), (20.0, ({"a": 7}, 10.0)), (30.0, ({}, 5.0))],
 )
 def test_a_stranger_learns_while_the_clients_of_the_one_before_may_hold_permits(
     since_removal: float | None, expected: tuple[dict[str, int], float]
@@ -59,7 +64,9 @@ class TestRestart:
         settings = LimiterSettings(rate_limit=2, lease=10)
         known = dict.fromkeys(learn_from, 0)
         bench.now = 0.0
-        bench.core = LimiterCore(settings, 0.0, incarnation="1", first_ticket=1000, learn_from=known, **options)  # type: ignore[arg-type]
+        bench.core = LimiterCore(
+            settings, 0.0, incarnation="1", first_ticket=1000, learn_from=known, **options
+        )  # type: ignore[arg-type]
         return bench
 
     def test_nothing_is_granted_until_all_clients_have_reported(self) -> None:
@@ -85,7 +92,8 @@ class TestRestart:
         assert not bench.core.learning_at(30.0)
 
     def test_a_learned_permit_lasts_as_long_as_its_owner_may_believe_in_it(self) -> None:
-        """The owner was given 30 s by the predecessor, and may not receive the reply that says 10 s."""
+        """The owner was given 30 s by the predecessor, and may not receive the reply that says 10
+        s."""
         bench = self.successor("a", learn_for=30.0)
         bench.attach("a", held=("0-1",))
         assert bench.core.snapshot(29.9).in_use == 1
@@ -116,13 +124,17 @@ class TestRestart:
             bench.poll(client)
         order = []
         for _ in range(5):
-            bench.granted.sort(key=lambda grant: int(grant[2].partition("-")[2]))  # by number of the permit
+            bench.granted.sort(
+                key=lambda grant: int(grant[2].partition("-")[2])
+            )  # by number of the permit
             client, number, permit = bench.granted.pop(0)
             order.append((client, number))
             bench.send(client, release=(permit,))
             for other in "abc":
                 bench.poll(other)
-        assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)], "waiters without a ticket come last"
+        assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)], (
+            "waiters without a ticket come last"
+        )
 
     def test_nothing_is_handed_on_before_the_whole_queue_is_known(self) -> None:
         assert self.successor("a", "b").attach("a", held=("0-1",), waiting=((2, 9),)).run == 0

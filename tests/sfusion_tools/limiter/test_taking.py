@@ -34,7 +34,9 @@ class TestTakingAFreePermit:
         assert bench.send("a", cancel=(3,)).grants == ()
         assert self.take(bench, "b", 2)
 
-    def test_nobody_waits_for_a_client_that_died_before_its_message_came(self, bench: Bench) -> None:
+    def test_nobody_waits_for_a_client_that_died_before_its_message_came(
+        self, bench: Bench
+    ) -> None:
         held = self.take(bench, "a"), self.take(bench, "a")
         assert self.take(bench, "b") is None
         bench.now += 9
@@ -79,7 +81,10 @@ class TestTakingAFreePermit:
         bench.send("a")
         bench.now += 9
         assert self.give_back(bench, "a", late)
-        assert (bench.core.snapshot(bench.now).expired, bench.core.snapshot(bench.now).fenced) == (1, 1)
+        assert (bench.core.snapshot(bench.now).expired, bench.core.snapshot(bench.now).fenced) == (
+            1,
+            1,
+        )
 
     def test_a_client_that_has_to_attach_gets_none_and_returns_none(self, bench: Bench) -> None:
         held = self.take(bench, "a")
@@ -90,19 +95,27 @@ class TestTakingAFreePermit:
         assert self.take(bench, "b"), "and nobody waits for its message"
 
     def test_none_is_free_while_a_successor_learns(self, bench: Bench) -> None:
-        bench.core = LimiterCore(LimiterSettings(2, 10), bench.now, incarnation="1", learn_from={"a": 0, "b": 0})
+        bench.core = LimiterCore(
+            LimiterSettings(2, 10), bench.now, incarnation="1", learn_from={"a": 0, "b": 0}
+        )
         bench.attach("a")
         assert self.take(bench, "a") is None
         bench.attach("b")
         assert self.take(bench, "a")
 
-    def test_its_turn_counts_for_its_share_like_one_of_a_caller_that_asks_with_a_message(self) -> None:
+    def test_its_turn_counts_for_its_share_like_one_of_a_caller_that_asks_with_a_message(
+        self,
+    ) -> None:
         def turns(*takes: str) -> list[float]:
             bench = Bench(rate_limit=9)
             bench.attach("a", share="x", weight=4.0)
             bench.attach("b", share="y", weight=0.5)
             for number, client in enumerate("aabaab"):
-                assert self.take(bench, client) if client in takes else bench.send(client, acquire=(number,)).grants
+                assert (
+                    self.take(bench, client)
+                    if client in takes
+                    else bench.send(client, acquire=(number,)).grants
+                )
             return [bench.core._shares._turns, *(share.turns for share in bench.core._shares)]
 
         assert turns("a") == turns("b") == turns("a", "b") == turns()

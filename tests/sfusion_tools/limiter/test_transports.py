@@ -33,7 +33,8 @@ def test_the_permit_of_a_stalled_client_goes_to_others_and_its_release_is_fenced
 
 
 def test_a_grant_that_reaches_a_stalled_client_too_late_is_not_used() -> None:
-    """The process is stalled when it is granted a permit; when it resumes, the permit belongs to another client."""
+    """The process is stalled when it is granted a permit; when it resumes, the permit belongs to
+    another client."""
 
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=1, lease=10)
@@ -65,7 +66,9 @@ def test_a_caller_that_is_stalled_after_its_grant_does_not_use_it() -> None:
         first = await take(Limiter(LocalTransport(host)))
         transport = StalledAfterTheReply(host)
         stalled = Limiter(transport)
-        impatient, patient = (asyncio.ensure_future(take(stalled, timeout)) for timeout in (12, None))
+        impatient, patient = (
+            asyncio.ensure_future(take(stalled, timeout)) for timeout in (12, None)
+        )
         await asyncio.sleep(1)
         other = asyncio.ensure_future(take(Limiter(LocalTransport(host))))
         await asyncio.sleep(1)
@@ -86,7 +89,8 @@ def test_a_caller_that_is_stalled_after_its_grant_does_not_use_it() -> None:
 
 
 class StalledAfterTheReply(LocalTransport):
-    """Stops the process for longer than a lease after a reply was applied, before the callers continue."""
+    """Stops the process for longer than a lease after a reply was applied, before the callers
+    continue."""
 
     stalls = False
 

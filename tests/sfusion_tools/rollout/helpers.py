@@ -25,7 +25,9 @@ def schema(name: str = "code_interpreter") -> OpenAIFunctionToolSchema:
                 "description": "A tool for executing code.",
                 "parameters": {
                     "type": "object",
-                    "properties": {"code": {"type": "string", "description": "The code to execute."}},
+                    "properties": {
+                        "code": {"type": "string", "description": "The code to execute."}
+                    },
                     "required": ["code"],
                 },
             },
@@ -35,7 +37,9 @@ def schema(name: str = "code_interpreter") -> OpenAIFunctionToolSchema:
 
 def calling(*codes: str, name: str = "code_interpreter") -> str:
     """Return the text of a turn that calls a tool once for each program."""
-    return get_format("hermes").render([{"name": name, "arguments": {"code": code}} for code in codes])
+    return get_format("hermes").render(
+        [{"name": name, "arguments": {"code": code}} for code in codes]
+    )
 
 
 def request(question: str = "How many?", **options: Any) -> AsyncRolloutRequest:
@@ -51,7 +55,9 @@ class ScriptedEngine:
         self.lines = lines
         self.asked: list[dict[str, Any]] = []
 
-    async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> dict[str, Any]:
+    async def async_generate(
+        self, *, input_ids: list[int], sampling_params: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the line of the turn that the prompt has reached."""
         self.asked.append({"input_ids": input_ids, **sampling_params})
         await asyncio.sleep(0)
@@ -62,15 +68,27 @@ class ScriptedEngine:
         ids = [*TOKENIZER.encode(line), TOKENIZER.eos_token_id]
         limit = sampling_params["max_new_tokens"]
         if limit is not None and len(ids) > limit:
-            return {"output_ids": ids[:limit], "meta_info": {"finish_reason": {"type": "length", "length": limit}}}
-        return {"output_ids": ids, "meta_info": {"finish_reason": {"type": "stop", "matched": ids[-1]}}}
+            return {
+                "output_ids": ids[:limit],
+                "meta_info": {"finish_reason": {"type": "length", "length": limit}},
+            }
+        return {
+            "output_ids": ids,
+            "meta_info": {"finish_reason": {"type": "stop", "matched": ids[-1]}},
+        }
 
 
 class RecordingTool(BaseTool):
     """Records its calls and gives prepared answers."""
 
     def __init__(
-        self, answer: Callable[[str], Any] = lambda code: (ToolResponse(text=code), 1.0, {"outcome": "ok"}), **kw: Any
+        self,
+        answer: Callable[[str], Any] = lambda code: (
+            ToolResponse(text=code),
+            1.0,
+            {"outcome": "ok"},
+        ),
+        **kw: Any,
     ) -> None:
         super().__init__({}, schema(kw.get("name", "code_interpreter")))
         self.answer = answer
@@ -82,7 +100,9 @@ class RecordingTool(BaseTool):
         self.expected = 0
         self.busy, self.busy_at = asyncio.Event(), 1
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
         assert instance_id is not None
         self.created[instance_id] = kwargs
         return instance_id, ToolResponse()

@@ -1,6 +1,8 @@
-"""Chat templates of current models, written down from what is publicly known about them, and what they must render.
+"""Chat templates of current models, written down from what is publicly known about them, and what
+they must render.
 
-A template here writes the same tokens in the same places as the model's own; the wording of system prompts is left out.
+A template here writes the same tokens in the same places as the model's own; the wording of system
+prompts is left out.
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ REPLIES = ("3\n", "149", "<|x|> ½ \\d")
 CHATML = ("<|im_start|>", "<|im_end|>")
 DEEPSEEK = ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>")
 GLM = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
-HARMONY = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
+HARMONY = (
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    "<|end|>",
+    "<|call|>",
+    "<|return|>",
+)
 KIMI = ("<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>", "[EOS]")
 LLAMA = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>")
 MISTRAL = ("</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]")
@@ -66,12 +76,17 @@ def hermes(replies: Sequence[str], mode: str) -> str:
 
 
 def llama(replies: Sequence[str], mode: str) -> str:
-    told = (f"<|start_header_id|>ipython<|end_header_id|>\n\n{quoted(reply)}<|eot_id|>" for reply in replies)
+    told = (
+        f"<|start_header_id|>ipython<|end_header_id|>\n\n{quoted(reply)}<|eot_id|>"
+        for reply in replies
+    )
     return f"{''.join(told)}<|start_header_id|>assistant<|end_header_id|>\n\n"
 
 
 def mistral(replies: Sequence[str], mode: str) -> str:
-    return "".join(f'[TOOL_RESULTS]{{"content": {reply}, "call_id": "ID"}}[/TOOL_RESULTS]' for reply in replies)
+    return "".join(
+        f'[TOOL_RESULTS]{{"content": {reply}, "call_id": "ID"}}[/TOOL_RESULTS]' for reply in replies
+    )
 
 
 def deepseek(replies: Sequence[str], mode: str) -> str:
@@ -111,7 +126,9 @@ MODELS = [
         thought={"on": "<think>\nhm\n</think>\n\n"},
     ),
     Model("Qwen3-Coder", "qwen3-coder", "qwen3_coder", "<|im_end|>", CHATML, qwen_coder),
-    Model("Llama-3.1, 3.3", "llama-3.1", "llama3", "<|eot_id|>", LLAMA, llama, call_end="<|eom_id|>"),
+    Model(
+        "Llama-3.1, 3.3", "llama-3.1", "llama3", "<|eot_id|>", LLAMA, llama, call_end="<|eom_id|>"
+    ),
     Model("Mistral-Nemo", "mistral-nemo", "mistral", "</s>", MISTRAL, mistral),
     Model(
         "DeepSeek-V3.1",

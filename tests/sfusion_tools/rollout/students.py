@@ -5,7 +5,8 @@ from __future__ import annotations
 from sfusion.fakes.sglang import ScriptedPolicy, ScriptedTurn, ToolCall
 
 QUESTION = (
-    "Of 152 students, 100 take Math, 94 take Science and 57 take English. 73 take Math and Science, 24 Math and "
+    "Of 152 students, 100 take Math, 94 take Science and 57 take English. 73 take Math and "
+    "Science, 24 Math and "
     "English, 27 Science and English, and 22 take all three. How many take none of them?"
 )
 
@@ -26,14 +27,19 @@ print(sum(only) + sum(only_pairs) + every)
 
 
 def students() -> ScriptedPolicy:
-    """Return a model that counts, checks by categories, and answers once it has seen both numbers."""
+    """Return a model that counts, checks by categories, and answers once it has seen both
+    numbers."""
     return ScriptedPolicy(
         [
             ScriptedTurn(
-                "I count those in at least one course.", (ToolCall("code_interpreter", {"code": COUNT}),), turn=0
+                "I count those in at least one course.",
+                (ToolCall("code_interpreter", {"code": COUNT}),),
+                turn=0,
             ),
             ScriptedTurn(
-                "I check it by categories.", (ToolCall("code_interpreter", {"code": CHECK}),), tool_result=r"^3\n"
+                "I check it by categories.",
+                (ToolCall("code_interpreter", {"code": CHECK}),),
+                tool_result=r"^3\n",
             ),
             ScriptedTurn("<answer>152 - 149 = 3, so \\boxed{3}</answer>", tool_result=r"^149\n"),
         ]

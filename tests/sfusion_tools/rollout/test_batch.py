@@ -1,4 +1,5 @@
-"""Concurrent trajectories and over-sampling: when enough are done, the rest are cancelled and leave nothing behind."""
+"""Concurrent trajectories and over-sampling: when enough are done, the rest are cancelled and leave
+nothing behind."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from typing import Any
 import pytest
 
 from sfusion_tools.errors import GuardTripped
-from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, RolloutLimits, format_parser, run_batch
+from sfusion_tools.rollout import (
+    AsyncRolloutRequest,
+    EndCause,
+    RolloutDriver,
+    RolloutLimits,
+    format_parser,
+    run_batch,
+)
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.continuation import call_id
 from sfusion_tools.schemas import ToolResponse
@@ -28,7 +36,9 @@ class Straggling(RecordingTool):
         super().__init__()
         self.quick = quick
 
-    async def execute(self, instance_id: str, parameters: dict[str, object], **kwargs: object) -> object:
+    async def execute(
+        self, instance_id: str, parameters: dict[str, object], **kwargs: object
+    ) -> object:
         if instance_id not in self.quick:
             self.enter()
             try:
@@ -60,7 +70,9 @@ async def test_when_enough_are_done_the_rest_are_cancelled_and_release_their_too
 
 async def test_a_tripped_guard_ends_the_batch() -> None:
     class Guarded(Straggling):
-        async def execute(self, instance_id: str, parameters: dict[str, object], **kwargs: object) -> object:
+        async def execute(
+            self, instance_id: str, parameters: dict[str, object], **kwargs: object
+        ) -> object:
             if instance_id == "r1":
                 raise GuardTripped("the sandbox is down")
             return await super().execute(instance_id, parameters, **kwargs)
@@ -90,13 +102,16 @@ async def test_failed_requests_do_not_count_as_done() -> None:
 
 
 class Pausing(RecordingTool):
-    """Yields to the loop at every step, for calc_reward as many times as its request says, and rewards 1.0."""
+    """Yields to the loop at every step, for calc_reward as many times as its request says, and
+    rewards 1.0."""
 
     def __init__(self, rewarding: dict[str, int] | None = None) -> None:
         super().__init__()
         self.rewarding = rewarding or {}
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
         await asyncio.sleep(0)
         made = await super().create(instance_id, **kwargs)
         await asyncio.sleep(0)
@@ -113,7 +128,8 @@ class Pausing(RecordingTool):
 
 
 def is_settled(batch: list[AsyncRolloutRequest], ended: list[str], tool: RecordingTool) -> None:
-    """Every request is reported once, its tool released once, and it is either a whole sample or cancelled."""
+    """Every request is reported once, its tool released once, and it is either a whole sample or
+    cancelled."""
     assert sorted(ended) == sorted(r.request_id for r in batch)
     assert tool.open_instances == []
     assert max(Counter(tool.released).values(), default=1) == 1
@@ -125,11 +141,15 @@ def is_settled(batch: list[AsyncRolloutRequest], ended: list[str], tool: Recordi
 
 
 @pytest.mark.parametrize("again", [None, 1, 2])
-async def test_a_batch_cancelled_at_any_step_reports_and_releases_every_request_once(again: int | None) -> None:
+async def test_a_batch_cancelled_at_any_step_reports_and_releases_every_request_once(
+    again: int | None,
+) -> None:
     for steps in itertools.count():
         tool, batch, ended = Pausing(), requests(2), list[str]()
         driver = RolloutDriver(ScriptedEngine(calling("3"), "Three."), [tool], PARSE)
-        task = asyncio.ensure_future(run_batch(driver, batch, on_end=lambda r, into=ended: into.append(r.request_id)))
+        task = asyncio.ensure_future(
+            run_batch(driver, batch, on_end=lambda r, into=ended: into.append(r.request_id))
+        )
         for _ in range(steps):
             await asyncio.sleep(0)
         if steps and task.done():
@@ -149,11 +169,18 @@ async def test_a_batch_cancelled_at_any_step_reports_and_releases_every_request_
 
 @pytest.mark.parametrize("enough", [1, 2])
 async def test_enough_counts_requests_that_are_rewarded_and_released(enough: int) -> None:
-    """A request cancelled while its reward was computed used to be COMPLETED without a reward, and not reported."""
+    """A request cancelled while its reward was computed used to be COMPLETED without a reward, and
+    not reported."""
     for rewarding in itertools.product(range(5), repeat=3):
-        tool, batch, ended = Pausing({f"r{n}": steps for n, steps in enumerate(rewarding)}), requests(3), list[str]()
+        tool, batch, ended = (
+            Pausing({f"r{n}": steps for n, steps in enumerate(rewarding)}),
+            requests(3),
+            list[str](),
+        )
         driver = RolloutDriver(ScriptedEngine(calling("3"), "Three."), [tool], PARSE)
-        await run_batch(driver, batch, enough=enough, on_end=lambda r, into=ended: into.append(r.request_id))
+        await run_batch(
+            driver, batch, enough=enough, on_end=lambda r, into=ended: into.append(r.request_id)
+        )
         is_settled(batch, ended, tool)
         assert sum(r.state is State.COMPLETED for r in batch) >= enough
 
@@ -166,7 +193,9 @@ async def test_a_request_whose_reward_failed_is_not_enough() -> None:
             return await super().calc_reward(instance_id)
 
     batch = await run_batch(
-        RolloutDriver(ScriptedEngine("Three."), [Unsure({"r1": 9, "r2": 40})], PARSE), requests(3), enough=2
+        RolloutDriver(ScriptedEngine("Three."), [Unsure({"r1": 9, "r2": 40})], PARSE),
+        requests(3),
+        enough=2,
     )
     assert [(r.state, r.failure) for r in batch] == [
         (State.COMPLETED, "OSError: no judge"),
@@ -182,9 +211,15 @@ async def test_on_end_is_called_once_for_each_request_even_if_it_raises() -> Non
 
     tool, batch, ended = Straggling({"r1"}), requests(3), list[str]()
     with pytest.raises(KeyError, match="r1"):
-        await run_batch(RolloutDriver(ScriptedEngine(calling("3"), "ok"), [tool], PARSE), batch, on_end=raising)
+        await run_batch(
+            RolloutDriver(ScriptedEngine(calling("3"), "ok"), [tool], PARSE), batch, on_end=raising
+        )
     assert sorted(ended) == ["r0", "r1", "r2"]
-    assert [r.ended_by for r in batch] == [EndCause.CANCELLED, EndCause.ANSWERED, EndCause.CANCELLED]
+    assert [r.ended_by for r in batch] == [
+        EndCause.CANCELLED,
+        EndCause.ANSWERED,
+        EndCause.CANCELLED,
+    ]
     assert tool.open_instances == []
 
 
@@ -204,7 +239,9 @@ class Stuck(RecordingTool):
             except asyncio.CancelledError:
                 continue
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
         made = await super().create(instance_id, **kwargs)
         await self._hang("create")
         return made
@@ -259,16 +296,24 @@ def test_a_step_that_hangs_ends_at_its_limit(step: str, caplog: pytest.LogCaptur
         tool = Stuck(step)
         limits = RolloutLimits(tool_timeout=50.0, release_timeout=5.0)
         (done,) = await run_batch(
-            RolloutDriver(ScriptedEngine("ok"), [tool], PARSE), [request(request_id="r0", limits=limits)]
+            RolloutDriver(ScriptedEngine("ok"), [tool], PARSE),
+            [request(request_id="r0", limits=limits)],
         )
-        late = f"StepTimeout: {step} of tool 'code_interpreter' for request 'r0' did not end within 50 s"
+        late = (
+            f"StepTimeout: {step} of tool 'code_interpreter' for request 'r0' did not "
+            "end within 50 s"
+        )
         wanted = {
             "create": (State.FAILED, EndCause.TOOL_CREATION, late, 0),
             "calc_reward": (State.COMPLETED, EndCause.ANSWERED, late, 0),
             "release": (State.COMPLETED, EndCause.ANSWERED, None, 1),
         }
-        assert (done.state, done.ended_by, done.failure, done.metrics.release_errors) == wanted[step]
-        assert asyncio.get_running_loop().time() == pytest.approx(5.0 if step == "release" else 55.0)
+        assert (done.state, done.ended_by, done.failure, done.metrics.release_errors) == wanted[
+            step
+        ]
+        assert asyncio.get_running_loop().time() == pytest.approx(
+            5.0 if step == "release" else 55.0
+        )
         tool.let_go.set()
 
     with caplog.at_level(logging.WARNING):
@@ -281,7 +326,8 @@ async def test_a_tool_that_cancels_itself_does_not_cancel_the_batch() -> None:
         raise asyncio.CancelledError
 
     batch = await run_batch(
-        RolloutDriver(ScriptedEngine(calling("3"), "ok"), [RecordingTool(cancelled)], PARSE), requests(2)
+        RolloutDriver(ScriptedEngine(calling("3"), "ok"), [RecordingTool(cancelled)], PARSE),
+        requests(2),
     )
     assert [(r.state, r.metrics.tool_errors) for r in batch] == [(State.COMPLETED, 1)] * 2
 
@@ -321,19 +367,25 @@ async def test_an_error_that_is_not_an_exception_stops_the_batch(step: str) -> N
         await run_batch(driver, batch, enough=1, on_end=lambda r: ended.append(r.request_id))
     assert ended == ["r0", "r1", "r2"]
     if step != "release":
-        assert {(r.state, r.ended_by, r.failure) for r in batch} == {(State.FAILED, EndCause.ERROR, f"Stop: {step}")}
+        assert {(r.state, r.ended_by, r.failure) for r in batch} == {
+            (State.FAILED, EndCause.ERROR, f"Stop: {step}")
+        }
         assert tool.open_instances == []
 
 
 @pytest.mark.parametrize("error", [Stop, asyncio.CancelledError])
-async def test_on_end_is_called_for_each_request_whatever_it_raises(error: type[BaseException]) -> None:
+async def test_on_end_is_called_for_each_request_whatever_it_raises(
+    error: type[BaseException],
+) -> None:
     def raising(r: AsyncRolloutRequest) -> None:
         ended.append(r.request_id)
         raise error if len(ended) > 1 else KeyError(r.request_id)
 
     tool, batch, ended = RecordingTool(), requests(4), list[str]()
     with pytest.raises(error):
-        await run_batch(RolloutDriver(ScriptedEngine(calling("3"), "ok"), [tool], PARSE), batch, on_end=raising)
+        await run_batch(
+            RolloutDriver(ScriptedEngine(calling("3"), "ok"), [tool], PARSE), batch, on_end=raising
+        )
     assert sorted(ended) == ["r0", "r1", "r2", "r3"]
     assert all(r.state.is_final for r in batch)
     assert tool.open_instances == []

@@ -1,4 +1,5 @@
-"""One trajectory from start to end: tools are created, run concurrently, rewarded, and always released."""
+"""One trajectory from start to end: tools are created, run concurrently, rewarded, and always
+released."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ async def test_a_trajectory_runs_through_its_tools_and_is_rewarded() -> None:
 async def test_the_calls_of_a_turn_run_at_the_same_time() -> None:
     tool = RecordingTool()
     tool.together, tool.expected = asyncio.Event(), 3
-    done = await RolloutDriver(ScriptedEngine(calling("1", "2", "3"), "ok"), [tool], PARSE).run(request())
+    done = await RolloutDriver(ScriptedEngine(calling("1", "2", "3"), "ok"), [tool], PARSE).run(
+        request()
+    )
     assert tool.peak == 3
     assert [message.content for message in done.messages[2:5]] == ["1", "2", "3"]
 
@@ -55,7 +58,9 @@ async def test_the_calls_of_a_turn_run_at_the_same_time() -> None:
     ],
     ids=["verl 0.4: text as reward", "verl 0.5: plain text", "verl 0.9: nothing to say"],
 )
-async def test_results_of_all_verl_releases_are_accepted(answer: Any, text: str, reward: float | None) -> None:
+async def test_results_of_all_verl_releases_are_accepted(
+    answer: Any, text: str, reward: float | None
+) -> None:
     tool = RecordingTool(lambda code: answer)
     done = await RolloutDriver(ScriptedEngine(calling("x"), "ok"), [tool], PARSE).run(request())
     assert done.state is State.COMPLETED
@@ -67,7 +72,10 @@ async def test_create_arguments_reach_a_tool_spread_and_nested() -> None:
     tool = RecordingTool()
     req = request(tools_kwargs={"code_interpreter": {"create_kwargs": {"ground_truth": "3"}}})
     await RolloutDriver(ScriptedEngine("Three."), [tool], PARSE).run(req)
-    assert tool.created[req.request_id] == {"ground_truth": "3", "create_kwargs": {"ground_truth": "3"}}
+    assert tool.created[req.request_id] == {
+        "ground_truth": "3",
+        "create_kwargs": {"ground_truth": "3"},
+    }
 
 
 async def test_a_tool_that_raises_affects_only_its_own_call() -> None:
@@ -77,7 +85,9 @@ async def test_a_tool_that_raises_affects_only_its_own_call() -> None:
         return ToolResponse(text=code), 1.0, {"outcome": "ok"}
 
     tool = RecordingTool(answer)
-    done = await RolloutDriver(ScriptedEngine(calling("bad", "good"), "ok"), [tool], PARSE).run(request())
+    done = await RolloutDriver(ScriptedEngine(calling("bad", "good"), "ok"), [tool], PARSE).run(
+        request()
+    )
     assert done.state is State.COMPLETED
     assert [m.content for m in done.messages[2:4]] == [
         "Error executing tool 'code_interpreter': the wire broke",
@@ -90,9 +100,14 @@ async def test_a_tool_that_raises_affects_only_its_own_call() -> None:
 
 
 async def test_an_unreadable_call_is_answered_and_the_model_may_try_again() -> None:
-    bad = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "re.match(\\d)"}\n</tool_call>'
+    bad = (
+        '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": '
+        '"re.match(\\d)"}\n</tool_call>'
+    )
     tool = RecordingTool()
-    done = await RolloutDriver(ScriptedEngine(bad, calling("3"), "ok"), [tool], PARSE).run(request())
+    done = await RolloutDriver(ScriptedEngine(bad, calling("3"), "ok"), [tool], PARSE).run(
+        request()
+    )
     assert roles(done.messages) == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert "was not made" in str(done.messages[2].content)
     assert done.metrics.refused == {"malformed": 1}
@@ -108,7 +123,9 @@ async def test_an_unreadable_call_is_answered_and_the_model_may_try_again() -> N
         (f"<think>\n{calling('draft')}\n</think>\n\nI wait.", "call_in_think"),
     ],
 )
-async def test_a_call_in_another_format_is_answered_instead_of_ending_the_request(text: str, kind: str) -> None:
+async def test_a_call_in_another_format_is_answered_instead_of_ending_the_request(
+    text: str, kind: str
+) -> None:
     done = await RolloutDriver(ScriptedEngine(text, "ok"), [RecordingTool()], PARSE).run(request())
     assert roles(done.messages) == ["user", "assistant", "tool", "assistant"]
     assert done.metrics.noticed == {kind: 1}
@@ -130,13 +147,17 @@ async def test_a_call_that_was_only_noticed_beside_a_good_one_is_told_to_the_mod
     other: str, told: bool, first: bool
 ) -> None:
     texts = (other, calling("3")) if first else (calling("3"), other)
-    done = await RolloutDriver(ScriptedEngine("\n\n".join(texts), "ok"), [RecordingTool()], PARSE).run(request())
+    done = await RolloutDriver(
+        ScriptedEngine("\n\n".join(texts), "ok"), [RecordingTool()], PARSE
+    ).run(request())
     answers = [str(message.content) for message in done.messages if message.role == "tool"]
     assert done.metrics.executed == 1
     assert done.metrics.refused == ({"malformed": 1} if told else {})
     assert len(answers) == 1 + told
     if told:
-        assert "so no call was made" in answers[not first] or "it was not made" in answers[not first]
+        assert (
+            "so no call was made" in answers[not first] or "it was not made" in answers[not first]
+        )
 
 
 async def test_a_parser_that_fails_refuses_the_call_and_not_the_request(
@@ -148,11 +169,15 @@ async def test_a_parser_that_fails_refuses_the_call_and_not_the_request(
     text = f"Let me see.\n{calling('1', '2')} Two calls."
     monkeypatch.setattr(StreamParser, "call", call)
     one = request()
-    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(
+        one
+    )
     assert (one.state, one.ended_by) == (State.COMPLETED, EndCause.ANSWERED)
     assert one.metrics.refused == {"malformed": 1}
     assert one.messages[1].content == "Let me see."
-    assert one.messages[2].content.startswith("Error: A tool call was not made: it could not be read. Write calls as ")
+    assert one.messages[2].content.startswith(
+        "Error: A tool call was not made: it could not be read. Write calls as "
+    )
     (record,) = caplog.records
     assert record.exc_info
     assert "the hermes parser failed" in record.message
@@ -167,7 +192,11 @@ async def test_a_parser_that_fails_refuses_the_call_and_not_the_request(
     [
         ("pythonic", "[code_interpreter(code={{1}})]"),
         ("pythonic", f"[code_interpreter(code=0x{'f' * 3600})]"),
-        ("llama3", "<|python_tag|>{'name': 'code_interpreter', 'parameters': {'code': 0x%s}}" % ("f" * 3600)),
+        (
+            "llama3",
+            "<|python_tag|>{'name': 'code_interpreter', 'parameters': {'code': 0x%s}}"
+            % ("f" * 3600),
+        ),
     ],
     ids=["a set in a set", "an integer in pythonic", "an integer in llama3"],
 )
@@ -185,29 +214,43 @@ async def test_a_value_that_is_not_json_is_refused_and_not_a_failure(name: str, 
 async def test_many_refused_calls_get_few_answers(limits: dict[str, int]) -> None:
     one = request(**limits)
     text = calling(*map(str, range(4))) + "<tool_call>" + "{}" * 1000 + "</tool_call>"
-    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(
+        one
+    )
     _, turn, *answers, last = one.messages
     assert (last.role, one.metrics.calls, one.metrics.executed) == ("assistant", 1004, 4)
     assert one.metrics.refused == {"malformed": 1000}
     assert len(answers) == 4 + TOLD_REFUSALS + 1
     assert "984 more calls of this turn were not executed (malformed: 984)" in answers[-1].content
-    assert sum("A tool call was not made" in answer.content for answer in answers) == TOLD_REFUSALS == 16
-    assert [call.id for call in turn.tool_calls or ()] == [answer.tool_call_id for answer in answers[:4]]
+    assert (
+        sum("A tool call was not made" in answer.content for answer in answers)
+        == TOLD_REFUSALS
+        == 16
+    )
+    assert [call.id for call in turn.tool_calls or ()] == [
+        answer.tool_call_id for answer in answers[:4]
+    ]
 
 
 async def test_every_call_in_an_assistant_message_is_answered_however_many_were_too_many() -> None:
     one = request(max_parallel_calls=1)
     text = calling(*map(str, range(100)))
-    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(
+        one
+    )
     _, turn, *answers, _ = one.messages
     assert one.metrics.refused == {"too_many_parallel_calls": 99}
-    assert [call.id for call in turn.tool_calls or ()] == [answer.tool_call_id for answer in answers]
+    assert [call.id for call in turn.tool_calls or ()] == [
+        answer.tool_call_id for answer in answers
+    ]
     assert len(answers) == 1 + TOLD_REFUSALS + 1
 
 
 async def test_a_call_after_unclosed_thinking_is_executed() -> None:
     tool = RecordingTool()
-    done = await RolloutDriver(ScriptedEngine(f"<think>\nhm\n{calling('3')}", "ok"), [tool], PARSE).run(request())
+    done = await RolloutDriver(
+        ScriptedEngine(f"<think>\nhm\n{calling('3')}", "ok"), [tool], PARSE
+    ).run(request())
     assert done.metrics.executed == 1
     assert done.metrics.noticed == {"unclosed_think": 1}
     assert str(done.messages[1].content).startswith("<think>\nhm")
@@ -225,7 +268,9 @@ async def test_a_draft_inside_closed_thinking_is_not_executed() -> None:
 @pytest.mark.parametrize("moment", ["create", "generate", "calc_reward", "release"])
 async def test_tools_are_released_whatever_fails(moment: str) -> None:
     class Failing(RecordingTool):
-        async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+        async def create(
+            self, instance_id: str | None = None, **kwargs: Any
+        ) -> tuple[str, ToolResponse]:
             made = await super().create(instance_id, **kwargs)
             if moment == "create":
                 raise OSError("no room")
@@ -268,7 +313,9 @@ async def test_a_cancelled_request_releases_its_tools_even_if_cancelled_again() 
     tool = Slow()
     tool.together, tool.expected = asyncio.Event(), 2  # never set: only one call runs
     req = request()
-    task = asyncio.ensure_future(RolloutDriver(ScriptedEngine(calling("3")), [tool], PARSE).run(req))
+    task = asyncio.ensure_future(
+        RolloutDriver(ScriptedEngine(calling("3")), [tool], PARSE).run(req)
+    )
     await tool.busy.wait()
     task.cancel()
     await tool.releasing.wait()
@@ -309,7 +356,9 @@ async def test_a_cancellation_during_the_release_is_raised_after_it() -> None:
 )
 async def test_an_invalid_answer_of_the_engine_fails_the_request(answer: Any) -> None:
     class Nonsense:
-        async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        async def async_generate(
+            self, *, input_ids: list[int], sampling_params: dict[str, Any]
+        ) -> Any:
             return answer
 
     done = await RolloutDriver(Nonsense(), [RecordingTool()], PARSE).run(request())
@@ -318,7 +367,9 @@ async def test_an_invalid_answer_of_the_engine_fails_the_request(answer: Any) ->
 
 async def test_text_without_ids_is_encoded_and_counted() -> None:
     class Texts:
-        async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        async def async_generate(
+            self, *, input_ids: list[int], sampling_params: dict[str, Any]
+        ) -> Any:
             return {"text": "Three.", "meta_info": {"finish_reason": {"type": "stop"}}}
 
     done = await RolloutDriver(Texts(), [RecordingTool()], PARSE).run(request())
@@ -329,10 +380,14 @@ async def test_text_without_ids_is_encoded_and_counted() -> None:
 async def test_the_engine_is_never_asked_for_more_tokens_than_are_left() -> None:
     engine = ScriptedEngine(calling("3"), "Three.")
     req = request(max_response_len=500)
-    await RolloutDriver(engine, [RecordingTool()], PARSE, sampling_params={"max_new_tokens": 300}).run(req)
+    await RolloutDriver(
+        engine, [RecordingTool()], PARSE, sampling_params={"max_new_tokens": 300}
+    ).run(req)
     first, second = engine.asked
     assert first["max_new_tokens"] == 300
-    assert second["max_new_tokens"] == min(300, 500 - (len(second["input_ids"]) - len(first["input_ids"])))
+    assert second["max_new_tokens"] == min(
+        300, 500 - (len(second["input_ids"]) - len(first["input_ids"]))
+    )
 
 
 async def test_the_user_side_answers_until_it_ends_the_conversation() -> None:
@@ -352,7 +407,9 @@ async def test_the_user_side_answers_until_it_ends_the_conversation() -> None:
             self.log.append("end")
 
     doubter = Doubter()
-    driver = RolloutDriver(ScriptedEngine("Three.", "Four."), [RecordingTool()], PARSE, interaction=doubter)
+    driver = RolloutDriver(
+        ScriptedEngine("Three.", "Four."), [RecordingTool()], PARSE, interaction=doubter
+    )
     done = await driver.run(request(interaction_kwargs={"goal": "four"}))
     assert roles(done.messages) == ["user", "assistant", "user", "assistant"]
     assert (done.state, done.ended_by) == (State.COMPLETED, EndCause.INTERACTION)
@@ -382,5 +439,7 @@ async def test_a_request_for_an_unknown_tool_fails_with_its_name() -> None:
 
 async def test_a_call_is_executed_when_the_prompt_ends_inside_the_thinking() -> None:
     parse = format_parser("hermes", in_think=True)
-    done = await RolloutDriver(ScriptedEngine(f"hm\n{calling('3')}", "ok"), [RecordingTool()], parse).run(request())
+    done = await RolloutDriver(
+        ScriptedEngine(f"hm\n{calling('3')}", "ok"), [RecordingTool()], parse
+    ).run(request())
     assert done.metrics.executed == 1

@@ -24,7 +24,11 @@ from tests.sfusion_tools.tokenizers.test_hugging_face import TEMPLATE, save_toke
 
 pytestmark = pytest.mark.xdist_group("transformers")
 
-CASES = [pytest.param(model, mode, id=f"{model.name} {mode}".strip()) for model in MODELS for mode in model.modes]
+CASES = [
+    pytest.param(model, mode, id=f"{model.name} {mode}".strip())
+    for model in MODELS
+    for mode in model.modes
+]
 USER = {"role": "user", "content": "And then?"}
 
 
@@ -34,9 +38,14 @@ class ScriptedIds:
     def __init__(self, turns: list[list[int]]) -> None:
         self.turns = iter(turns)
 
-    async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> dict[str, Any]:
+    async def async_generate(
+        self, *, input_ids: list[int], sampling_params: dict[str, Any]
+    ) -> dict[str, Any]:
         ids = next(self.turns)
-        return {"output_ids": ids, "meta_info": {"finish_reason": {"type": "stop", "matched": ids[-1]}}}
+        return {
+            "output_ids": ids,
+            "meta_info": {"finish_reason": {"type": "stop", "matched": ids[-1]}},
+        }
 
 
 @cache
@@ -53,7 +62,12 @@ def turns_of(model: Model, mode: str) -> list[str]:
     counts = (1, 1 if model.one_call else 2)
     programs = iter("abc")
     texts = [
-        form.render([{"name": "code_interpreter", "arguments": {"code": next(programs)}} for _ in range(count)])
+        form.render(
+            [
+                {"name": "code_interpreter", "arguments": {"code": next(programs)}}
+                for _ in range(count)
+            ]
+        )
         for count in counts
     ]
     return [*(f"{thought}{text}{end}" for text in texts), f"{thought}It is 152.{model.eos}"]
@@ -66,9 +80,13 @@ def run(model: Model, mode: str) -> tuple[AsyncRolloutRequest, list[list[int]]]:
     replies = iter(REPLIES)
     tool = RecordingTool(lambda code: (next(replies), 1.0, {"outcome": "ok"}))
     made = AsyncRolloutRequest(
-        messages=[{"role": "user", "content": "How many?"}], tool_schemas=[schema()], processing_class=tokenizer
+        messages=[{"role": "user", "content": "How many?"}],
+        tool_schemas=[schema()],
+        processing_class=tokenizer,
     )
-    parse = format_parser(model.format, in_think=tokenizer.decode(made.prompt_ids).endswith("<think>"))
+    parse = format_parser(
+        model.format, in_think=tokenizer.decode(made.prompt_ids).endswith("<think>")
+    )
     return asyncio.run(RolloutDriver(ScriptedIds(turns), [tool], parse).run(made)), turns
 
 
@@ -78,15 +96,23 @@ def test_turns_and_replies_alternate_as_the_template_writes_them(model: Model, m
     tokenizer = tokenizer_of(model, mode)
     assert (done.state, done.failure) == (State.COMPLETED, None)
     marked = zip(done.input_ids, done.loss_mask, strict=True)
-    assert [number for number, mark in marked if mark] == [number for turn in turns for number in turn]
+    assert [number for number, mark in marked if mark] == [
+        number for turn in turns for number in turn
+    ]
     first, second, last = turns_of(model, mode)
     told = REPLIES[:1], REPLIES[1:2] if model.one_call else REPLIES[1:]
-    text = re.sub(r'"call_id": "[0-9a-z]{9}"', '"call_id": "ID"', tokenizer.decode(done.response_ids))
-    assert text == first + model.between(told[0], mode) + second + model.between(told[1], mode) + last
+    text = re.sub(
+        r'"call_id": "[0-9a-z]{9}"', '"call_id": "ID"', tokenizer.decode(done.response_ids)
+    )
+    assert (
+        text == first + model.between(told[0], mode) + second + model.between(told[1], mode) + last
+    )
 
 
 @pytest.mark.parametrize(("model", "mode"), CASES)
-def test_a_user_message_follows_a_turn_once_whichever_token_ended_it(model: Model, mode: str) -> None:
+def test_a_user_message_follows_a_turn_once_whichever_token_ended_it(
+    model: Model, mode: str
+) -> None:
     tokenizer = tokenizer_of(model, mode)
     closing = continuation(tokenizer, [USER], last=None)
     for end in (None, *tokenizer.encode(model.eos), *tokenizer.encode(model.call_end or model.eos)):
@@ -99,7 +125,11 @@ def test_a_user_message_follows_a_turn_once_whichever_token_ended_it(model: Mode
 
 def test_a_token_that_begins_a_message_is_kept_after_a_turn_that_ended_with_another_token() -> None:
     glm = tokenizer_of(next(model for model in MODELS if model.name == "GLM-4.5"), "on")
-    for end, begins in (("<|endoftext|>", "<|user|>\nAnd"), ("<|user|>", "\nAnd"), ("x", "<|user|>\nAnd")):
+    for end, begins in (
+        ("<|endoftext|>", "<|user|>\nAnd"),
+        ("<|user|>", "\nAnd"),
+        ("x", "<|user|>\nAnd"),
+    ):
         (last,) = glm.encode(end)
         assert glm.decode(continuation(glm, [USER], last=last)).startswith(begins)
 
@@ -119,7 +149,12 @@ def test_a_turn_without_its_end_token_is_closed_once(model: Model, mode: str) ->
 @pytest.mark.parametrize("content", ["ONE", "TWO", [{"type": "text", "text": "ONE"}]], ids=str)
 def test_a_tool_may_say_the_words_that_the_template_is_tried_with(content: Any) -> None:
     tokenizer = ByteTokenizer()
-    reply = {"role": "tool", "content": content, "tool_call_id": call_id(), "name": "code_interpreter"}
+    reply = {
+        "role": "tool",
+        "content": content,
+        "tool_call_id": call_id(),
+        "name": "code_interpreter",
+    }
     word = content if isinstance(content, str) else content[0]["text"]
     assert word in tokenizer.decode(continuation(tokenizer, [reply], last=None))
 
@@ -127,7 +162,9 @@ def test_a_tool_may_say_the_words_that_the_template_is_tried_with(content: Any) 
 def marked(file: str) -> tuple[str, list[str]]:
     """A template and the special tokens that are written in it."""
     template = (TEMPLATES / f"{file}.jinja").read_text(encoding="utf-8")
-    return template, sorted(set(re.findall(r"<[|｜][^<>' ]+>|<[a-z_]+\\|>|<sep>", template)) - {"<｜DSML｜invoke"})
+    return template, sorted(
+        set(re.findall(r"<[|｜][^<>' ]+>|<[a-z_]+\\|>|<sep>", template)) - {"<｜DSML｜invoke"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,8 +178,10 @@ def marked(file: str) -> tuple[str, list[str]]:
         (
             "kimi-k3",
             "<|end_of_msg|>",
-            '<|open|>message role="tool" tool="search" index="1"<|sep|>A<|close|>message<|sep|><|end_of_msg|>'
-            '<|open|>message role="tool" tool="run" index="2"<|sep|>B<|close|>message<|sep|><|end_of_msg|>'
+            '<|open|>message role="tool" tool="search" '
+            'index="1"<|sep|>A<|close|>message<|sep|><|end_of_msg|>'
+            '<|open|>message role="tool" tool="run" '
+            'index="2"<|sep|>B<|close|>message<|sep|><|end_of_msg|>'
             '<|open|>message role="assistant"<|sep|><|open|>response<|sep|>',
         ),
         (
@@ -155,7 +194,8 @@ def marked(file: str) -> tuple[str, list[str]]:
             "<|END_OF_TURN_TOKEN|>",
             "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|><|START_TOOL_RESULT|>[\n"
             '{"tool_call_id": "1", "results": {"0": "A"}},\n'
-            '{"tool_call_id": "2", "results": {"0": "B"}}\n]<|END_TOOL_RESULT|><|END_OF_TURN_TOKEN|>'
+            '{"tool_call_id": "2", "results": {"0": '
+            '"B"}}\n]<|END_TOOL_RESULT|><|END_OF_TURN_TOKEN|>'
             "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>",
         ),
         (
@@ -174,7 +214,10 @@ def marked(file: str) -> tuple[str, list[str]]:
         (
             "reka-edge",
             "<sep>",
-            "human: <tool_response>\nA\n</tool_response><tool_response>\nB\n</tool_response><sep>assistant:",
+            (
+                "human: "
+                "<tool_response>\nA\n</tool_response><tool_response>\nB\n</tool_response><sep>assistant:"
+            ),
         ),
     ],
 )
@@ -183,7 +226,11 @@ def test_replies_are_rendered_as_after_the_calls_that_they_answer(
 ) -> None:
     template, special = marked(file)
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, template, eos=end, special=special))
-    call = {"id": "i0", "type": "function", "function": {"name": "search", "arguments": {"query": "x"}}}
+    call = {
+        "id": "i0",
+        "type": "function",
+        "function": {"name": "search", "arguments": {"query": "x"}},
+    }
     history = [
         {"role": "user", "content": "?"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
@@ -212,16 +259,27 @@ def test_replies_are_rendered_as_after_the_calls_that_they_answer(
     ],
 )
 def test_what_differs_from_a_conversation_rendered_at_once_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, options: dict[str, Any], found: str | None
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    file: str,
+    options: dict[str, Any],
+    found: str | None,
 ) -> None:
     template, special = marked(file)
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, template, special=special), **options)
     for text in ("1", "2"):
-        continuation(tokenizer, [{"role": "tool", "content": text, "tool_call_id": "i"}], last=None, tools=[schema()])
+        continuation(
+            tokenizer,
+            [{"role": "tool", "content": text, "tool_call_id": "i"}],
+            last=None,
+            tools=[schema()],
+        )
     logged = [record.message for record in caplog.records]
     assert len(logged) == (found is not None)
     for message in logged:
-        assert message.startswith(f"The chat template of {tmp_path}: rendered at once, a conversation of")
+        assert message.startswith(
+            f"The chat template of {tmp_path}: rendered at once, a conversation of"
+        )
         assert str(found) in message
 
 
@@ -230,20 +288,31 @@ def test_a_known_template_is_rendered_once_for_a_message(monkeypatch: pytest.Mon
     rendered: list[int] = []
     render = ByteTokenizer.apply_chat_template
     monkeypatch.setattr(
-        ByteTokenizer, "apply_chat_template", lambda *given, **more: rendered.append(1) or render(*given, **more)
+        ByteTokenizer,
+        "apply_chat_template",
+        lambda *given, **more: rendered.append(1) or render(*given, **more),
     )
     for text in ("1", "22", "Uvqo"):
         rendered.clear()
         reply = {"role": "tool", "content": text, "tool_call_id": f"i{text}", "name": "search"}
         ids = continuation(tokenizer, [reply], last=tokenizer.eos_token_id, history=[USER])
-        assert tokenizer.decode(ids) == f"\n<|im_start|>tool\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        assert (
+            tokenizer.decode(ids)
+            == f"\n<|im_start|>tool\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        )
     assert len(rendered) == 1
 
 
-TOO_LATE = "{% for m in messages %}{% if m.role == 'tool' %}{{ m.content }}{% endif %}{% endfor %}" + TEMPLATE.replace(
-    "{% for message in messages %}", "{% for message in messages if message.role != 'tool' %}"
+TOO_LATE = (
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ m.content }}{% endif %}{% endfor %}"
+    + TEMPLATE.replace(
+        "{% for message in messages %}", "{% for message in messages if message.role != 'tool' %}"
+    )
 )
-NO_TOOLS = "{% for m in messages if m.role == 'tool' %}{{ raise_exception('No tools here.') }}{% endfor %}" + TEMPLATE
+NO_TOOLS = (
+    "{% for m in messages if m.role == 'tool' %}{{ raise_exception('No tools here.') }}{% endfor %}"
+    + TEMPLATE
+)
 SUMMARY = TEMPLATE + "{{ messages | map(attribute='content') | join }}"
 
 
@@ -255,7 +324,9 @@ SUMMARY = TEMPLATE + "{{ messages | map(attribute='content') | join }}"
         (SUMMARY, "depends on the content of that turn"),
     ],
 )
-def test_a_template_that_cannot_be_split_is_named_with_the_reason(tmp_path: Path, template: str, reason: str) -> None:
+def test_a_template_that_cannot_be_split_is_named_with_the_reason(
+    tmp_path: Path, template: str, reason: str
+) -> None:
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, template))
     reply = {"role": "tool", "content": "3", "tool_call_id": "call_1"}
     for messages in ([reply], [reply, {"role": "user", "content": "And now?"}]):
@@ -267,7 +338,10 @@ def test_a_template_that_cannot_be_split_is_named_with_the_reason(tmp_path: Path
 def test_a_template_without_tools_is_continued_with_questions(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, NO_TOOLS))
     ids = continuation(tokenizer, [USER], last=None, history=[USER])
-    assert tokenizer.decode(ids) == "<|im_end|>\n<|im_start|>user\nAnd then?<|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        tokenizer.decode(ids)
+        == "<|im_end|>\n<|im_start|>user\nAnd then?<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 def test_a_template_that_renders_only_long_conversations_is_reported(
@@ -281,8 +355,12 @@ def test_a_template_that_renders_only_long_conversations_is_reported(
     assert "it cannot render such a conversation (Too short.)" in caplog.text
 
 
-@pytest.mark.parametrize("body", ["{{ raise_exception('No.') }}", "{{ messages[0].content + 1 }}", "{{ none.x.y }}"])
-async def test_whatever_a_template_raises_is_one_error_and_a_400_of_the_server(tmp_path: Path, body: str) -> None:
+@pytest.mark.parametrize(
+    "body", ["{{ raise_exception('No.') }}", "{{ messages[0].content + 1 }}", "{{ none.x.y }}"]
+)
+async def test_whatever_a_template_raises_is_one_error_and_a_400_of_the_server(
+    tmp_path: Path, body: str
+) -> None:
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, body))
     with pytest.raises(TemplateError, match=re.escape(f"the chat template of {tmp_path} raised ")):
         AsyncRolloutRequest(messages=[USER], processing_class=tokenizer)
@@ -298,10 +376,13 @@ async def test_whatever_a_template_raises_is_one_error_and_a_400_of_the_server(t
 CALLS_FIRST = (
     "{% set ns = namespace(called=false) %}{% for m in messages %}{% if m.role == 'tool' %}"
     "{% if not ns.called %}{{ raise_exception('No call.') }}{% endif %}"
-    "{% if loop.previtem.role != 'tool' %}<|im_start|>tool{% endif %}{{ '\n' + m.name + ': ' + m.content }}"
+    "{% if loop.previtem.role != 'tool' %}<|im_start|>tool{% endif %}{{ '\n' + m.name + ': "
+    "' + m.content }}"
     "{% if loop.last or loop.nextitem.role != 'tool' %}<|im_end|>\n{% endif %}"
-    "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}{% set ns.called = m.tool_calls is defined %}"
-    "{% for call in m.tool_calls or [] %}<call>{{ call.function | tojson }}</call>{% endfor %}<|im_end|>\n"
+    "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}{% set ns.called = m.tool_calls "
+    "is defined %}"
+    "{% for call in m.tool_calls or [] %}<call>{{ call.function | tojson }}</call>{% "
+    "endfor %}<|im_end|>\n"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
@@ -310,16 +391,24 @@ def test_replies_stay_together_in_a_template_that_wants_calls_before_them(tmp_pa
     """MiniMax-M2 is such a model."""
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, CALLS_FIRST))
     replies = [
-        {"role": "tool", "content": name.upper(), "tool_call_id": call_id(name), "name": name} for name in ("a", "b")
+        {"role": "tool", "content": name.upper(), "tool_call_id": call_id(name), "name": name}
+        for name in ("a", "b")
     ]
     text = tokenizer.decode(continuation(tokenizer, replies, last=tokenizer.eos_token_id))
     assert text == "\n<|im_start|>tool\na: A\nb: B<|im_end|>\n<|im_start|>assistant\n"
     del replies[1]["name"]
-    assert "\na: A\nunknown: B<|im_end|>" in tokenizer.decode(continuation(tokenizer, replies, last=None))
+    assert "\na: A\nunknown: B<|im_end|>" in tokenizer.decode(
+        continuation(tokenizer, replies, last=None)
+    )
 
 
-NEEDS_TOOLS = "{% for m in messages if m.role == 'tool' and not tools %}{{ raise_exception('No tools.') }}{% endfor %}"
-NEEDS_SYSTEM = "{% if messages[0].role != 'system' %}{{ raise_exception('No system message.') }}{% endif %}"
+NEEDS_TOOLS = (
+    "{% for m in messages if m.role == 'tool' and not tools %}{{ "
+    "raise_exception('No tools.') }}{% endfor %}"
+)
+NEEDS_SYSTEM = (
+    "{% if messages[0].role != 'system' %}{{ raise_exception('No system message.') }}{% endif %}"
+)
 
 
 @pytest.mark.parametrize("needs", [NEEDS_TOOLS, NEEDS_SYSTEM])
@@ -334,28 +423,43 @@ def test_a_template_may_insist_on_tools_or_on_a_system_message(tmp_path: Path, n
 def test_a_rollout_with_such_a_template_fails_and_releases_its_tools(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, SUMMARY))
     made = AsyncRolloutRequest(
-        messages=[{"role": "user", "content": "How many?"}], tool_schemas=[schema()], processing_class=tokenizer
+        messages=[{"role": "user", "content": "How many?"}],
+        tool_schemas=[schema()],
+        processing_class=tokenizer,
     )
-    turn = tokenizer.encode(get_format("hermes").render([{"name": "code_interpreter", "arguments": {"code": "1"}}]))
+    turn = tokenizer.encode(
+        get_format("hermes").render([{"name": "code_interpreter", "arguments": {"code": "1"}}])
+    )
     tool = RecordingTool()
-    done = asyncio.run(RolloutDriver(ScriptedIds([turn]), [tool], format_parser("hermes")).run(made))
+    done = asyncio.run(
+        RolloutDriver(ScriptedIds([turn]), [tool], format_parser("hermes")).run(made)
+    )
     assert done.state is State.FAILED
-    assert str(done.failure).startswith(f"{TemplateError.__name__}: the chat template of {tmp_path} cannot")
+    assert str(done.failure).startswith(
+        f"{TemplateError.__name__}: the chat template of {tmp_path} cannot"
+    )
     assert tool.open_instances == []
 
 
-def test_ids_that_a_model_chose_are_kept_unless_its_template_refuses_them_or_they_are_used_twice() -> None:
+def test_ids_that_a_model_chose_are_kept_unless_its_template_refuses_them_or_they_are_used_twice() -> (
+    None
+):
     by_name = {model.name: model for model in MODELS}
     nemo, kimi = tokenizer_of(by_name["Mistral-Nemo"], ""), tokenizer_of(by_name["Kimi-K2"], "")
     for own, written in (("abcdefgh9", "abcdefgh9"), ("call_1", call_id("call_1"))):
-        ids = continuation(nemo, [{"role": "tool", "content": "3", "tool_call_id": own}], last=nemo.eos_token_id)
+        ids = continuation(
+            nemo, [{"role": "tool", "content": "3", "tool_call_id": own}], last=nemo.eos_token_id
+        )
         assert f'"call_id": "{written}"' in nemo.decode(ids)
     call = '<|tool_call_begin|>functions.code_interpreter:7<|tool_call_argument_begin|>{"code": "%s"}<|tool_call_end|>'
     turn = kimi.encode(
-        f"<|tool_calls_section_begin|>{call % 1}{call % 2}<|tool_calls_section_end|><|im_end|>", allow_special=True
+        f"<|tool_calls_section_begin|>{call % 1}{call % 2}<|tool_calls_section_end|><|im_end|>",
+        allow_special=True,
     )
     made = AsyncRolloutRequest(
-        messages=[{"role": "user", "content": "How many?"}], tool_schemas=[schema()], processing_class=kimi
+        messages=[{"role": "user", "content": "How many?"}],
+        tool_schemas=[schema()],
+        processing_class=kimi,
     )
     engine = ScriptedIds([turn, kimi.encode("Done.<|im_end|>")])
     done = asyncio.run(RolloutDriver(engine, [RecordingTool()], format_parser("kimi_k2")).run(made))

@@ -38,14 +38,19 @@ def schema(name: str) -> dict[str, Any]:
 def make(tools: tuple[str, ...] = ("code_interpreter",), **options: Any) -> AsyncRolloutRequest:
     """A started request."""
     request = AsyncRolloutRequest(
-        messages=[{"role": "user", "content": "How many?"}], tool_schemas=[schema(t) for t in tools], **options
+        messages=[{"role": "user", "content": "How many?"}],
+        tool_schemas=[schema(t) for t in tools],
+        **options,
     )
     request.start()
     return request
 
 
 def say(
-    request: AsyncRolloutRequest, text: str, *calls: FoundCall | UnreadableCall, finish: Finish = Finish.STOP
+    request: AsyncRolloutRequest,
+    text: str,
+    *calls: FoundCall | UnreadableCall,
+    finish: Finish = Finish.STOP,
 ) -> list[int]:
     """Add an assistant turn; return its ids."""
     ids = [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
@@ -76,7 +81,10 @@ def test_a_new_request_is_pending_and_has_only_its_prompt() -> None:
     request = AsyncRolloutRequest(messages=[{"role": "user", "content": "hi"}], max_response_len=8)
     assert request.state is State.PENDING
     assert request.response_ids == []
-    assert TOKENIZER.decode(request.prompt_ids) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        TOKENIZER.decode(request.prompt_ids)
+        == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    )
     assert TOKENIZER.decode(request.generation_prompt_ids) == "<|im_start|>assistant\n"
     check_rows(request)
 
@@ -90,7 +98,8 @@ def test_an_answer_without_calls_completes_the_request() -> None:
 
 def test_the_engines_ids_are_kept_unchanged() -> None:
     request = make()
-    # Ids that encoding the text would not give: half a character, and a special token in the middle.
+    # Ids that encoding the text would not give: half a character, and a special token in the
+    # middle.
     odd = [0xC3, 257, ord("a"), TOKENIZER.eos_token_id]
     request.add_assistant_turn(odd, ParsedTurn("?", (CALL,)), Finish.STOP)
     assert request.response_ids == odd
@@ -121,15 +130,21 @@ def test_the_tokens_equal_those_of_the_conversation_rendered_as_a_whole() -> Non
         {"role": "assistant", "content": "I compute."},
         {"role": "tool", "content": "3\n"},
     ]
-    rendered = TOKENIZER.apply_chat_template(messages, request.tool_schemas, add_generation_prompt=True)
+    rendered = TOKENIZER.apply_chat_template(
+        messages, request.tool_schemas, add_generation_prompt=True
+    )
     assert request.input_ids == rendered
 
 
 def test_an_unclosed_turn_is_closed_with_an_untrained_token() -> None:
     request = make()
-    request.add_assistant_turn(TOKENIZER.encode("calling"), ParsedTurn("calling", (CALL,)), Finish.TOOL_CALL)
+    request.add_assistant_turn(
+        TOKENIZER.encode("calling"), ParsedTurn("calling", (CALL,)), Finish.TOOL_CALL
+    )
     answer(request, "3")
-    assert TOKENIZER.decode(request.response_ids).startswith("calling<|im_end|>\n<|im_start|>tool\n3<|im_end|>")
+    assert TOKENIZER.decode(request.response_ids).startswith(
+        "calling<|im_end|>\n<|im_start|>tool\n3<|im_end|>"
+    )
     assert trained_text(request) == "calling"
 
 
@@ -151,10 +166,26 @@ def test_calls_of_a_turn_are_answered_in_order_and_rewarded() -> None:
 @pytest.mark.parametrize(
     ("call", "reason", "message"),
     [
-        (UnreadableCall("Invalid \\escape at character 12"), Refusal.MALFORMED, "Invalid \\escape at character 12"),
-        (FoundCall("solve_equation", {}), Refusal.UNKNOWN_TOOL, "Tools that can be called: code_interpreter"),
-        (FoundCall("code_interpreter", ["print(1)"]), Refusal.BAD_ARGUMENTS, "but a list was given"),
-        (FoundCall("code_interpreter", '{"code": 1}'), Refusal.BAD_ARGUMENTS, "but a string was given"),
+        (
+            UnreadableCall("Invalid \\escape at character 12"),
+            Refusal.MALFORMED,
+            "Invalid \\escape at character 12",
+        ),
+        (
+            FoundCall("solve_equation", {}),
+            Refusal.UNKNOWN_TOOL,
+            "Tools that can be called: code_interpreter",
+        ),
+        (
+            FoundCall("code_interpreter", ["print(1)"]),
+            Refusal.BAD_ARGUMENTS,
+            "but a list was given",
+        ),
+        (
+            FoundCall("code_interpreter", '{"code": 1}'),
+            Refusal.BAD_ARGUMENTS,
+            "but a string was given",
+        ),
         (FoundCall("code_interpreter", None), Refusal.BAD_ARGUMENTS, "but null was given"),
     ],
 )
@@ -184,7 +215,13 @@ def test_calls_beyond_max_parallel_calls_are_answered_not_dropped() -> None:
     say(request, "three", CALL, CALL, CALL)
     assert len(request.calls_to_execute) == 1
     answer(request, "3")
-    assert [message.role for message in request.messages] == ["user", "assistant", "tool", "tool", "tool"]
+    assert [message.role for message in request.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "tool",
+    ]
     assert "at most 1 tool call" in str(request.messages[-1].content)
     assert request.metrics.refused == {Refusal.TOO_MANY.value: 2}
 
@@ -214,7 +251,9 @@ def test_a_request_ended_by_invalid_calls_keeps_the_reply_but_no_header_of_anoth
     request = make(max_consecutive_invalid_calls=1)
     say(request, "calling", UnreadableCall("no name"))
     request.add_tool_results([])
-    assert TOKENIZER.decode(request.response_ids).endswith("<|im_start|>tool\nError: no name<|im_end|>\n")
+    assert TOKENIZER.decode(request.response_ids).endswith(
+        "<|im_start|>tool\nError: no name<|im_end|>\n"
+    )
     assert request.messages[-1].role == "tool"
     cut = make(max_consecutive_invalid_calls=1, max_response_len=len(request.response_ids) - 3)
     say(cut, "calling", UnreadableCall("no name"))
@@ -249,7 +288,9 @@ def test_max_user_turns_ends_the_request() -> None:
 
 
 def test_a_prompt_that_is_too_long_fails_at_once() -> None:
-    request = AsyncRolloutRequest(messages=[{"role": "user", "content": "x" * 99}], max_prompt_len=50)
+    request = AsyncRolloutRequest(
+        messages=[{"role": "user", "content": "x" * 99}], max_prompt_len=50
+    )
     request.start()
     assert (request.state, request.ended_by) == (State.FAILED, EndCause.PROMPT_TOO_LONG)
     assert request.failure is not None
@@ -258,7 +299,9 @@ def test_a_prompt_that_is_too_long_fails_at_once() -> None:
 
 @pytest.mark.parametrize("left", [1, 0, -1])
 @pytest.mark.parametrize("limit", ["max_response_len", "max_model_len"])
-def test_tool_text_that_leaves_at_most_one_token_ends_by_length_without_an_error(left: int, limit: str) -> None:
+def test_tool_text_that_leaves_at_most_one_token_ends_by_length_without_an_error(
+    left: int, limit: str
+) -> None:
     def run(**limits: int) -> AsyncRolloutRequest:
         request = make(**limits)
         say(request, "calling", CALL)
@@ -316,7 +359,9 @@ def test_infrastructure_failures_are_counted_separately() -> None:
 
 def test_steps_that_the_state_does_not_allow_raise() -> None:
     request = AsyncRolloutRequest(messages=[{"role": "user", "content": "hi"}])
-    with pytest.raises(IllegalTransition, match="is pending; this step is allowed only when it is running"):
+    with pytest.raises(
+        IllegalTransition, match="is pending; this step is allowed only when it is running"
+    ):
         say(request, "too early")
     request.start()
     with pytest.raises(IllegalTransition):
@@ -346,7 +391,9 @@ def test_duplicate_or_misspelt_limits_are_refused() -> None:
 TURNS = st.lists(
     st.tuples(
         st.text(max_size=12),
-        st.lists(st.sampled_from([CALL, UnreadableCall("no name"), FoundCall("nobody", {})]), max_size=3),
+        st.lists(
+            st.sampled_from([CALL, UnreadableCall("no name"), FoundCall("nobody", {})]), max_size=3
+        ),
         st.text(max_size=20),
         st.sampled_from([Finish.STOP, Finish.STOP, Finish.STOP, Finish.LENGTH]),
     ),
@@ -389,7 +436,10 @@ def test_rows_always_have_equal_length_within_the_limit(
     assert trained == generated[: len(trained)]
     metrics = request.metrics
     pending = len(request.calls_to_execute)
-    assert metrics.calls == metrics.executed + sum(metrics.refused.values()) + metrics.not_run + pending
+    assert (
+        metrics.calls
+        == metrics.executed + sum(metrics.refused.values()) + metrics.not_run + pending
+    )
 
 
 @pytest.mark.parametrize("over", [0, 1])
@@ -429,9 +479,18 @@ def test_steps_by_hand_give_the_rows_of_the_driver():
     for row in ROWS:
         name = f"response_{row}"
         assert getattr(theirs, name) == getattr(ours, name)
-    assert (theirs.state, theirs.ended_by, theirs.metrics.outcomes) == (ours.state, ours.ended_by, {"ok": 1})
+    assert (theirs.state, theirs.ended_by, theirs.metrics.outcomes) == (
+        ours.state,
+        ours.ended_by,
+        {"ok": 1},
+    )
     assert theirs.reward_scores == {"code_interpreter": [1.0]}
-    assert [message.role for message in theirs.messages] == ["user", "assistant", "tool", "assistant"]
+    assert [message.role for message in theirs.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
 def test_steps_by_hand_respect_the_limits_and_refuse_what_they_cannot_hold():

@@ -1,7 +1,8 @@
-"""The rollout tests of verl's original design, with the tool, its limiter and a fake sandbox that executes the code.
+"""The rollout tests of verl's original design, with the tool, its limiter and a fake sandbox that
+executes the code.
 
-The names of the first four tests are verl's: ``rollout_req_creation``, ``over_size_case``, ``tool_call_basic_case`` and
-``tool_call_batch_case``.
+The names of the first four tests are verl's: ``rollout_req_creation``, ``over_size_case``,
+``tool_call_basic_case`` and ``tool_call_batch_case``.
 """
 
 from __future__ import annotations
@@ -57,7 +58,12 @@ async def tool(sandbox: FakeSandbox) -> AsyncIterator[SandboxFusionTool]:
 
 
 def driver(policy: Policy, tool: SandboxFusionTool, **sampling: Any) -> RolloutDriver:
-    return RolloutDriver(FakeSGLang(policy, format="hermes"), [tool], format_parser("hermes"), sampling_params=sampling)
+    return RolloutDriver(
+        FakeSGLang(policy, format="hermes"),
+        [tool],
+        format_parser("hermes"),
+        sampling_params=sampling,
+    )
 
 
 def request(tool: SandboxFusionTool, **options: Any) -> AsyncRolloutRequest:
@@ -89,10 +95,14 @@ async def test_rollout_req_creation(tool: SandboxFusionTool) -> None:
     assert function.parameters.properties["code"].type == "string"
     assert made.tools_kwargs == {"code_interpreter": {"create_kwargs": {"ground_truth": "3"}}}
     assert made.messages == [Message(role="user", content=QUESTION)]
-    assert '{"type": "function", "function": {"name": "code_interpreter"' in TOKENIZER.decode(made.prompt_ids)
+    assert '{"type": "function", "function": {"name": "code_interpreter"' in TOKENIZER.decode(
+        made.prompt_ids
+    )
     assert made.tool_rewards == {"code_interpreter": []}
     assert made.limits.max_model_len == 8192
-    lengths = {len(row) for row in (made.input_ids, made.attention_mask, made.position_ids, made.loss_mask)}
+    lengths = {
+        len(row) for row in (made.input_ids, made.attention_mask, made.position_ids, made.loss_mask)
+    }
     assert lengths == {len(made.prompt_ids)}
     assert made.response_ids == []
 
@@ -131,15 +141,22 @@ async def test_tool_call_batch_case(sandbox: FakeSandbox, tool: SandboxFusionToo
     assert sandbox.ledger.peak_in_flight <= 10
 
 
-async def test_over_sampling_releases_every_permit(tool: SandboxFusionTool, sandbox: FakeSandbox) -> None:
-    """When enough are done, stragglers hold nearly all permits; afterwards none is held or waited for."""
+async def test_over_sampling_releases_every_permit(
+    tool: SandboxFusionTool, sandbox: FakeSandbox
+) -> None:
+    """When enough are done, stragglers hold nearly all permits; afterwards none is held or waited
+    for."""
     slow = ScriptedTurn(
-        "wait", (ToolCall("code_interpreter", {"code": "import time\ntime.sleep(600)"}),), prompt="slow"
+        "wait",
+        (ToolCall("code_interpreter", {"code": "import time\ntime.sleep(600)"}),),
+        prompt="slow",
     )
     quick = ScriptedTurn("Three.", prompt="152")
     batch = [request(tool) for _ in range(2)]
     batch += [
-        AsyncRolloutRequest(messages=[Message(role="user", content="slow")], tool_schemas=[tool.tool_schema])
+        AsyncRolloutRequest(
+            messages=[Message(role="user", content="slow")], tool_schemas=[tool.tool_schema]
+        )
         for _ in range(10)
     ]
     holding = asyncio.Event()
@@ -150,17 +167,23 @@ async def test_over_sampling_releases_every_permit(tool: SandboxFusionTool, sand
         def __init__(self) -> None:
             self.inner = FakeSGLang(ScriptedPolicy([slow, quick]), format="hermes")
 
-        async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        async def async_generate(
+            self, *, input_ids: list[int], sampling_params: dict[str, Any]
+        ) -> Any:
             if "152" in TOKENIZER.decode(input_ids):
                 await holding.wait()
-            return await self.inner.async_generate(input_ids=input_ids, sampling_params=sampling_params)
+            return await self.inner.async_generate(
+                input_ids=input_ids, sampling_params=sampling_params
+            )
 
     def watch(event: dict[str, Any]) -> None:
         if event.get("event") == "started" and sandbox.ledger.executing >= 9:
             holding.set()
 
     sandbox.server.journal = watch
-    ended = await run_batch(RolloutDriver(Gated(), [tool], format_parser("hermes")), batch, enough=2)
+    ended = await run_batch(
+        RolloutDriver(Gated(), [tool], format_parser("hermes")), batch, enough=2
+    )
     assert [done.state for done in ended[:2]] == [State.COMPLETED] * 2
     assert {done.ended_by for done in ended[2:]} == {EndCause.CANCELLED}
     settings = tool.settings
@@ -171,7 +194,9 @@ async def test_over_sampling_releases_every_permit(tool: SandboxFusionTool, sand
     check_finished(await driver(students(), tool).run(request(tool)))
 
 
-async def test_a_sandbox_that_fails_is_visible_in_the_metrics(tool: SandboxFusionTool, sandbox: FakeSandbox) -> None:
+async def test_a_sandbox_that_fails_is_visible_in_the_metrics(
+    tool: SandboxFusionTool, sandbox: FakeSandbox
+) -> None:
     """They are counted separately, so that a trainer can mask them."""
     sandbox.set_faults([{"name": "broken", "what": {"status": 500}}])
     policy = ScriptedPolicy(

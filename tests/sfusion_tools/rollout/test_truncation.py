@@ -31,7 +31,9 @@ def test_a_text_that_fits_exactly_is_not_cut(side: TruncateSide) -> None:
 
 @settings(max_examples=25)
 @given(st.text(max_size=40), st.integers(1, 40), st.sampled_from(TruncateSide))
-def test_exactly_the_allowed_number_of_characters_is_kept(text: str, limit: int, side: TruncateSide) -> None:
+def test_exactly_the_allowed_number_of_characters_is_kept(
+    text: str, limit: int, side: TruncateSide
+) -> None:
     shown = truncate(text, limit, side)
     marks = {TruncateSide.MIDDLE: "...(truncated)...", TruncateSide.LEFT: "(truncated)..."}
     mark = marks.get(side, "...(truncated)") if len(text) > limit else ""
@@ -45,8 +47,14 @@ def test_exactly_the_allowed_number_of_characters_is_kept(text: str, limit: int,
         ({"max_user_turns": -1}, "max_user_turns is -1: it must be at least 0"),
         ({"max_model_len": "4096"}, "max_model_len is '4096': it must be a whole number, or null"),
         ({"max_parallel_calls": True}, "max_parallel_calls is True: it must be a whole number"),
-        ({"release_timeout": 0}, "release_timeout is 0: it must be a number of seconds above 0, or null"),
-        ({"tool_timeout": float("nan")}, "tool_timeout is nan: it must be a number of seconds above 0"),
+        (
+            {"release_timeout": 0},
+            "release_timeout is 0: it must be a number of seconds above 0, or null",
+        ),
+        (
+            {"tool_timeout": float("nan")},
+            "tool_timeout is nan: it must be a number of seconds above 0",
+        ),
         ({"tool_timeout": "5"}, "tool_timeout is '5': it must be a number"),
         ({"tool_response_truncate_side": "head"}, "must be one of left, right, middle"),
         ({"max_prompt_len": 100, "max_model_len": 100}, "leaves no token for a reply"),

@@ -1,4 +1,5 @@
-"""Servers that misbehave at the level of bytes, an event loop in virtual time, and answers to send."""
+"""Servers that misbehave at the level of bytes, an event loop in virtual time, and answers to
+send."""
 
 from __future__ import annotations
 
@@ -49,10 +50,25 @@ def run_answer(
     }
 
 
-def http(body: bytes | str | dict[str, Any], status: str = "200 OK", *headers: str, length: int | None = None) -> bytes:
+def http(
+    body: bytes | str | dict[str, Any],
+    status: str = "200 OK",
+    *headers: str,
+    length: int | None = None,
+) -> bytes:
     """Return a complete HTTP answer."""
-    data = json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
-    lines = [f"HTTP/1.1 {status}", f"content-length: {len(data) if length is None else length}", *headers]
+    data = (
+        json.dumps(body).encode()
+        if isinstance(body, dict)
+        else body.encode()
+        if isinstance(body, str)
+        else body
+    )
+    lines = [
+        f"HTTP/1.1 {status}",
+        f"content-length: {len(data) if length is None else length}",
+        *headers,
+    ]
     if not any(line.lower().startswith("content-type") for line in headers):
         lines.append("content-type: application/json")
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + data
@@ -66,7 +82,8 @@ class Ending(Enum):
 
 
 class RawServer:
-    """A TCP server that calls ``serve(writer, number)`` for each complete request; the test writes every byte."""
+    """A TCP server that calls ``serve(writer, number)`` for each complete request; the test
+    writes every byte."""
 
     def __init__(self, serve: Callable[[asyncio.StreamWriter, int], Awaitable[None]]) -> None:
         self._serve = serve
@@ -84,12 +101,17 @@ class RawServer:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 first, *lines = head.strip().split("\r\n")
-                headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+                headers = {
+                    name.lower(): value.strip()
+                    for name, _, value in (line.partition(":") for line in lines)
+                }
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 self.requests.append((first, headers, body))
                 await self._serve(writer, len(self.requests))
         except (OSError, EOFError, asyncio.CancelledError):
-            pass  # the end of the test cancels this task; asyncio would report that as an error of the server
+            # the end of the test cancels this task; asyncio would report that as an error of the
+            # server
+            pass
         finally:
             self.gone.set()
             writer.close()
@@ -176,7 +198,8 @@ def client(url: str | list[str], **options: Any) -> SandboxClient:
 
 
 class _Leaping(selectors.DefaultSelector):
-    """Gives the kernel a moment to deliver what was sent, then advances the clock to the next timer."""
+    """Gives the kernel a moment to deliver what was sent, then advances the clock to the next
+    timer."""
 
     now = 0.0
 

@@ -18,7 +18,9 @@ from tests.sfusion_tools.sandbox.helpers import run_answer
 
 RECORDED = [
     json.loads(line)
-    for line in (Path(__file__).parent / "data" / "recorded_answers.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in (Path(__file__).parent / "data" / "recorded_answers.jsonl")
+    .read_text(encoding="utf-8")
+    .splitlines()
 ]
 HALF = "\ud800"
 
@@ -30,17 +32,28 @@ def read(answer: Any, status: int = 200, content_type: str = "application/json")
 
 def compiled(**result: Any) -> dict[str, Any]:
     answer = run_answer()
-    fine = {"status": "Finished", "execution_time": 0.1, "return_code": 0, "stdout": "", "stderr": ""}
+    fine = {
+        "status": "Finished",
+        "execution_time": 0.1,
+        "return_code": 0,
+        "stdout": "",
+        "stderr": "",
+    }
     return {**answer, "status": "Failed", "compile_result": {**fine, **result}, "run_result": None}
 
 
 def _expected(recorded: dict[str, Any]) -> Outcome:
-    """Return the expected outcome of a recording, from the facts about the real server and the recording's name."""
+    """Return the expected outcome of a recording, from the facts about the real server and the
+    recording's name."""
     answer = recorded["answer"]
     if answer["status"] == "SandboxError":
         return Outcome.SANDBOX_ERROR
     if answer["run_result"] is None:
-        return Outcome.SANDBOX_ERROR if recorded["id"].startswith("missing_") else Outcome.COMPILE_ERROR
+        return (
+            Outcome.SANDBOX_ERROR
+            if recorded["id"].startswith("missing_")
+            else Outcome.COMPILE_ERROR
+        )
     if answer["run_result"]["status"] == "TimeLimitExceeded":
         return Outcome.PROGRAM_TIMEOUT
     return Outcome.OK if answer["run_result"]["return_code"] == 0 else Outcome.PROGRAM_ERROR
@@ -71,9 +84,16 @@ def test_a_null_stream_does_not_hide_the_other_one(stdout, stderr, run, code, ou
     """verl#3964: null in one stream lost the text of both."""
     reading = read(run_answer(stdout, stderr, run=run, code=code))
     if stdout is None and outcome is Outcome.OK:
-        assert (reading.outcome, "stdout is null" in reading.message) == (Outcome.BAD_RESPONSE, True)
+        assert (reading.outcome, "stdout is null" in reading.message) == (
+            Outcome.BAD_RESPONSE,
+            True,
+        )
         return
-    assert (reading.outcome, reading.stdout, reading.stderr) == (outcome, stdout or "", stderr or "")
+    assert (reading.outcome, reading.stdout, reading.stderr) == (
+        outcome,
+        stdout or "",
+        stderr or "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,20 +127,30 @@ def test_an_ambiguous_answer_is_never_a_success(answer, outcome):
 @pytest.mark.parametrize(
     "message",
     [
-        "exception on running command python x.py: unable to perform operation on <WriteUnixTransport closed=True "
+        "exception on running command python x.py: unable to perform operation on "
+        "<WriteUnixTransport closed=True "
         "reading=False 0x7f>; the handler is closed | None",
         "Exception occurred in preexec_fn. | None",
     ],
 )
 def test_a_sandbox_error_is_never_the_programs_fault(message):
     """verl#4074 and SandboxFusion#70: trainers took these for wrong programs."""
-    reading = read({**run_answer(None, None, run="Error", code=None), "status": "SandboxError", "message": message})
+    reading = read(
+        {
+            **run_answer(None, None, run="Error", code=None),
+            "status": "SandboxError",
+            "message": message,
+        }
+    )
     assert reading.outcome is Outcome.SANDBOX_ERROR
     assert message in reading.message
 
 
 def test_the_reason_survives_when_a_sandbox_error_quotes_a_long_program():
-    answer = {"status": "SandboxError", "message": f"exception on running code {'x = 1;' * 500}: 'sql' None"}
+    answer = {
+        "status": "SandboxError",
+        "message": f"exception on running code {'x = 1;' * 500}: 'sql' None",
+    }
     reading = read(answer)
     assert reading.message.startswith("SandboxError: exception on running code")
     assert reading.message.endswith("'sql' None")
@@ -155,7 +185,8 @@ def test_a_missing_compiler_is_never_the_programs_fault():
     ],
 )
 def test_nothing_that_a_program_prints_changes_its_outcome(words, code):
-    """Otherwise a policy learns to print what hides its failures: infrastructure is masked, not scored."""
+    """Otherwise a policy learns to print what hides its failures: infrastructure is masked, not
+    scored."""
     run = "TimeLimitExceeded" if code is None else "Finished"
     outcome = read(run_answer("", "", run=run, code=code)).outcome
     assert outcome.is_from_program
@@ -167,7 +198,10 @@ def test_the_compilers_output_is_kept():
     reading = read(compiled(return_code=1, stderr="error: expected ';'\n"))
     assert (reading.outcome, reading.stderr) == (Outcome.COMPILE_ERROR, "error: expected ';'\n")
     reading = read(compiled(status="TimeLimitExceeded", return_code=None))
-    assert (reading.outcome, reading.message) == (Outcome.COMPILE_ERROR, "compiling ran out of time")
+    assert (reading.outcome, reading.message) == (
+        Outcome.COMPILE_ERROR,
+        "compiling ran out of time",
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,7 +291,9 @@ def test_fetched_files_are_returned():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 RESULT = JSON | st.fixed_dictionaries(

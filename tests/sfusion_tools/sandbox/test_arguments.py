@@ -27,7 +27,14 @@ def refused(parameters: Any, languages: Collection[str] = ()) -> str:
 
 def test_code_alone_is_enough():
     program, remark = read_arguments({"code": "print(1)"}, CONFIG)
-    assert (program.code, program.language, program.timeout, program.memory_limit_mb, program.stdin, remark) == (
+    assert (
+        program.code,
+        program.language,
+        program.timeout,
+        program.memory_limit_mb,
+        program.stdin,
+        remark,
+    ) == (
         "print(1)",
         "python",
         30.0,
@@ -39,10 +46,19 @@ def test_code_alone_is_enough():
 
 def test_the_config_applies_where_the_model_sets_nothing():
     config = SandboxToolConfig(
-        sandbox_fusion_url="http://h", default_timeout=5, default_language="cpp", memory_limit_mb=-1, compile_timeout=3
+        sandbox_fusion_url="http://h",
+        default_timeout=5,
+        default_language="cpp",
+        memory_limit_mb=-1,
+        compile_timeout=3,
     )
     program, _ = read_arguments({"code": "int main(){}"}, config)
-    assert (program.language, program.timeout, program.compile_timeout, program.memory_limit_mb) == (
+    assert (
+        program.language,
+        program.timeout,
+        program.compile_timeout,
+        program.memory_limit_mb,
+    ) == (
         "cpp",
         5.0,
         3.0,
@@ -79,7 +95,8 @@ def test_unknown_arguments_are_ignored():
     ],
 )
 def test_arguments_without_code_are_refused_with_an_example(parameters, says):
-    """In verl a list crashed (radixark/miles#2709), a number was run as text, and missing code as an empty program."""
+    """In verl a list crashed (radixark/miles#2709), a number was run as text, and missing code as
+    an empty program."""
     message = refused(parameters)
     assert says in message
     assert 'call it with an object such as {"code": "print(1 + 1)"}' in message
@@ -100,7 +117,9 @@ def test_an_invalid_timeout_is_refused(timeout):
     assert len(message) < 200
 
 
-@pytest.mark.parametrize(("timeout", "seconds"), [(5, 5.0), (0.5, 0.5), ("7", 7.0), (60, 60.0), (None, 30.0)])
+@pytest.mark.parametrize(
+    ("timeout", "seconds"), [(5, 5.0), (0.5, 0.5), ("7", 7.0), (60, 60.0), (None, 30.0)]
+)
 def test_a_timeout_within_the_limit_is_used(timeout, seconds):
     program, remark = read_arguments({"code": "1", "timeout": timeout}, CONFIG)
     assert (program.timeout, remark) == (seconds, "")
@@ -139,12 +158,17 @@ def test_an_unknown_language_is_refused_with_the_nearest_one(language, says):
 def test_a_language_that_is_not_offered_is_refused():
     only = "`language` 'bash' is not offered here: leave it out and write python"
     assert refused({"code": "1", "language": "bash"}) == only
-    assert "'cpp' is not offered here; known: bash, python" in refused({"code": "1", "language": "cpp"}, ["bash"])
+    assert "'cpp' is not offered here; known: bash, python" in refused(
+        {"code": "1", "language": "cpp"}, ["bash"]
+    )
 
 
 def test_an_offered_language_and_the_default_are_used():
     for language in ("bash", "python"):
-        assert read_arguments({"code": "1", "language": language}, CONFIG, ["bash"])[0].language == language
+        assert (
+            read_arguments({"code": "1", "language": language}, CONFIG, ["bash"])[0].language
+            == language
+        )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +183,9 @@ def test_an_offered_language_and_the_default_are_used():
 )
 def test_the_config_or_else_the_schema_says_which_languages_are_offered(config, parameter, offered):
     settings = SandboxToolConfig(sandbox_fusion_url="http://h", **config)
-    properties = {"code": {"type": "string"}} | ({} if parameter is None else {"language": parameter})
+    properties = {"code": {"type": "string"}} | (
+        {} if parameter is None else {"language": parameter}
+    )
     schema = OpenAIFunctionParametersSchema(type="object", properties=properties)
     assert offered_languages(settings, schema) == offered
 
@@ -171,10 +197,14 @@ def test_only_languages_that_can_run_can_be_offered():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-ARGUMENTS = st.fixed_dictionaries({"code": st.just("1") | JSON}, optional={"language": JSON, "timeout": JSON})
+ARGUMENTS = st.fixed_dictionaries(
+    {"code": st.just("1") | JSON}, optional={"language": JSON, "timeout": JSON}
+)
 
 
 @settings(max_examples=120)

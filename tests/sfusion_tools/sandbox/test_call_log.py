@@ -60,14 +60,18 @@ def test_a_forked_child_that_goes_on_with_the_loop_of_its_parent_writes_its_call
                 os._exit(0 if log._thread is not None else 1)
             finally:
                 os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "nobody writes what the child queues"
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, (
+            "nobody writes what the child queues"
+        )
 
 
 @pytest.mark.parametrize("include", [(), ("code",)])
 def test_a_call_without_an_attempt_says_how_long_it_waited(tmp_path, include):
     calls, log = log_of(tmp_path, include)
     for attempts in ([], [ATTEMPT]):
-        calls.ended(log, CallResult("c1", Outcome.THROTTLED, attempts=attempts, waited=1.5), PROGRAM)
+        calls.ended(
+            log, CallResult("c1", Outcome.THROTTLED, attempts=attempts, waited=1.5), PROGRAM
+        )
     log.flush()
     (path,) = tmp_path.iterdir()
     without, having = map(json.loads, path.read_text().splitlines())
@@ -76,11 +80,17 @@ def test_a_call_without_an_attempt_says_how_long_it_waited(tmp_path, include):
     assert having["attempts"][0]["waited"] == 1.5
 
 
-@pytest.mark.parametrize(("ran", "read"), [(True, "may have run, but its output is lost."), (False, "did not run.")])
+@pytest.mark.parametrize(
+    ("ran", "read"), [(True, "may have run, but its output is lost."), (False, "did not run.")]
+)
 def test_a_failure_is_written_with_what_the_model_read_and_an_answer_without(tmp_path, ran, read):
     calls, log = log_of(tmp_path, ())
     lost = Attempt(1, "http://10.0.0.1", Outcome.UNREACHABLE, may_have_run=ran, seconds=0.5)
-    for outcome, attempt in ((Outcome.UNREACHABLE, lost), (Outcome.OK, ATTEMPT), (Outcome.CANCELLED, lost)):
+    for outcome, attempt in (
+        (Outcome.UNREACHABLE, lost),
+        (Outcome.OK, ATTEMPT),
+        (Outcome.CANCELLED, lost),
+    ):
         calls.ended(log, CallResult("c1", outcome, attempts=[attempt]), PROGRAM)
     log.flush()
     (path,) = tmp_path.iterdir()

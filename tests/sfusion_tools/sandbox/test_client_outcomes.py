@@ -64,7 +64,11 @@ BROKEN = {
     "504": (http("upstream request timeout", "504 Gateway Timeout"), Outcome.SANDBOX_ERROR, 1),
     "404": (http('{"detail":"Not Found"}', "404 Not Found"), Outcome.BAD_RESPONSE, 0),
     "422": (http('{"detail":[]}', "422 Unprocessable Entity"), Outcome.BAD_RESPONSE, 0),
-    "redirect": (http("", "307 Temporary Redirect", "location: /elsewhere"), Outcome.BAD_RESPONSE, 0),
+    "redirect": (
+        http("", "307 Temporary Redirect", "location: /elsewhere"),
+        Outcome.BAD_RESPONSE,
+        0,
+    ),
     "html": (http("<html>hi</html>", "200 OK", "content-type: text/html"), Outcome.BAD_RESPONSE, 1),
     "not JSON": (http("{", "200 OK"), Outcome.BAD_RESPONSE, 1),
     "not UTF-8": (http(b'{"status":"\xff"}', "200 OK"), Outcome.BAD_RESPONSE, 1),
@@ -80,12 +84,28 @@ BROKEN = {
     "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", Outcome.BAD_RESPONSE, 1),
     "bad status line": (b"HTTP/1.1 abc OK\r\n\r\n", Outcome.BAD_RESPONSE, 1),
     "bad header": (b"HTTP/1.1 200 OK\r\n\0\xff\r\n\r\n", Outcome.BAD_RESPONSE, 1),
-    "endless header": (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", Outcome.BAD_RESPONSE, 1),
+    "endless header": (
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n",
+        Outcome.BAD_RESPONSE,
+        1,
+    ),
     "bad length": (b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n", Outcome.BAD_RESPONSE, 1),
-    "bad chunk": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n", Outcome.BAD_RESPONSE, 1),
+    "bad chunk": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
+        Outcome.BAD_RESPONSE,
+        1,
+    ),
     "bad gzip": (http(b"no gzip", "200 OK", "content-encoding: gzip"), Outcome.BAD_RESPONSE, 1),
-    "unknown encoding": (http(b"???", "200 OK", "content-encoding: rot13"), Outcome.BAD_RESPONSE, 1),
-    "switching protocols": (http("", "101 Switching Protocols", "upgrade: x"), Outcome.BAD_RESPONSE, 0),
+    "unknown encoding": (
+        http(b"???", "200 OK", "content-encoding: rot13"),
+        Outcome.BAD_RESPONSE,
+        1,
+    ),
+    "switching protocols": (
+        http("", "101 Switching Protocols", "upgrade: x"),
+        Outcome.BAD_RESPONSE,
+        0,
+    ),
 }
 
 
@@ -94,7 +114,11 @@ async def test_every_answer_ends_the_call_with_its_outcome(name):
     answer, outcome, executions = BROKEN[name]
     async with answering(answer) as (url, server):
         result = await client(url, retry=ONCE).run(PROGRAM)
-    assert (result.outcome, result.possible_executions, len(server.requests)) == (outcome, executions, 1)
+    assert (result.outcome, result.possible_executions, len(server.requests)) == (
+        outcome,
+        executions,
+        1,
+    )
     assert bool(result.message) != result.outcome.is_from_program
     json.dumps(result.metrics(), allow_nan=False).encode()
 
@@ -122,7 +146,9 @@ async def test_every_answer_ends_the_call_with_its_outcome(name):
 )
 async def test_every_fault_of_the_fake_gets_its_outcome(fault, outcome):
     async with FakeSandbox(faults=[fault]) as sandbox:
-        result = await client(sandbox.url, retry=ONCE).run(Program('print(3)  # sfusion:call=c prints="3\\n"'))
+        result = await client(sandbox.url, retry=ONCE).run(
+            Program('print(3)  # sfusion:call=c prints="3\\n"')
+        )
     assert result.outcome is outcome, result.message
 
 
@@ -136,7 +162,11 @@ async def test_an_answer_counts_for_the_health_of_its_sandbox():
 async def test_a_refused_connection_is_unreachable_and_nothing_ran():
     url = f"http://127.0.0.1:{closed_port()}"
     result = await client(url).run(PROGRAM)
-    assert (result.outcome, result.possible_executions, len(result.attempts)) == (Outcome.UNREACHABLE, 0, 6)
+    assert (result.outcome, result.possible_executions, len(result.attempts)) == (
+        Outcome.UNREACHABLE,
+        0,
+        6,
+    )
     assert result.message.startswith(f"no connection to {url}: ")
     assert result.message.endswith("; gave up after 6 attempts")
 
@@ -162,15 +192,20 @@ async def test_a_reset_inside_the_body_is_not_a_success():
 MEGABYTE = 2**20
 
 
-@pytest.mark.parametrize("framing", ["content-length: 104857600", "transfer-encoding: chunked", "connection: close"])
+@pytest.mark.parametrize(
+    "framing", ["content-length: 104857600", "transfer-encoding: chunked", "connection: close"]
+)
 async def test_an_answer_of_100_mb_is_refused_without_being_read(framing):
-    """Memory is bounded: the client reads no more than its limit, and the server cannot send the rest."""
+    """Memory is bounded: the client reads no more than its limit, and the server cannot send the
+    rest."""
     sent = 0
 
     async def serve(writer: asyncio.StreamWriter, number: int) -> None:
         nonlocal sent
         writer.transport.set_write_buffer_limits(MEGABYTE)
-        writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{framing}\r\n\r\n".encode())
+        writer.write(
+            f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{framing}\r\n\r\n".encode()
+        )
         block = b" " * MEGABYTE
         for _ in range(100):
             writer.write(b"%x\r\n%b\r\n" % (MEGABYTE, block) if "chunked" in framing else block)
@@ -206,7 +241,10 @@ def test_an_answer_with_a_too_large_content_length_is_not_read():
         async with server.running() as url:
             result = await client(url, retry=ONCE).run(PROGRAM)
             await server.gone.wait()
-        assert (result.outcome, result.message) == (Outcome.BAD_RESPONSE, "the answer is over 16,777,216 bytes")
+        assert (result.outcome, result.message) == (
+            Outcome.BAD_RESPONSE,
+            "the answer is over 16,777,216 bytes",
+        )
 
     in_virtual_time(go)
 
@@ -221,7 +259,10 @@ async def test_a_compression_bomb_is_refused():
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert (result.outcome, result.message) == (Outcome.BAD_RESPONSE, "the answer is over 4,194,304 bytes")
+    assert (result.outcome, result.message) == (
+        Outcome.BAD_RESPONSE,
+        "the answer is over 4,194,304 bytes",
+    )
     assert peak < 24 * MEGABYTE
     assert server.requests[0][1]["accept-encoding"] == "identity"
 
@@ -232,7 +273,10 @@ async def test_an_answer_up_to_the_limit_is_read_completely(chunked):
     body = answer.partition(b"\r\n\r\n")[2]
     size = len(body)
     if chunked:
-        answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (size, body)
+        answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (
+            size,
+            body,
+        )
     async with answering(answer) as (url, _):
         whole = await client(url, bounds=Bounds(response_bytes=size)).run(PROGRAM)
         over = await client(url, bounds=Bounds(response_bytes=size - 1), retry=ONCE).run(PROGRAM)
@@ -261,11 +305,15 @@ async def test_the_status_of_a_refusal_decides_the_outcome_whatever_its_body(bus
         sandbox = client(url, on_event=events, bounds=Bounds(response_bytes=50_000))
         result = await sandbox.run(PROGRAM)
     assert [attempt.outcome for attempt in result.attempts] == [Outcome.THROTTLED, Outcome.OK]
-    assert result.attempts[0].detail.startswith(("the sandbox answered 429: xxx", "the sandbox answered 429: cut"))
+    assert result.attempts[0].detail.startswith(
+        ("the sandbox answered 429: xxx", "the sandbox answered 429: cut")
+    )
     assert events.of("backing_off")[0]["asked"] == 0.001
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 abc\r\n\r\n", Ending.CLOSE, http("no", "404 Not Found")])
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 abc\r\n\r\n", Ending.CLOSE, http("no", "404 Not Found")]
+)
 async def test_no_password_or_token_reaches_a_message_or_the_log(answer, caplog):
     """Messages end up in logs, journals and the model's context."""
     async with answering(answer) as (url, server):

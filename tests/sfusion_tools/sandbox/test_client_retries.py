@@ -49,7 +49,19 @@ BUSY = http("busy", "429 Too Many Requests")
         (http({"status": "SandboxError", "message": "x"}), True),
         (http(run_answer(None)), True),
     ],
-    ids=["429", "502", "503", "504", "reset", "closed", "hangs in the body", "500", "no JSON", "SandboxError", "null"],
+    ids=[
+        "429",
+        "502",
+        "503",
+        "504",
+        "reset",
+        "closed",
+        "hangs in the body",
+        "500",
+        "no JSON",
+        "SandboxError",
+        "null",
+    ],
 )
 def test_transient_failures_are_retried(failure, may_have_run):
     """verl defect (g): only 504 was retried."""
@@ -58,7 +70,11 @@ def test_transient_failures_are_retried(failure, may_have_run):
         async with answering(failure, failure, FINE) as (url, server):
             result = await client(url, bounds=Bounds(deadline=300.0)).run(PROGRAM)
         assert (result.outcome, len(server.requests)) == (Outcome.OK, 3)
-        assert [attempt.may_have_run for attempt in result.attempts] == [may_have_run, may_have_run, True]
+        assert [attempt.may_have_run for attempt in result.attempts] == [
+            may_have_run,
+            may_have_run,
+            True,
+        ]
         assert result.possible_executions == 1 + 2 * may_have_run
 
     in_virtual_time(go)
@@ -82,7 +98,9 @@ async def test_permanent_failures_are_not_retried(final):
 
 def test_a_server_that_comes_back_is_reached_by_a_retry():
     async def go() -> None:
-        async with FakeSandbox(executor="scripted", faults=[{"first": 1, "what": {"crash": "5s"}}]) as sandbox:
+        async with FakeSandbox(
+            executor="scripted", faults=[{"first": 1, "what": {"crash": "5s"}}]
+        ) as sandbox:
             result = await client(sandbox.url, retry=RetryPolicy()).run(PROGRAM)
         assert result.outcome is Outcome.OK
         assert len(result.attempts) > 3
@@ -103,12 +121,15 @@ FULL = http("", "429 Too Many Requests", "retry-after: 2")
 
 
 def test_orders_to_wait_do_not_use_up_the_attempts():
-    """Real programs are slower than scripted ones: each call meets a full gateway more often than max_attempts."""
+    """Real programs are slower than scripted ones: each call meets a full gateway more often than
+    max_attempts."""
 
     async def go() -> None:
         failed = http("", "503 Service Unavailable", "retry-after: 1")
         async with answering(*[FULL] * 9, failed, *[FULL] * 2, FINE) as (url, _):
-            result = await client(url, retry=RetryPolicy(2), bounds=Bounds(deadline=600)).run(PROGRAM)
+            result = await client(url, retry=RetryPolicy(2), bounds=Bounds(deadline=600)).run(
+                PROGRAM
+            )
         assert (result.outcome, len(result.attempts)) == (Outcome.OK, 13)
 
     in_virtual_time(go)
@@ -117,7 +138,9 @@ def test_orders_to_wait_do_not_use_up_the_attempts():
 def test_orders_to_wait_are_bounded_by_the_deadline_and_counted_in_the_message():
     async def go() -> None:
         async with answering(http("", "503 Service Unavailable"), FULL) as (url, server):
-            result = await client(url, retry=RetryPolicy(2), bounds=Bounds(deadline=60)).run(PROGRAM)
+            result = await client(url, retry=RetryPolicy(2), bounds=Bounds(deadline=60)).run(
+                PROGRAM
+            )
         assert result.outcome is Outcome.THROTTLED
         assert 45 < result.seconds <= 60
         made = len(server.requests)
@@ -163,17 +186,26 @@ def test_retry_after_is_honoured_in_both_forms():
     moment = datetime.now(UTC)
     date = format_datetime(moment, usegmt=True)
     until = format_datetime(moment + timedelta(seconds=25), usegmt=True)
-    headers = [("retry-after: 7",), ("retry-after: 1.5",), (f"date: {date}", f"retry-after: {until}"), ()]
+    headers = [
+        ("retry-after: 7",),
+        ("retry-after: 1.5",),
+        (f"date: {date}", f"retry-after: {until}"),
+        (),
+    ]
 
     async def go() -> None:
         events = Events()
         answers = [http("", "429 Too Many Requests", *lines) for lines in headers]
         async with answering(*answers, FINE) as (url, _):
-            result = await client(url, on_event=events, retry=RetryPolicy(), bounds=Bounds(deadline=600)).run(PROGRAM)
+            result = await client(
+                url, on_event=events, retry=RetryPolicy(), bounds=Bounds(deadline=600)
+            ).run(PROGRAM)
         assert result.outcome is Outcome.OK
         pauses = events.of("backing_off")
         assert [pause["asked"] for pause in pauses] == [7.0, 1.5, 25.0, None]
-        for pause, (_, least) in zip(pauses, zip(headers, [7.0, 1.5, 25.0, 0.5 * 8 / 2], strict=True), strict=True):
+        for pause, (_, least) in zip(
+            pauses, zip(headers, [7.0, 1.5, 25.0, 0.5 * 8 / 2], strict=True), strict=True
+        ):
             assert pause["seconds"] >= least
         assert result.backed_off == pytest.approx(sum(pause["seconds"] for pause in pauses))
 
@@ -182,7 +214,10 @@ def test_retry_after_is_honoured_in_both_forms():
 
 def test_a_retry_after_beyond_the_deadline_ends_the_call_at_once():
     async def go() -> None:
-        async with answering(http("", "429 Too Many Requests", "retry-after: 3600")) as (url, server):
+        async with answering(http("", "429 Too Many Requests", "retry-after: 3600")) as (
+            url,
+            server,
+        ):
             result = await client(url, bounds=Bounds(deadline=60.0)).run(PROGRAM)
         assert (result.outcome, len(server.requests)) == (Outcome.THROTTLED, 1)
         assert result.seconds < 1.0
@@ -197,11 +232,19 @@ async def test_the_permit_is_released_while_backing_off():
     limiter = local_limiter(LimiterSettings(rate_limit=1))
     async with answering(BUSY, FINE, FINE) as (url, server):
         retry = RetryPolicy(base=3600.0, cap=3600.0)
-        sandbox = client(url, limiter=lambda: limiter, on_event=events, retry=retry, bounds=Bounds(deadline=10_000.0))
+        sandbox = client(
+            url,
+            limiter=lambda: limiter,
+            on_event=events,
+            retry=retry,
+            bounds=Bounds(deadline=10_000.0),
+        )
         resting = asyncio.create_task(sandbox.run(PROGRAM, call_id="resting"))
         await events.first("backing_off")
         assert limiter.held == 0
-        other = await sandbox.run(PROGRAM, call_id="other")  # there is only one permit, so this needs it
+        other = await sandbox.run(
+            PROGRAM, call_id="other"
+        )  # there is only one permit, so this needs it
         assert (other.outcome, len(server.requests)) == (Outcome.OK, 2)
         assert not resting.done()
         resting.cancel()
@@ -233,7 +276,9 @@ async def test_each_attempt_has_its_own_permit():
 
 async def test_attempts_in_flight_never_exceed_the_permits():
     limiter = local_limiter(LimiterSettings(rate_limit=4))
-    async with FakeSandbox(executor="scripted", faults=[{"every": 3, "what": {"status": 503}}]) as sandbox:
+    async with FakeSandbox(
+        executor="scripted", faults=[{"every": 3, "what": {"status": 503}}]
+    ) as sandbox:
         tool = client(sandbox.url, limiter=lambda: limiter, retry=RetryPolicy(12, 0.001, 0.01))
         results = await asyncio.gather(
             *(tool.run(Program(f"{n}  # sfusion:call=c{n} seconds=0.01")) for n in range(40))
@@ -285,7 +330,10 @@ async def test_a_closed_or_failing_limiter_becomes_an_outcome():
 
 
 async def test_calls_succeed_when_one_of_several_endpoints_is_dead():
-    async with FakeSandbox(executor="scripted") as first, FakeSandbox(executor="scripted") as second:
+    async with (
+        FakeSandbox(executor="scripted") as first,
+        FakeSandbox(executor="scripted") as second,
+    ):
         urls = [f"http://127.0.0.1:{closed_port()}", first.url, f"{second.url}/run_code"]
         sandbox = client(urls, retry=FAST)
         results = await asyncio.gather(*(sandbox.run(Program(f"print({n})")) for n in range(30)))
@@ -299,7 +347,10 @@ async def test_calls_succeed_when_one_of_several_endpoints_is_dead():
 
 def test_an_endpoint_that_was_set_aside_is_used_again_once_it_is_back():
     async def go() -> None:
-        async with FakeSandbox(executor="scripted") as steady, FakeSandbox(executor="scripted") as flaky:
+        async with (
+            FakeSandbox(executor="scripted") as steady,
+            FakeSandbox(executor="scripted") as flaky,
+        ):
             sandbox = client([flaky.url, steady.url])
             flaky.server.crash()
             for _ in range(4):

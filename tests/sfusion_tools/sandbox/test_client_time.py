@@ -1,4 +1,5 @@
-"""One deadline covers a call, cancelling ends it at once, and the end of a loop leaves nothing open."""
+"""One deadline covers a call, cancelling ends it at once, and the end of a loop leaves nothing
+open."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ async def _silence(writer: asyncio.StreamWriter, number: int) -> None:
 
 async def _drip(writer: asyncio.StreamWriter, number: int) -> None:
     """Send a byte per second, for ever."""
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n{")
+    writer.write(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n{"
+    )
     while not writer.is_closing():
         await asyncio.sleep(1.0)
         writer.write(b" ")
@@ -58,8 +61,12 @@ def test_a_call_ends_at_its_deadline(serve):
             assert result.outcome is Outcome.TRANSPORT_TIMEOUT
             assert first.seconds == pytest.approx(40.0, abs=0.01)  # the program's 30 s plus 10 s
             assert first.detail.startswith("no complete answer within 40 s")
-            assert result.seconds == pytest.approx(90.0, abs=0.01)  # the whole call: twice that plus 10 s
-            assert sum(a.seconds for a in result.attempts) + result.backed_off == pytest.approx(90.0, abs=0.01)
+            assert result.seconds == pytest.approx(
+                90.0, abs=0.01
+            )  # the whole call: twice that plus 10 s
+            assert sum(a.seconds for a in result.attempts) + result.backed_off == pytest.approx(
+                90.0, abs=0.01
+            )
             assert len(result.attempts) == len(server.requests) == result.possible_executions == 3
             assert last.seconds < 40.0
             assert "the next attempt would miss the deadline" in result.message
@@ -92,7 +99,9 @@ def test_compilation_gets_extra_time():
     async def go() -> None:
         async with RawServer(_silence).running() as url:
             sandbox = client(url, retry=RetryPolicy(max_attempts=1), bounds=Bounds(margin=5.0))
-            result = await sandbox.run(Program("int main(){}", "cpp", timeout=20.0, compile_timeout=15.0))
+            result = await sandbox.run(
+                Program("int main(){}", "cpp", timeout=20.0, compile_timeout=15.0)
+            )
         assert result.seconds == pytest.approx(40.0, abs=0.01)
 
     in_virtual_time(go)
@@ -108,7 +117,13 @@ def test_the_wait_for_a_permit_does_not_count_towards_the_deadline():
             results = await asyncio.gather(*(tool.run(program) for program in slow))
         assert [result.outcome for result in results] == [Outcome.OK] * 5
         assert [round(result.waited) for result in results] == [0, 10, 20, 30, 40]
-        assert [round(result.metrics()["permit_wait_s"]) for result in results] == [0, 10, 20, 30, 40]
+        assert [round(result.metrics()["permit_wait_s"]) for result in results] == [
+            0,
+            10,
+            20,
+            30,
+            40,
+        ]
         assert {round(result.metrics()["request_s"]) for result in results} == {10}
 
     in_virtual_time(go)
@@ -116,7 +131,8 @@ def test_the_wait_for_a_permit_does_not_count_towards_the_deadline():
 
 @pytest.mark.parametrize("queued", [0.0, 50.0, 100.0])
 def test_the_total_bounds_queue_attempts_and_pauses_together(queued):
-    """Without it, nothing bounds a call but the sum of its parts: ten minutes in the queue for each attempt."""
+    """Without it, nothing bounds a call but the sum of its parts: ten minutes in the queue for
+    each attempt."""
 
     async def go() -> None:
         loop = asyncio.get_running_loop()
@@ -139,8 +155,12 @@ def test_the_total_bounds_queue_attempts_and_pauses_together(queued):
                 assert result.message == "no permit from the limiter within 60 s"
             else:
                 assert result.outcome is Outcome.TRANSPORT_TIMEOUT
-                assert [round(a.seconds) for a in result.attempts] == ([40, 20] if queued == 0.0 else [10])
-            assert "a call may take 60 s" in model_text(result, "code_interpreter", timeout=30.0, limit=1000)
+                assert [round(a.seconds) for a in result.attempts] == (
+                    [40, 20] if queued == 0.0 else [10]
+                )
+            assert "a call may take 60 s" in model_text(
+                result, "code_interpreter", timeout=30.0, limit=1000
+            )
             assert (limiter.held, limiter.waiting) == (int(queued > 60.0), 0)
             await ahead
 
@@ -152,7 +172,9 @@ def test_nothing_is_sent_once_the_total_is_over(limited):
     async def go() -> None:
         limiter = local_limiter(LimiterSettings(rate_limit=1)) if limited else None
         async with answering(http(run_answer())) as (url, server):
-            result = await client(url, limiter=lambda: limiter, bounds=Bounds(total=1e-9)).run(PROGRAM)
+            result = await client(url, limiter=lambda: limiter, bounds=Bounds(total=1e-9)).run(
+                PROGRAM
+            )
         assert (result.outcome, result.attempts, server.requests) == (Outcome.THROTTLED, [], [])
         assert result.out_of_time == 1e-9
         assert limiter is None or (limiter.held, limiter.waiting) == (0, 0)
@@ -162,9 +184,16 @@ def test_nothing_is_sent_once_the_total_is_over(limited):
 
 def test_a_call_that_would_miss_its_total_ends_before_the_pause():
     async def go() -> None:
-        async with answering(http("", "429 Too Many Requests", "retry-after: 100")) as (url, server):
+        async with answering(http("", "429 Too Many Requests", "retry-after: 100")) as (
+            url,
+            server,
+        ):
             result = await client(url, bounds=Bounds(total=60.0, deadline=1000.0)).run(PROGRAM)
-        assert (result.outcome, len(server.requests), result.out_of_time) == (Outcome.THROTTLED, 1, 60.0)
+        assert (result.outcome, len(server.requests), result.out_of_time) == (
+            Outcome.THROTTLED,
+            1,
+            60.0,
+        )
         assert "the next attempt would miss the deadline" in result.message
         assert result.backed_off == 0.0
 
@@ -180,7 +209,9 @@ def test_a_connect_timeout_means_that_nothing_ran(monkeypatch):
 
         # Loopback always answers, so imitate a black hole at the event loop.
         monkeypatch.setattr(loop, "sock_connect", never)
-        result = await client("http://192.0.2.1:8080", retry=RetryPolicy(max_attempts=2)).run(PROGRAM)
+        result = await client("http://192.0.2.1:8080", retry=RetryPolicy(max_attempts=2)).run(
+            PROGRAM
+        )
         assert (result.outcome, result.possible_executions) == (Outcome.UNREACHABLE, 0)
         assert "no connection to http://192.0.2.1:8080 within 10 s" in result.message
 
@@ -189,7 +220,8 @@ def test_a_connect_timeout_means_that_nothing_ran(monkeypatch):
 
 @pytest.mark.parametrize("where", ["attempt_started", "backing_off", "in the queue"])
 async def test_cancelling_frees_the_permit_at_once(where):
-    """verl defect (j): a cancelled call held its permit for 70 s more, and still sent its request."""
+    """verl defect (j): a cancelled call held its permit for 70 s more, and still sent its
+    request."""
     events = Events()
     host = local_host(LimiterSettings(rate_limit=1))
     limiter = Limiter(LocalTransport(host))
@@ -203,7 +235,9 @@ async def test_cancelling_frees_the_permit_at_once(where):
 
     server = RawServer(serve)
     async with server.running() as url:
-        sandbox = client(url, limiter=lambda: limiter, on_event=events, bounds=Bounds(deadline=10_000.0))
+        sandbox = client(
+            url, limiter=lambda: limiter, on_event=events, bounds=Bounds(deadline=10_000.0)
+        )
         held = await take(limiter) if where == "in the queue" else None
         task = asyncio.create_task(sandbox.run(PROGRAM))
         if held is not None:
@@ -270,7 +304,8 @@ async def test_clients_of_a_loop_share_connections_until_the_last_one_closes():
 
 
 def test_no_connection_is_left_open_when_loops_end():
-    """No unclosed session, no destroyed task, no warning: in a new process with all warnings enabled."""
+    """No unclosed session, no destroyed task, no warning: in a new process with all warnings
+    enabled."""
     program = """
         import asyncio, gc, logging
         from sfusion.fakes.sandbox import FakeSandbox

@@ -36,11 +36,24 @@ def test_the_query_of_a_url_stays_after_the_path():
 
 @pytest.mark.parametrize(
     "url",
-    ["", "  ", None, 8080, "sandbox_url", "localhost:8080", "ftp://h", "http://", "http://h:99999", "http://[::1"],
+    [
+        "",
+        "  ",
+        None,
+        8080,
+        "sandbox_url",
+        "localhost:8080",
+        "ftp://h",
+        "http://",
+        "http://h:99999",
+        "http://[::1",
+    ],
 )
 def test_what_is_not_a_url_is_refused(url):
     """GAIR-NLP/ToRL#27: with a placeholder in the config, training went on for 264 steps."""
-    with pytest.raises(ConfigError, match="must be the address of a Sandbox Fusion server, such as http"):
+    with pytest.raises(
+        ConfigError, match="must be the address of a Sandbox Fusion server, such as http"
+    ):
         normalise_url(url)
 
 
@@ -85,7 +98,9 @@ def test_a_redacted_url_keeps_host_and_routes():
     assert redact("volcengine/sandbox") == "volcengine/sandbox"
 
 
-@pytest.mark.parametrize("url", ["https://u:p@h/token/run_code?x=y", "10.0.0.1:80/token", "http://h:80/run_code", "s1"])
+@pytest.mark.parametrize(
+    "url", ["https://u:p@h/token/run_code?x=y", "10.0.0.1:80/token", "http://h:80/run_code", "s1"]
+)
 def test_a_redacted_url_stays_as_it_is(url):
     assert redact(redact(url)) == redact(url)
 

@@ -1,4 +1,5 @@
-"""Calls are spread over the sandboxes by load and speed, and failing ones are set aside, for the whole process."""
+"""Calls are spread over the sandboxes by load and speed, and failing ones are set aside, for the
+whole process."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from collections.abc import Callable
 
 import pytest
 
-from sfusion_tools.sandbox.fleet import FIRST_PAUSE, LONGEST_ASKED, LONGEST_PAUSE, Fleet, Health, LoopSlots, Slot
+from sfusion_tools.sandbox.fleet import (
+    FIRST_PAUSE,
+    LONGEST_ASKED,
+    LONGEST_PAUSE,
+    Fleet,
+    Health,
+    LoopSlots,
+    Slot,
+)
 
 A, B, C = "http://a:1", "http://b:2", "http://c:3"
 
@@ -25,14 +34,24 @@ class Calls:
         return Slot(self._slots, self.urls, now).__enter__()
 
     def end(
-        self, slot: Slot, now: float, *, health: Health | None = Health.ANSWERED, asked: float | None = None
+        self,
+        slot: Slot,
+        now: float,
+        *,
+        health: Health | None = Health.ANSWERED,
+        asked: float | None = None,
     ) -> None:
         if health is not None:
             slot.report(now, health, asked=asked)
         slot.__exit__()
 
     def one(
-        self, now: float, *, health: Health | None = Health.ANSWERED, seconds: float = 0.0, asked: float | None = None
+        self,
+        now: float,
+        *,
+        health: Health | None = Health.ANSWERED,
+        seconds: float = 0.0,
+        asked: float | None = None,
     ) -> str:
         slot = self.begin(now)
         self.end(slot, now + seconds, health=health, asked=asked)
@@ -58,7 +77,8 @@ def test_sequential_calls_go_round_robin():
 
 
 def test_a_slow_endpoint_gets_fewer_calls_but_some():
-    """With only the number in flight counted, an endpoint that takes four times as long gets a fifth of the calls."""
+    """With only the number in flight counted, an endpoint that takes four times as long gets a
+    fifth of the calls."""
     served = _shares({A: 1.0, B: 4.0})
     assert 1 / 20 < served[B] / served.total() < 1 / 6
 
@@ -69,7 +89,8 @@ def test_different_programs_on_equal_endpoints_do_not_look_like_different_endpoi
 
 
 def _shares(slowness: dict[str, float], count: int = 3000, concurrency: int = 24) -> Counter[str]:
-    """Run programs, a tenth of which take thirty times as long as the others, and count them by endpoint."""
+    """Run programs, a tenth of which take thirty times as long as the others, and count them by
+    endpoint."""
     calls, draw, served = Calls(*slowness), random.Random(7), Counter[str]()
     now, running = 0.0, list[tuple[float, int, Slot]]()
     for number in range(count):
@@ -112,7 +133,8 @@ def _refused_shares(
 ) -> tuple[Counter[str], int]:
     """Run programs of 0.1 s on endpoints that refuse some of them within a millisecond.
 
-    Return the number of programs by endpoint, and how many of them began while an endpoint was set aside.
+    Return the number of programs by endpoint, and how many of them began while an endpoint was set
+    aside.
     """
     calls, served, unequal = Calls(A, B), Counter[str](), 0
     now, running = 0.0, list[tuple[float, int, Slot, Health]]()
@@ -156,7 +178,9 @@ def test_an_endpoint_that_refused_everything_is_tried_again_and_gets_its_full_sh
     calls = Calls(A, B)
     for step in range(30):
         slot = calls.begin(step * 0.01)
-        calls.end(slot, step * 0.01, health=Health.REFUSED if slot.endpoint.url == A else Health.ANSWERED)
+        calls.end(
+            slot, step * 0.01, health=Health.REFUSED if slot.endpoint.url == A else Health.ANSWERED
+        )
     assert {calls.one(0.4) for _ in range(5)} == {B}
     assert A in {calls.one(2.0) for _ in range(2)}
     assert spread([calls.begin(3.0) for _ in range(10)]) == {A: 5, B: 5}
@@ -195,7 +219,9 @@ def test_an_endpoint_that_answers_again_gets_its_full_share():
     calls = Calls(A, B)
     calls.one(0.0, health=Health.FAILED)
     later = FIRST_PAUSE * 2
-    probe = next(slot for slot in (calls.begin(later), calls.begin(later)) if slot.endpoint.url == A)
+    probe = next(
+        slot for slot in (calls.begin(later), calls.begin(later)) if slot.endpoint.url == A
+    )
     calls.end(probe, later)
     assert spread([calls.begin(later) for _ in range(9)]) == {A: 5, B: 4}
 

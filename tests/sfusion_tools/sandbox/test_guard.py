@@ -19,7 +19,9 @@ FAILURES = [outcome for outcome in Outcome if outcome.is_infrastructure and outc
 
 
 def core(**settings: Any) -> GuardCore:
-    return GuardCore(GuardSettings(**{"window": 10, "min_calls": 10, "probe_after": 30.0, **settings}))
+    return GuardCore(
+        GuardSettings(**{"window": 10, "min_calls": 10, "probe_after": 30.0, **settings})
+    )
 
 
 def let_through(guard: GuardCore, now: float = 0.0) -> GuardedCall:
@@ -72,7 +74,9 @@ def test_cancelled_calls_and_bad_arguments_count_neither_way(outcome: Outcome) -
 
 def test_it_waits_for_enough_calls() -> None:
     assert play(core(window=200, min_calls=20), [DOWN] * 20) == [False] * 19 + [True]
-    assert play(core(window=5, min_calls=20), [DOWN] * 5) == [False] * 4 + [True], "a window cannot hold more"
+    assert play(core(window=5, min_calls=20), [DOWN] * 5) == [False] * 4 + [True], (
+        "a window cannot hold more"
+    )
 
 
 def test_only_the_latest_calls_count() -> None:
@@ -88,7 +92,8 @@ def test_it_says_where_calls_failed_with_the_worst_sandbox_first() -> None:
     assert guard.trip is not None
     assert list(guard.trip.failed_at.items()) == [("http://b", 6), ("http://a", 4)]
     assert str(guard.trip) == (
-        "10 of the last 10 calls (100%, allowed 30%) failed for reasons that are not the program's: 10 unreachable"
+        "10 of the last 10 calls (100%, allowed 30%) failed for reasons that are not the "
+        "program's: 10 unreachable"
     )
 
 
@@ -111,7 +116,9 @@ def test_only_a_few_probes_are_out_at_once() -> None:
     probes = [let_through(guard, 30.0) for _ in range(PROBES)]
     assert guard.begin(30.0) is None
     assert not guard.end(probes[0], 30.0, Outcome.CANCELLED, "")
-    assert guard.begin(30.0) is not None, "a cancelled probe says nothing, so another takes its place"
+    assert guard.begin(30.0) is not None, (
+        "a cancelled probe says nothing, so another takes its place"
+    )
     assert guard.begin(30.0) is None
 
 
@@ -120,7 +127,9 @@ def test_probes_that_fail_make_it_wait_again() -> None:
     late = [let_through(guard, 40.0) for _ in range(3)]
     assert not any(play(guard, [DOWN, DOWN], now=40.0)), "it stays open, which is no news"
     assert guard.begin(69.9) is None
-    assert not any(guard.end(call, 70.0, DOWN, "") for call in late), "these belong to the round that failed"
+    assert not any(guard.end(call, 70.0, DOWN, "") for call in late), (
+        "these belong to the round that failed"
+    )
     assert any(play(guard, [OK, DOWN, OK, OK, OK], now=70.0)), "one of five is within the share"
 
 
@@ -157,8 +166,14 @@ def test_calls_that_began_before_it_tripped_neither_close_it_nor_fail_its_probes
     assert any(play(guard, [OK], now=30.0))
 
 
-@given(st.lists(st.tuples(st.sampled_from([OK, DOWN, Outcome.CANCELLED]), st.floats(0, 50)), max_size=80))
-def test_the_first_trip_is_the_first_window_above_the_share(steps: list[tuple[Outcome, float]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([OK, DOWN, Outcome.CANCELLED]), st.floats(0, 50)), max_size=80
+    )
+)
+def test_the_first_trip_is_the_first_window_above_the_share(
+    steps: list[tuple[Outcome, float]],
+) -> None:
     """Compared with a count from scratch at every step."""
     guard, seen = core(window=8, min_calls=4, infrastructure_at_most=0.5), []
     for outcome, now in steps:

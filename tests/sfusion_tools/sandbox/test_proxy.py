@@ -31,10 +31,21 @@ def environment(monkeypatch):
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "127.9.9.9", "localhost", "localhost.", "box.localhost", "[::1]", "0.0.0.0", "[::ffff:127.0.0.1]"],
+    [
+        "127.0.0.1",
+        "127.9.9.9",
+        "localhost",
+        "localhost.",
+        "box.localhost",
+        "[::1]",
+        "0.0.0.0",
+        "[::ffff:127.0.0.1]",
+    ],
 )
 def test_loopback_never_goes_through_a_proxy(host):
-    assert proxy_for(f"http://{host}:8080", dict.fromkeys(("HTTP_PROXY", "ALL_PROXY"), PROXY)) is None
+    assert (
+        proxy_for(f"http://{host}:8080", dict.fromkeys(("HTTP_PROXY", "ALL_PROXY"), PROXY)) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,13 +107,18 @@ async def test_a_proxy_is_used_and_logged(environment, caplog):
         result = await sandbox.run(Program("print(1)"))
     assert (result.outcome, result.stdout, result.proxy) == (Outcome.OK, "through\n", proxy)
     assert server.requests[0][0] == "POST http://sandbox.internal:8080/run_code HTTP/1.1"
-    assert f"requests to http://sandbox.internal:8080 go through the proxy {proxy} of the environment" in caplog.text
+    assert (
+        f"requests to http://sandbox.internal:8080 go through the proxy {proxy} of the environment"
+        in caplog.text
+    )
     assert "hunter2" not in caplog.text
 
 
 async def test_the_message_names_the_proxy_when_it_fails(environment):
     """THUDM/slime#1714: a 503 of the proxy looked like one of the sandbox."""
-    async with answering(http("<html>no route</html>", "403 Forbidden", "content-type: text/html")) as (proxy, _):
+    async with answering(
+        http("<html>no route</html>", "403 Forbidden", "content-type: text/html")
+    ) as (proxy, _):
         environment.setenv("http_proxy", proxy)
         result = await client("http://sandbox.internal").run(Program("print(1)"))
     assert result.outcome is Outcome.BAD_RESPONSE
@@ -123,13 +139,17 @@ async def test_a_tunnel_is_asked_for_by_us_and_the_login_of_the_proxy_stays_ther
     """Inside of the tunnel, the sandbox would read it."""
     async with answering(b"HTTP/1.1 403 No\r\ncontent-length: 0\r\n\r\n") as (proxy, server):
         environment.setenv("https_proxy", proxy.replace("//", "//%C3%BCser:hunter2@"))
-        await client("https://sandbox.internal/x", retry=RetryPolicy(max_attempts=1)).run(Program("print(1)"))
+        await client("https://sandbox.internal/x", retry=RetryPolicy(max_attempts=1)).run(
+            Program("print(1)")
+        )
     (first, headers, _) = server.requests[0]
     assert first == "CONNECT sandbox.internal:443 HTTP/1.1"
     assert headers["user-agent"].startswith("sfusion/")
     login = "Basic " + base64.b64encode("üser:hunter2".encode()).decode()
     assert (headers["proxy-authorization"], headers["host"]) == (login, "sandbox.internal")
-    _, inside, *_ = route(Address("https://sandbox.internal/x/run_code", "", "http://me:hunter2@proxy:3128"))
+    _, inside, *_ = route(
+        Address("https://sandbox.internal/x/run_code", "", "http://me:hunter2@proxy:3128")
+    )
     assert "Proxy-Authorization" not in inside
 
 
@@ -164,7 +184,11 @@ def test_an_unusable_proxy_is_logged_and_bypassed(environment, caplog):
     assert "only HTTP proxies can be used" in caplog.text
     assert "hunter2" not in caplog.text
     result = in_virtual_time(lambda: sandbox.run(Program("print(1)")))
-    assert (result.outcome, result.proxy, result.possible_executions) == (Outcome.UNREACHABLE, None, 0)
+    assert (result.outcome, result.proxy, result.possible_executions) == (
+        Outcome.UNREACHABLE,
+        None,
+        0,
+    )
 
 
 def test_trust_proxy_env_false_ignores_the_environment(environment):

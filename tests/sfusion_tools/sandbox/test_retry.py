@@ -16,16 +16,30 @@ POLICY = RetryPolicy(base=0.5, cap=8.0)
 
 
 def test_pauses_double_up_to_the_cap():
-    for attempt, full in ((1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (5, 8.0), (6, 8.0), (60, 8.0), (5000, 8.0)):
+    for attempt, full in (
+        (1, 0.5),
+        (2, 1.0),
+        (3, 2.0),
+        (4, 4.0),
+        (5, 8.0),
+        (6, 8.0),
+        (60, 8.0),
+        (5000, 8.0),
+    ):
         pauses = [POLICY.pause(f"call-{number}", attempt, None) for number in range(200)]
         assert full / 2 <= min(pauses) < full * 0.6
         assert full * 0.9 < max(pauses) <= full
 
 
 def test_jitter_differs_between_calls_and_is_reproducible():
-    """Calls that were refused together must not retry together; the same call always pauses the same."""
+    """Calls that were refused together must not retry together; the same call always pauses the
+    same."""
     assert len({POLICY.pause(f"call-{number}", 1, None) for number in range(100)}) == 100
-    assert POLICY.pause("call", 2, None) == POLICY.pause("call", 2, None) != POLICY.pause("call", 3, None)
+    assert (
+        POLICY.pause("call", 2, None)
+        == POLICY.pause("call", 2, None)
+        != POLICY.pause("call", 3, None)
+    )
 
 
 def test_a_pause_is_never_shorter_than_the_server_asked_for():
@@ -37,7 +51,16 @@ def test_a_pause_is_never_shorter_than_the_server_asked_for():
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("0", 0.0), ("7", 7.0), (" 1.5 ", 1.5), ("-3", 0.0), ("", None), ("soon", None), ("nan", None), ("1e999", None)],
+    [
+        ("0", 0.0),
+        ("7", 7.0),
+        (" 1.5 ", 1.5),
+        ("-3", 0.0),
+        ("", None),
+        ("soon", None),
+        ("nan", None),
+        ("1e999", None),
+    ],
 )
 def test_retry_after_is_read_in_seconds(value, seconds):
     assert retry_after({"Retry-After": value}, NOW.timestamp()) == seconds
@@ -72,5 +95,8 @@ def test_retry_after_never_raises(value, date):
 
 
 def test_may_have_run_is_true_for_200_and_5xx_except_503():
-    assert {status for status in range(200, 600) if may_have_run(status)} == {200, *range(500, 600)} - {503}
+    assert {status for status in range(200, 600) if may_have_run(status)} == {
+        200,
+        *range(500, 600),
+    } - {503}
     assert {429, 500, 502, 503, 504} == RETRIED_STATUSES

@@ -51,7 +51,9 @@ async def call(tool: SandboxFusionTool, times: int = 1) -> list[str]:
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    return [(r.levelname, r.getMessage()) for r in caplog.records if r.name.endswith("sandbox.guard")]
+    return [
+        (r.levelname, r.getMessage()) for r in caplog.records if r.name.endswith("sandbox.guard")
+    ]
 
 
 def test_it_says_once_loudly_that_the_sandbox_fails_and_once_that_it_works_again(
@@ -120,13 +122,17 @@ def test_the_error_names_no_command_for_an_address_that_is_masked() -> None:
     assert str(tripped.value).endswith("run: sfusion doctor URL")
 
 
-def test_waiting_in_vain_for_a_permit_is_a_failure_of_the_limiter(caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_in_vain_for_a_permit_is_a_failure_of_the_limiter(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def go() -> None:
         async with FakeSandbox() as sandbox:
             tool = make(sandbox)
             tool = SandboxFusionTool({**tool.config, "rate_limit": 1, "queue_timeout": 1.0})
             slow = asyncio.create_task(
-                tool.execute("instance", {"code": "1  # sfusion:call=slow seconds=25", "timeout": 60})
+                tool.execute(
+                    "instance", {"code": "1  # sfusion:call=slow seconds=25", "timeout": 60}
+                )
             )
             await asyncio.sleep(0.1)
             assert set(await call(tool, 10)) == {"throttled"}
@@ -173,7 +179,9 @@ def test_cancelled_calls_do_not_trip_it(caplog: pytest.LogCaptureFixture) -> Non
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(1):
                         await tool.execute("instance", CODE)
-                assert (await tool.execute("instance", {"cmd": "ls"}))[2]["outcome"] == "bad_arguments"
+                assert (await tool.execute("instance", {"cmd": "ls"}))[2][
+                    "outcome"
+                ] == "bad_arguments"
 
     in_virtual_time(go)
     assert logged(caplog) == []
@@ -182,14 +190,20 @@ def test_cancelled_calls_do_not_trip_it(caplog: pytest.LogCaptureFixture) -> Non
 async def test_all_tools_of_a_process_with_one_config_share_a_guard() -> None:
     """verl 0.7.1 makes a tool for every trajectory, and may do so in several threads."""
     url = f"http://127.0.0.1:{closed_port()}"
-    assert [await call(make(url, then="fail")) for _ in range(10)] == [["unreachable"]] * 9 + [["GuardTripped"]]
+    assert [await call(make(url, then="fail")) for _ in range(10)] == [["unreachable"]] * 9 + [
+        ["GuardTripped"]
+    ]
     from_thread: list[str] = []
-    thread = threading.Thread(target=lambda: from_thread.extend(asyncio.run(call(make(url, then="fail")))))
+    thread = threading.Thread(
+        target=lambda: from_thread.extend(asyncio.run(call(make(url, then="fail"))))
+    )
     thread.start()
     await asyncio.to_thread(thread.join)
     assert from_thread == ["GuardTripped"]
     assert await call(make(url, then="warn")) == ["unreachable"], "other settings, another guard"
-    assert await call(make(f"http://127.0.0.1:{closed_port()}", then="fail")) == ["unreachable"], "another sandbox"
+    assert await call(make(f"http://127.0.0.1:{closed_port()}", then="fail")) == ["unreachable"], (
+        "another sandbox"
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +212,11 @@ async def test_all_tools_of_a_process_with_one_config_share_a_guard() -> None:
         ({"url": "?pool=a"}, {"url": "?pool=b"}, False),
         ({"url": "", "user": "x:good@"}, {"url": "", "user": "x:bad@"}, False),
         ({"url": "", "headers": {"X-Pool": "a"}}, {"url": "", "headers": {"X-Pool": "b"}}, False),
-        ({"url": "", "headers": {"X-Pool": "a"}}, {"url": "/run_code", "headers": {"x-pool": "a"}}, True),
+        (
+            {"url": "", "headers": {"X-Pool": "a"}},
+            {"url": "/run_code", "headers": {"x-pool": "a"}},
+            True,
+        ),
         ({"url": "", "others": "before"}, {"url": "", "others": "after"}, True),
     ],
     ids=["query", "password", "headers", "spelling", "order"],
@@ -208,7 +226,9 @@ def test_only_tools_that_send_the_same_requests_share_a_guard(
 ) -> None:
     port, other = closed_port(), f"http://127.0.0.1:{closed_port()}"
 
-    def tool(url: str, user: str = "", others: str = "", headers: dict[str, str] | None = None) -> SandboxFusionTool:
+    def tool(
+        url: str, user: str = "", others: str = "", headers: dict[str, str] | None = None
+    ) -> SandboxFusionTool:
         one = f"http://{user}127.0.0.1:{port}{url}"
         urls = {"": [one], "before": [other, one], "after": [one, other]}[others]
         return SandboxFusionTool({**make(urls, then="fail").config, "headers": headers or {}})
@@ -296,10 +316,19 @@ def test_a_call_that_was_cancelled_while_the_guard_tripped_is_not_an_error() -> 
         ({"windw": 5}, "unknown key 'guard.windw'; did you mean 'window'?"),
         ({"window": 0}, "guard.window: Input should be greater than or equal to 1, found 0"),
         ({"window": "many"}, "guard.window: Input should be a valid integer, found 'many'"),
-        ({"infrastructure_at_most": 1}, "guard.infrastructure_at_most: Input should be less than 1, found 1"),
+        (
+            {"infrastructure_at_most": 1},
+            "guard.infrastructure_at_most: Input should be less than 1, found 1",
+        ),
         ({"then": "stop"}, "guard.then: Input should be 'warn' or 'fail', found 'stop'"),
         ({"probe_after": 0}, "guard.probe_after: Input should be greater than 0, found 0"),
-        ("warn", "guard must be a mapping with any of window, infrastructure_at_most, then, min_calls, probe_after"),
+        (
+            "warn",
+            (
+                "guard must be a mapping with any of window, infrastructure_at_most, then, "
+                "min_calls, probe_after"
+            ),
+        ),
     ],
     ids=str,
 )
@@ -311,7 +340,9 @@ def test_wrong_settings_are_refused_with_what_was_found(guard: Any, says: str) -
 
 def test_there_is_no_guard_by_default() -> None:
     assert SandboxFusionTool({"sandbox_fusion_url": "http://127.0.0.1:1"}).settings.guard is None
-    settings = SandboxFusionTool({"sandbox_fusion_url": "http://127.0.0.1:1", "guard": {}}).settings.guard
+    settings = SandboxFusionTool(
+        {"sandbox_fusion_url": "http://127.0.0.1:1", "guard": {}}
+    ).settings.guard
     assert settings is not None
     assert (settings.window, settings.infrastructure_at_most, settings.then) == (200, 0.3, "warn")
     assert settings.enough > PROBES

@@ -1,4 +1,5 @@
-"""Subclasses as people wrote them for verl's tool: its names work here, under our limiter, with our outcomes."""
+"""Subclasses as people wrote them for verl's tool: its names work here, under our limiter, with our
+outcomes."""
 
 from __future__ import annotations
 
@@ -16,20 +17,25 @@ from tests.sfusion_tools.sandbox.tools import printing
 
 
 class Recipe(SandboxFusionTool):
-    """Overrides ``execute`` as verl's recipes do: it changes the code and returns what the pool returns."""
+    """Overrides ``execute`` as verl's recipes do: it changes the code and returns what the pool
+    returns."""
 
     async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
         code = parameters["code"].removeprefix("```python\n").removesuffix("\n```")
         timeout = parameters.get("timeout", self.default_timeout)
         language = parameters.get("language", self.default_language)
-        result = await self.execution_pool.execute.remote(self.execute_code, instance_id, code, timeout, language)
+        result = await self.execution_pool.execute.remote(
+            self.execute_code, instance_id, code, timeout, language
+        )
         return result, None, None
 
 
 class OwnCode(SandboxFusionTool):
     """Overrides ``execute_code`` and uses the one of its base."""
 
-    def execute_code(self, instance_id: str, code: str, timeout: float = 30, language: str = "python") -> Any:
+    def execute_code(
+        self, instance_id: str, code: str, timeout: float = 30, language: str = "python"
+    ) -> Any:
         response = super().execute_code(instance_id, code, timeout, language)
         self._instance_dict[instance_id]["response"] = response.text
         return f"<{response.text}>"
@@ -40,7 +46,9 @@ class OwnRequest(SandboxFusionTool):
 
     inside = peak = 0
 
-    def execute_code(self, instance_id: str, code: str, timeout: float = 30, language: str = "python") -> Any:
+    def execute_code(
+        self, instance_id: str, code: str, timeout: float = 30, language: str = "python"
+    ) -> Any:
         cls = type(self)
         cls.inside += 1
         cls.peak = max(cls.peak, cls.inside)
@@ -53,8 +61,14 @@ class OwnRequest(SandboxFusionTool):
 class OwnState(SandboxFusionTool):
     """Keeps its own entries, and its own rewards in them."""
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
-        self._instance_dict["mine"] = {"response": "", "ground_truth": kwargs.get("ground_truth"), "reward": []}
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
+        self._instance_dict["mine"] = {
+            "response": "",
+            "ground_truth": kwargs.get("ground_truth"),
+            "reward": [],
+        }
         return "mine", ToolResponse()
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
@@ -71,7 +85,9 @@ async def test_the_pool_returns_the_output_and_the_call_is_counted():
     async with FakeSandbox() as sandbox:
         tool = make(Recipe, sandbox)
         instance, _ = await tool.create(ground_truth="3")
-        response, reward, metrics = await tool.execute(instance, printing("3\n"), agent_data=trajectory)
+        response, reward, metrics = await tool.execute(
+            instance, printing("3\n"), agent_data=trajectory
+        )
         assert (response.text, reward, metrics["outcome"]) == ("3\n", None, "ok")
         assert await tool.calc_reward(instance) == 1.0
         assert await tool.execution_pool.ping.remote()
@@ -105,17 +121,23 @@ async def test_a_cancelled_call_through_the_pool_frees_its_permit():
 
 @pytest.mark.parametrize("rate_limit", [1, 4])
 async def test_an_overridden_execute_code_is_called_and_may_call_its_base(rate_limit):
-    """Its own permit is given up when the base takes one: with a limit of 1 they would wait for each other."""
+    """Its own permit is given up when the base takes one: with a limit of 1 they would wait for
+    each other."""
     trajectory = SimpleNamespace(extra_fields={})
     async with FakeSandbox() as sandbox:
         tool = make(OwnCode, sandbox, rate_limit=rate_limit)
         instance, _ = await tool.create(ground_truth="3")
-        calls = [tool.execute(instance, printing("3\n", seconds=0.01), agent_data=trajectory) for _ in range(6)]
+        calls = [
+            tool.execute(instance, printing("3\n", seconds=0.01), agent_data=trajectory)
+            for _ in range(6)
+        ]
         answers = await asyncio.gather(*calls)
         assert sandbox.ledger.peak_in_flight <= rate_limit
         assert tool._instance_dict[instance]["response"] == "3\n"
         refused, _, metrics = await tool.execute(instance, {"cod": "1"})
-    assert [(response.text, metrics["outcome"]) for response, _, metrics in answers] == [("<3\n>", "ok")] * 6
+    assert [(response.text, metrics["outcome"]) for response, _, metrics in answers] == [
+        ("<3\n>", "ok")
+    ] * 6
     assert trajectory.extra_fields["extras"]["sfusion"]["calls"] == 6
     assert ("`code` is missing" in refused.text, metrics["outcome"]) == (True, "bad_arguments")
 

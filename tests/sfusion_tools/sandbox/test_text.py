@@ -20,9 +20,15 @@ def attempt(status: int | None = 200, *, ran: bool = True) -> Attempt:
     return Attempt(1, "http://10.0.0.5:8080", Outcome.OK, status, "", ran, 0.0, 0.1)
 
 
-def text_of(outcome: Outcome, message: str = "", *, limit: int = 20_000, note: str = "", **result: Any) -> str:
+def text_of(
+    outcome: Outcome, message: str = "", *, limit: int = 20_000, note: str = "", **result: Any
+) -> str:
     return model_text(
-        CallResult("c", outcome, message, **result), "code_interpreter", timeout=30.0, limit=limit, note=note
+        CallResult("c", outcome, message, **result),
+        "code_interpreter",
+        timeout=30.0,
+        limit=limit,
+        note=note,
     )
 
 
@@ -63,9 +69,13 @@ def test_a_failure_without_output_shows_the_exit_code_or_signal(code, says):
 def test_a_timeout_keeps_the_partial_output_and_names_the_limit():
     text = text_of(Outcome.PROGRAM_TIMEOUT, stdout="step 1\nstep 2\n")
     assert text == (
-        "step 1\nstep 2\n[The program timed out after 30 s; the output above is what it printed until then.]"
+        "step 1\nstep 2\n[The program timed out after 30 s; the output above is what it "
+        "printed until then.]"
     )
-    assert text_of(Outcome.PROGRAM_TIMEOUT) == "[The program timed out after 30 s; it had printed nothing.]"
+    assert (
+        text_of(Outcome.PROGRAM_TIMEOUT)
+        == "[The program timed out after 30 s; it had printed nothing.]"
+    )
 
 
 def test_a_timeout_for_printing_too_much_is_not_blamed_on_slow_code():
@@ -94,8 +104,12 @@ def test_the_model_reads_the_compilers_output():
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o.is_infrastructure])
 def test_an_infrastructure_failure_cannot_be_mistaken_for_output(outcome):
-    text = text_of(outcome, "no connection to http://10.0.0.5:8080: refused <html>", stdout="", attempts=[])
-    assert text.startswith("[code_interpreter] This is not output of a program: the sandbox failed, not your code")
+    text = text_of(
+        outcome, "no connection to http://10.0.0.5:8080: refused <html>", stdout="", attempts=[]
+    )
+    assert text.startswith(
+        "[code_interpreter] This is not output of a program: the sandbox failed, not your code"
+    )
     assert outcome.value in text
     assert text.endswith("The code did not run.")
     assert len(text) < 200
@@ -105,14 +119,20 @@ def test_an_infrastructure_failure_cannot_be_mistaken_for_output(outcome):
 
 
 def test_the_message_says_when_the_code_may_have_run():
-    text = text_of(Outcome.TRANSPORT_TIMEOUT, "no complete answer within 40 s", attempts=[attempt(None)])
+    text = text_of(
+        Outcome.TRANSPORT_TIMEOUT, "no complete answer within 40 s", attempts=[attempt(None)]
+    )
     assert text.endswith("The code may have run, but its output is lost.")
 
 
 def test_the_message_of_a_sandbox_error_reaches_the_model():
     text = text_of(Outcome.SANDBOX_ERROR, "the sandbox has no 'go'", attempts=[attempt()])
     assert "(sandbox_error: it failed by itself, the sandbox has no 'go')" in text
-    text = text_of(Outcome.SANDBOX_ERROR, "the sandbox answered 502: <html>nginx</html>", attempts=[attempt(502)])
+    text = text_of(
+        Outcome.SANDBOX_ERROR,
+        "the sandbox answered 502: <html>nginx</html>",
+        attempts=[attempt(502)],
+    )
     assert "nginx" not in text
     text = text_of(Outcome.SANDBOX_ERROR, "x" * 5000 + "\n\x1b[31m", attempts=[attempt()])
     assert len(text) < 500
@@ -174,7 +194,13 @@ def test_long_output_is_cut_in_the_middle_with_a_marker():
 
 
 def test_the_end_of_a_traceback_survives_long_output():
-    text = text_of(Outcome.PROGRAM_ERROR, stdout="x" * 50_000, stderr="ValueError: bad\n", return_code=1, limit=500)
+    text = text_of(
+        Outcome.PROGRAM_ERROR,
+        stdout="x" * 50_000,
+        stderr="ValueError: bad\n",
+        return_code=1,
+        limit=500,
+    )
     assert text.endswith("ValueError: bad\n[The program exited with code 1.]")
 
 

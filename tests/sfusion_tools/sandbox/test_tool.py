@@ -40,7 +40,11 @@ async def test_a_pickled_tool_keeps_config_and_schema_only():
         data = pickle.dumps(tool)
         assert len(data) == before < 2000
         copy = pickle.loads(data)
-        assert (copy.name, copy.config, copy.tool_schema) == (tool.name, tool.config, tool.tool_schema)
+        assert (copy.name, copy.config, copy.tool_schema) == (
+            tool.name,
+            tool.config,
+            tool.tool_schema,
+        )
         assert (await ask(copy, printing("3\n")))[0] == "3\n"
 
 
@@ -56,7 +60,9 @@ def test_the_schema_of_the_config_replaces_the_default():
 def test_a_call_with_an_id_backs_off_the_same_in_every_run():
     async def go() -> list[dict[str, Any]]:
         events = Events()
-        async with FakeSandbox(executor="scripted", faults=[{"first_attempts": 3, "what": {"status": 503}}]) as sandbox:
+        async with FakeSandbox(
+            executor="scripted", faults=[{"first_attempts": 3, "what": {"status": 503}}]
+        ) as sandbox:
             tool = make(sandbox, on_event=events, backoff_base=0.5, backoff_cap=8.0)
             _, _, metrics = await tool.execute("instance", {"code": "1"}, call_id="step-7")
         assert metrics is not None
@@ -72,7 +78,11 @@ async def test_the_attributes_that_verl_users_set_take_effect():
     """Setting ``tool.sandbox_fusion_url`` did nothing, without a word."""
     async with FakeSandbox() as sandbox:
         tool = make("http://127.0.0.1:1", rate_limit=3)
-        assert (tool.sandbox_fusion_url, tool.rate_limit, tool.default_language) == ("http://127.0.0.1:1", 3, "python")
+        assert (tool.sandbox_fusion_url, tool.rate_limit, tool.default_language) == (
+            "http://127.0.0.1:1",
+            3,
+            "python",
+        )
         tool.sandbox_fusion_url = f"{sandbox.url}/run_code"
         assert (await ask(tool, printing("3\n")))[0] == "3\n"
         assert pickle.loads(pickle.dumps(tool)).sandbox_fusion_url == f"{sandbox.url}/run_code"

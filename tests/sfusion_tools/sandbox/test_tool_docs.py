@@ -1,4 +1,5 @@
-"""docs/tool.md matches the code: the table of keys, the lists of outcomes and metrics, and the snippets."""
+"""docs/tool.md matches the code: the table of keys, the lists of outcomes and metrics, and the
+snippets."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ def test_every_outcome_is_documented():
 
 
 def test_every_metric_is_documented():
-    assert [row[0].strip("`") for row in _table("Metrics")] == list(CallResult("c", Outcome.OK).metrics())
+    assert [row[0].strip("`") for row in _table("Metrics")] == list(
+        CallResult("c", Outcome.OK).metrics()
+    )
 
 
 def test_the_example_config_is_valid(tmp_path):
@@ -74,6 +77,8 @@ def test_the_example_config_is_valid(tmp_path):
 
 @pytest.mark.parametrize("snippet", PYTHON, ids=range(len(PYTHON)))
 def test_snippets_print_what_their_comments_say(snippet):
-    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", snippet], capture_output=True, text=True, timeout=60, check=False
+    )
     promised = COMMENTED.findall(snippet)
     assert (done.returncode, done.stdout.splitlines()) == (0, promised), done.stderr

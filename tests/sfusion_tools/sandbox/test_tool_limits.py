@@ -43,10 +43,11 @@ async def test_without_a_limiter_all_calls_run_at_once():
 
 
 async def test_a_call_alone_makes_few_python_calls():
-    """Of our own and of aiohttp. Of several calls the cheapest counts, because a slow one also renews leases.
+    """Of our own and of aiohttp. Of several calls the cheapest counts, because a slow one also
+    renews leases.
 
-    Coroutines are not counted: how often one goes on depends on the network. Nor is what other tasks do, or the look at
-    loops that other tests have left.
+    Coroutines are not counted: how often one goes on depends on the network. Nor is what other
+    tasks do, or the look at loops that other tests have left.
     """
     counted = Counter[str]()
     found: list[tuple[int, Counter[str], dict[str, Any]]] = []
@@ -85,7 +86,9 @@ async def test_a_call_alone_makes_few_python_calls():
 async def test_calls_in_flight_never_exceed_rate_limit():
     async with FakeSandbox() as sandbox:
         tool = make(sandbox, rate_limit=3)
-        answers = await asyncio.gather(*(ask(tool, printing(f"{n}\n", seconds="0.01")) for n in range(20)))
+        answers = await asyncio.gather(
+            *(ask(tool, printing(f"{n}\n", seconds="0.01")) for n in range(20))
+        )
         assert sandbox.ledger.peak_in_flight == 3
     assert [text for text, _ in answers] == [f"{n}\n" for n in range(20)]
     assert max(metrics["permit_wait_s"] for _, metrics in answers) > 0
@@ -95,7 +98,9 @@ async def test_tools_with_the_same_limiter_name_share_the_limit():
     async with FakeSandbox() as sandbox:
         name = uuid4().hex
         tools = [make(sandbox, rate_limit=2, limiter_name=name) for _ in range(3)]
-        await asyncio.gather(*(ask(tool, printing("", seconds="0.01")) for tool in tools for _ in range(6)))
+        await asyncio.gather(
+            *(ask(tool, printing("", seconds="0.01")) for tool in tools for _ in range(6))
+        )
         assert sandbox.ledger.peak_in_flight == 2
 
 

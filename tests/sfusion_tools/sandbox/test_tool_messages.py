@@ -15,7 +15,11 @@ async def test_the_model_reads_what_its_program_printed():
         text, metrics = await ask(make(sandbox), printing("3\n"))
     assert text == "3\n"
     assert (metrics["outcome"], metrics["infrastructure"], metrics["message"]) == ("ok", False, "")
-    assert (metrics["attempts"], metrics["possible_executions"], metrics["attempt_outcomes"]) == (1, 1, ["ok"])
+    assert (metrics["attempts"], metrics["possible_executions"], metrics["attempt_outcomes"]) == (
+        1,
+        1,
+        ["ok"],
+    )
     assert (metrics["return_code"], metrics["http_status"], metrics["backoff_s"]) == (0, 200, 0.0)
     assert metrics["total_s"] >= metrics["request_s"] > 0
 
@@ -26,21 +30,33 @@ TABLE = {
     "503": ({"what": {"status": 503}}, "sandbox_error", 6, "failed by itself"),
     "504": ({"what": {"status": 504}}, "sandbox_error", 6, "failed by itself"),
     "reset": ({"what": "reset"}, "unreachable", 6, "could not be reached"),
-    "malformed body": ({"what": {"malformed": "json"}}, "bad_response", 6, "could not be understood"),
+    "malformed body": (
+        {"what": {"malformed": "json"}},
+        "bad_response",
+        6,
+        "could not be understood",
+    ),
     "SandboxError": ({"what": {"sandbox_error": "no memory"}}, "sandbox_error", 6, "no memory"),
 }
 
 
 @pytest.mark.parametrize("name", TABLE)
 async def test_no_failure_of_the_sandbox_looks_like_output(name):
-    """verl defect (b): the model read ``no stdout here`` for all of these, and the trainer learned nothing."""
+    """verl defect (b): the model read ``no stdout here`` for all of these, and the trainer learned
+    nothing."""
     fault, outcome, attempts, says = TABLE[name]
     async with FakeSandbox(faults=[fault]) as sandbox:
         text, metrics = await ask(make(sandbox), printing("3\n"))
-    assert text.startswith("[code_interpreter] This is not output of a program: the sandbox failed, not your code (")
+    assert text.startswith(
+        "[code_interpreter] This is not output of a program: the sandbox failed, not your code ("
+    )
     assert says in text
     assert "no stdout here" not in text
-    assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == (outcome, True, attempts)
+    assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == (
+        outcome,
+        True,
+        attempts,
+    )
     assert metrics["message"]
 
 
@@ -49,7 +65,11 @@ async def test_the_model_reads_that_the_sandbox_could_not_be_reached():
     text, metrics = await ask(make(f"http://127.0.0.1:{closed_port()}"), printing("3\n"))
     assert "could not be reached" in text
     assert text.endswith("The code did not run.")
-    assert (metrics["outcome"], metrics["possible_executions"], metrics["http_status"]) == ("unreachable", 0, None)
+    assert (metrics["outcome"], metrics["possible_executions"], metrics["http_status"]) == (
+        "unreachable",
+        0,
+        None,
+    )
 
 
 def test_the_model_reads_that_the_sandbox_did_not_answer_in_time():
@@ -62,7 +82,9 @@ def test_the_model_reads_that_the_sandbox_did_not_answer_in_time():
         assert text.endswith("The code may have run, but its output is lost.")
         assert metrics["outcome"] == "transport_timeout"
         assert metrics["total_s"] == pytest.approx(50.0, abs=0.01)
-        assert metrics["total_s"] == pytest.approx(metrics["request_s"] + metrics["backoff_s"], abs=0.01)
+        assert metrics["total_s"] == pytest.approx(
+            metrics["request_s"] + metrics["backoff_s"], abs=0.01
+        )
 
     in_virtual_time(go)
 
@@ -74,8 +96,15 @@ def test_a_program_that_runs_too_long_keeps_its_partial_output():
         async with FakeSandbox() as sandbox:
             arguments = {**printing("never", seconds="100", early="step 1\n"), "timeout": 5}
             text, metrics = await ask(make(sandbox), arguments)
-        assert text == ("step 1\n[The program timed out after 5 s; the output above is what it printed until then.]")
-        assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == ("program_timeout", False, 1)
+        assert text == (
+            "step 1\n[The program timed out after 5 s; the output above is what it printed "
+            "until then.]"
+        )
+        assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == (
+            "program_timeout",
+            False,
+            1,
+        )
 
     in_virtual_time(go)
 
@@ -83,7 +112,9 @@ def test_a_program_that_runs_too_long_keeps_its_partial_output():
 @pytest.mark.parametrize(("stream", "exit"), [("stdout", 1), ("stderr", 0)])
 async def test_a_null_stream_does_not_empty_the_message(stream, exit):
     """In verl, a null stdout or stderr gave an empty message."""
-    async with FakeSandbox(faults=[{"what": {"output": {"what": "null", "stream": stream}}}]) as sandbox:
+    async with FakeSandbox(
+        faults=[{"what": {"output": {"what": "null", "stream": stream}}}]
+    ) as sandbox:
         text, metrics = await ask(make(sandbox), printing("out\n", errors="err\n", exit=exit))
     left = "err\n" if stream == "stdout" else "out\n"
     assert text == left + "[The program exited with code 1.]" * bool(exit)
@@ -106,7 +137,11 @@ async def test_the_model_reads_the_traceback_of_its_program():
         text, metrics = await ask(make(sandbox), printing("so far\n", raises="ValueError: bad"))
     assert text.startswith("so far\n")
     assert "ValueError: bad" in text
-    assert (metrics["outcome"], metrics["infrastructure"], metrics["return_code"]) == ("program_error", False, 1)
+    assert (metrics["outcome"], metrics["infrastructure"], metrics["return_code"]) == (
+        "program_error",
+        False,
+        1,
+    )
 
 
 async def test_transient_failures_are_invisible_to_the_model():
@@ -157,7 +192,11 @@ async def test_bad_arguments_get_a_message_and_send_nothing(arguments):
         text, metrics = await ask(make(sandbox), arguments)
         assert sandbox.ledger.arrived == 0
     assert text.startswith("[code_interpreter] The call was refused and nothing was run: ")
-    assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == ("bad_arguments", False, 0)
+    assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == (
+        "bad_arguments",
+        False,
+        0,
+    )
 
 
 async def test_the_models_timeout_is_capped():

@@ -74,7 +74,11 @@ async def test_a_program_that_poses_as_a_missing_runtime_is_scored():
         instance, _ = await tool.create(ground_truth="3")
         response, _, metrics = await tool.execute(instance, {"code": "1"})
         text = f"{words}[The program exited with code 127.]"
-        assert (response.text, metrics["outcome"], metrics["infrastructure"]) == (text, "program_error", False)
+        assert (response.text, metrics["outcome"], metrics["infrastructure"]) == (
+            text,
+            "program_error",
+            False,
+        )
         assert await tool.calc_reward(instance) == 0.0
 
 

@@ -1,4 +1,5 @@
-"""How the outcomes of a trajectory reach verl's trainer, although verl drops the metrics of a call."""
+"""How the outcomes of a trajectory reach verl's trainer, although verl drops the metrics of a
+call."""
 
 from __future__ import annotations
 
@@ -24,8 +25,15 @@ THROTTLED = CallResult("c", Outcome.THROTTLED).metrics()
 async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
     trajectory = SimpleNamespace(extra_fields={"turn_scores": []})
     other = SimpleNamespace(extra_fields={})
-    async with FakeSandbox(executor="scripted", faults=[{"call": "b", "what": {"status": 500}}]) as sandbox:
-        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": uuid4().hex, "max_attempts": 1}
+    async with FakeSandbox(
+        executor="scripted", faults=[{"call": "b", "what": {"status": 500}}]
+    ) as sandbox:
+        config = {
+            "sandbox_fusion_url": sandbox.url,
+            "limiter": "local",
+            "limiter_name": uuid4().hex,
+            "max_attempts": 1,
+        }
         tool = SandboxFusionTool(config)
         for arguments in ({"code": "1  # sfusion:call=a"}, {"code": "1  # sfusion:call=b"}, [1]):
             instance, _ = await tool.create()
@@ -43,10 +51,16 @@ async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
     json.dumps(trajectory.extra_fields)
 
 
-async def test_trajectory_and_group_are_in_what_the_tool_returns_and_in_the_event_log(tmp_path: Path) -> None:
+async def test_trajectory_and_group_are_in_what_the_tool_returns_and_in_the_event_log(
+    tmp_path: Path,
+) -> None:
     verl = SimpleNamespace(extra_fields={}, request_id="of verl")
     async with FakeSandbox(executor="scripted") as sandbox:
-        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "event_log": str(tmp_path / "events.ndjson")}
+        config = {
+            "sandbox_fusion_url": sandbox.url,
+            "limiter": "local",
+            "event_log": str(tmp_path / "events.ndjson"),
+        }
         tool = SandboxFusionTool(config)
         await tool.create("mine", group_id=7)
         _, _, own = await tool.execute("mine", {"code": "1  # sfusion:call=a"})
@@ -54,7 +68,12 @@ async def test_trajectory_and_group_are_in_what_the_tool_returns_and_in_the_even
         _, _, given = await tool.execute(instance, {"code": ""}, agent_data=verl)
         await tool.execute("no instance", {"code": "1  # sfusion:call=b"})
     flush_event_logs()
-    assert (own["trajectory"], own["group"], given["trajectory"], given["group"]) == ("mine", "7", "of verl", 'g"8')
+    assert (own["trajectory"], own["group"], given["trajectory"], given["group"]) == (
+        "mine",
+        "7",
+        "of verl",
+        'g"8',
+    )
     assert verl.extra_fields["extras"]["sfusion"]["trajectory"] == "of verl"
     found = [(call.trajectory, call.group) for call in read_records([tmp_path])]
     assert found == [("mine", "7"), ("of verl", 'g"8'), ("no instance", "")]
@@ -62,7 +81,12 @@ async def test_trajectory_and_group_are_in_what_the_tool_returns_and_in_the_even
 
 @pytest.mark.parametrize(
     "agent_data",
-    [None, object(), SimpleNamespace(extra_fields=None), SimpleNamespace(extra_fields={"extras": "of another tool"})],
+    [
+        None,
+        object(),
+        SimpleNamespace(extra_fields=None),
+        SimpleNamespace(extra_fields={"extras": "of another tool"}),
+    ],
     ids=["none", "any object", "no fields", "extras of another kind"],
 )
 def test_agent_data_of_another_kind_is_left_untouched(agent_data: Any) -> None:

@@ -1,4 +1,5 @@
-"""Both transports send and read what a session of aiohttp does, and no answer reaches a request that it is not for."""
+"""Both transports send and read what a session of aiohttp does, and no answer reaches a request
+that it is not for."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def transport(request, monkeypatch):
     return chosen_transport()
 
 
-def address(url: str, proxy: str | None = None, headers: tuple[tuple[str, str], ...] = ()) -> Address:
+def address(
+    url: str, proxy: str | None = None, headers: tuple[tuple[str, str], ...] = ()
+) -> Address:
     return Address(url, "the sandbox", proxy, headers)
 
 
@@ -78,7 +81,12 @@ async def aiohttps(where: Address, body: bytes = b"{}") -> Any:
     try:
         headers = {"Content-Type": "application/json", **dict(where.headers)}
         async with session.post(
-            where.url, data=body, headers=headers, proxy=where.proxy, allow_redirects=False, timeout=TIMEOUT
+            where.url,
+            data=body,
+            headers=headers,
+            proxy=where.proxy,
+            allow_redirects=False,
+            timeout=TIMEOUT,
         ) as answer:
             return answer.status, answer.headers, await answer.read()
     except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -122,12 +130,20 @@ async def test_an_answer_is_read_as_by_a_session_of_aiohttp(name):
 @pytest.mark.parametrize("proxied", [False, True])
 @pytest.mark.parametrize("login", ["", "us%20er:p%40ss@", "user@"])
 async def test_a_request_is_the_one_of_a_session_of_aiohttp(login, proxied):
-    headers = (("User-Agent", "x"), ("accept-encoding", "identity"), ("X-Team", "ü"), ("Host", "other"))
+    headers = (
+        ("User-Agent", "x"),
+        ("accept-encoding", "identity"),
+        ("X-Team", "ü"),
+        ("Host", "other"),
+    )
     async with answering(http("{}")) as (url, server):
         target = url.replace("//", f"//{login}") + "/a%20b/run_code?t=%2F&t=ü#part"
         proxy = None
         if proxied:
-            target, proxy = f"http://{login}sandbox.internal:81/run_code?t=1#part", url.replace("//", "//me:secret@")
+            target, proxy = (
+                f"http://{login}sandbox.internal:81/run_code?t=1#part",
+                url.replace("//", "//me:secret@"),
+            )
         where = address(target, proxy, headers)
         await ours(where, b"body")
         await aiohttps(where, b"body")
@@ -144,7 +160,9 @@ async def test_a_request_with_a_control_character_in_a_header_is_not_sent(text):
 
 async def test_a_request_has_one_login():
     async with answering(http(run_answer())) as (url, server):
-        both = client(url.replace("//", "//me:secret@"), headers={"authorization": "Bearer x"}, retry=ONCE)
+        both = client(
+            url.replace("//", "//me:secret@"), headers={"authorization": "Bearer x"}, retry=ONCE
+        )
         result = await both.run(PROGRAM)
     assert (result.outcome, server.requests) == (Outcome.BAD_RESPONSE, [])
     assert "the address contains a login and the headers an Authorization" in result.message
@@ -161,7 +179,10 @@ async def test_of_two_spellings_of_a_header_the_last_counts():
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         await client(url, headers={"X-Team": "1", "x-team": "2"}).run(PROGRAM)
-    assert [line for line in received[0].split(b"\r\n") if b"eam" in line] in ([b"X-Team: 2"], [b"x-team: 2"])
+    assert [line for line in received[0].split(b"\r\n") if b"eam" in line] in (
+        [b"X-Team: 2"],
+        [b"x-team: 2"],
+    )
 
 
 async def test_how_long_a_body_is_no_configured_header_says():
@@ -184,7 +205,9 @@ async def test_clients_share_connections_and_each_sends_its_own_headers():
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["read by the loop", "still in the kernel"])
-async def test_an_answer_that_nobody_waits_for_is_not_taken_for_that_to_the_next_request(seen, monkeypatch):
+async def test_an_answer_that_nobody_waits_for_is_not_taken_for_that_to_the_next_request(
+    seen, monkeypatch
+):
     """A server or a gateway that answers twice would shift all answers of a connection by one."""
     received: list[bytes] = []
     real = ResponseHandler.data_received
@@ -233,7 +256,10 @@ async def test_a_server_that_speaks_first_is_no_sandbox():
 def tls_everywhere(monkeypatch):
     """A server's context; clients trust its authority."""
     authority = trustme.CA()
-    of_server, of_client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    of_server, of_client = (
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+        ssl.create_default_context(),
+    )
     authority.issue_cert("127.0.0.1").configure_cert(of_server)
     authority.configure_trust(of_client)
     real = aiohttp.TCPConnector.__init__
@@ -243,7 +269,8 @@ def tls_everywhere(monkeypatch):
 
 @pytest.mark.parametrize("sandbox_is", ["silent", "sending no more", "under TLS"])
 def test_what_was_not_sent_when_time_was_up_is_never_sent(sandbox_is, tls_everywhere):
-    """A connection that is closed stays open until all is sent; a sandbox that hangs would collect them."""
+    """A connection that is closed stays open until all is sent; a sandbox that hangs would collect
+    them."""
 
     async def go() -> tuple[Outcome, int]:
         received = asyncio.get_running_loop().create_future()
@@ -263,7 +290,9 @@ def test_what_was_not_sent_when_time_was_up_is_never_sent(sandbox_is, tls_everyw
         async with await asyncio.start_server(
             read_late, "127.0.0.1", 0, limit=2**10, ssl=tls_everywhere if tls else None
         ) as server:
-            sandbox = client(f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
+            sandbox = client(
+                f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE
+            )
             result = await sandbox.run(LARGE)
             over.set()
             return result.outcome, await received
@@ -293,25 +322,33 @@ def test_a_loop_may_be_closed_in_the_middle_of_an_upload(transport, monkeypatch)
             gc.collect()
     not_ours: set[type[BaseException]] = {ResourceWarning}  # asyncio's
     if transport is PublicTransport:
-        not_ours.add(RuntimeError)  # aiohttp's task that sends the body closes its connection in a closed loop
+        not_ours.add(
+            RuntimeError
+        )  # aiohttp's task that sends the body closes its connection in a closed loop
     assert set(raised) <= not_ours
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_connection_on_which_part_of_a_request_is_still_to_be_sent_is_not_used_again(tls, tls_everywhere):
+def test_a_connection_on_which_part_of_a_request_is_still_to_be_sent_is_not_used_again(
+    tls, tls_everywhere
+):
     async def go() -> list[Outcome]:
         async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             # It reads no more than the head, and the kernel has no room for the rest.
             await reader.readuntil(b"\r\n\r\n")
             open_ends.append(writer)
-            refused = tls and len(open_ends) == 1  # under TLS nobody knows what is unsent; a refusal is suspicious
+            refused = (
+                tls and len(open_ends) == 1
+            )  # under TLS nobody knows what is unsent; a refusal is suspicious
             writer.write(http("", "413 Too Large") if refused else http(run_answer()))
 
         open_ends: list[asyncio.StreamWriter] = []
         async with await asyncio.start_server(
             answer_early, "127.0.0.1", 0, ssl=tls_everywhere if tls else None
         ) as server:
-            sandbox = client(f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
+            sandbox = client(
+                f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE
+            )
             results = [await sandbox.run(LARGE), await sandbox.run(PROGRAM)]
             for writer in open_ends:
                 writer.close()
@@ -322,7 +359,9 @@ def test_a_connection_on_which_part_of_a_request_is_still_to_be_sent_is_not_used
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_connection_on_which_a_large_request_was_sent_is_used_again(tls, tls_everywhere):
-    answer = http(run_answer()) if tls else http("", "413 Too Large")  # refused or not, where it is known to be sent
+    answer = (
+        http(run_answer()) if tls else http("", "413 Too Large")
+    )  # refused or not, where it is known to be sent
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -334,8 +373,12 @@ async def test_a_connection_on_which_a_large_request_was_sent_is_used_again(tls,
                 writer.write(answer)
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls_everywhere if tls else None) as server:
-        sandbox = client(f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
+    async with await asyncio.start_server(
+        serve, "127.0.0.1", 0, ssl=tls_everywhere if tls else None
+    ) as server:
+        sandbox = client(
+            f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE
+        )
         for _ in range(3):
             result = await sandbox.run(Program("#" * 200_000))
             assert result.outcome is (Outcome.OK if tls else Outcome.BAD_RESPONSE)
@@ -346,7 +389,10 @@ async def test_a_connection_on_which_a_large_request_was_sent_is_used_again(tls,
 def test_a_descriptor_that_became_another_file_is_not_closed(tmp_path):
     """uvloop closes the descriptor of a socket that it was given."""
     sockets = _Sockets()
-    taken, ours = sockets((socket.AF_INET, socket.SOCK_STREAM, 0)), sockets((socket.AF_INET, socket.SOCK_STREAM, 0))
+    taken, ours = (
+        sockets((socket.AF_INET, socket.SOCK_STREAM, 0)),
+        sockets((socket.AF_INET, socket.SOCK_STREAM, 0)),
+    )
     number = taken.fileno()
     with (tmp_path / "file").open("wb") as file:
         os.dup2(file.fileno(), number)

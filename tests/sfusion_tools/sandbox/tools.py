@@ -33,8 +33,15 @@ METRICS = {
 def make(sandbox: FakeSandbox | str, *, on_event: Any = None, **config: Any) -> SandboxFusionTool:
     """Make a tool with its own limiter."""
     url = sandbox if isinstance(sandbox, str) else sandbox.url
-    fast = {"limiter": "local", "limiter_name": uuid4().hex, "backoff_base": 0.001, "backoff_cap": 0.002}
-    return SandboxFusionTool({"type": "native", "sandbox_fusion_url": url, **fast, **config}, on_event=on_event)
+    fast = {
+        "limiter": "local",
+        "limiter_name": uuid4().hex,
+        "backoff_base": 0.001,
+        "backoff_cap": 0.002,
+    }
+    return SandboxFusionTool(
+        {"type": "native", "sandbox_fusion_url": url, **fast, **config}, on_event=on_event
+    )
 
 
 def printing(text: str, **hints: Any) -> dict[str, str]:

@@ -17,16 +17,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from sfusion.fakes.sandbox.protocol import CommandResult
-
+from ...protocol import CommandResult
 from .files import WorkDirectory
 from .guard.keeper import send_command
 from .guard.spec import Abilities, CommandReport, CommandSpec, GuardOptions, UserKind
 from .output import Capture, capture, decoded
 from .packets import stream_pair
 
-# The guard is imported from its own folder as a top-level package: as part of this one it would load the whole
-# server.
+# The guard is imported from its own folder as a top-level package: as part of this one it would
+# load the whole server.
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from guard.zygote import main; main()"
 _FOLDER = Path(__file__).parent
 
@@ -44,7 +43,11 @@ class Spawner:
     async def abilities(self) -> Abilities:
         """Return what this machine lets the guard do; starts the guard if it is not running."""
         async with self._starting:
-            if self._process is not None and self._process.poll() is None and self._abilities is not None:
+            if (
+                self._process is not None
+                and self._process.poll() is None
+                and self._abilities is not None
+            ):
                 return self._abilities
             self._reset()
             ours = self._launch()
@@ -113,7 +116,9 @@ logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SPAWN_STALL = 0.02
 """Seconds for which one spawn blocks the event loop of the real server, as measured."""
-_DENIED = re.compile(r"(?:\[Errno \d+\] |\b)(?:Permission denied|Read-only file system)(?:: '(?P<path>[^']*)')?")
+_DENIED = re.compile(
+    r"(?:\[Errno \d+\] |\b)(?:Permission denied|Read-only file system)(?:: '(?P<path>[^']*)')?"
+)
 
 
 SIGNAL_SCOPE_VERSION = 6
@@ -132,7 +137,8 @@ class Confinement:
 
     @property
     def namespaces(self) -> bool:
-        """Each command has its own process ids, each request its own /tmp and home; all else is read-only."""
+        """Each command has its own process ids, each request its own /tmp and home; all else is
+        read-only."""
         return self.able.namespaces
 
     @property
@@ -147,7 +153,8 @@ class Confinement:
 
     @property
     def level(self) -> Level:
-        """`contained`: promised against an attacker; `accident-proof`: against programs as models write them."""
+        """`contained`: promised against an attacker; `accident-proof`: against programs as
+        models write them."""
         return "accident-proof" if self.missing else "contained"
 
     @property
@@ -155,17 +162,27 @@ class Confinement:
         """The layers that `contained` lacks, and what would add each."""
         able = self.able
         layers = {
-            "namespaces": (able.namespaces, "in a container, allow it CAP_SYS_ADMIN or user namespaces"),
+            "namespaces": (
+                able.namespaces,
+                "in a container, allow it CAP_SYS_ADMIN or user namespaces",
+            ),
             "Landlock": (able.landlock > 0, "Linux 5.13 with Landlock enabled"),
             "seccomp": (able.seccomp, "x86-64 or ARM64 and a kernel with filters"),
             "cgroup": (able.control_groups, f"start it with `{_IN_A_GROUP}`, or as root"),
-            "a Python that others may read": (self.user_kind != "own-reading", "install it where every user may go"),
-            "own network": (able.own_network, "leave out --network" if able.namespaces else "comes with namespaces"),
+            "a Python that others may read": (
+                self.user_kind != "own-reading",
+                "install it where every user may go",
+            ),
+            "own network": (
+                able.own_network,
+                "leave out --network" if able.namespaces else "comes with namespaces",
+            ),
         }
         return {name: advice for name, (there, advice) in layers.items() if not there}
 
     def describe(self) -> str:
-        """Return the level, the layers in force, what is not confined, and what would raise the level, in lines."""
+        """Return the level, the layers in force, what is not confined, and what would raise the
+        level, in lines."""
         able = self.able
         layers = {
             "own user": self.own_user,
@@ -189,11 +206,19 @@ class Confinement:
             "command lines of other processes": able.namespaces or able.bubblewrap,
             "reading what the server can read": self.user_kind in ("root-of-own", "own"),
         }
-        lines = [f"{self.level}: {', '.join(name for name, there in layers.items() if there) or 'no layer'}"]
+        lines = [
+            (
+                f"{self.level}: "
+                f"{', '.join(name for name, there in layers.items() if there) or 'no layer'}"
+            )
+        ]
         if open_ones := [name for name, closed in gaps.items() if not closed]:
             lines.append(f"NOT confined: {', '.join(open_ones)}")
         if self.missing:
-            lines.append("for contained: " + "; ".join(f"{name} ({advice})" for name, advice in self.missing.items()))
+            lines.append(
+                "for contained: "
+                + "; ".join(f"{name} ({advice})" for name, advice in self.missing.items())
+            )
         return "\n".join(lines)
 
 
@@ -202,7 +227,8 @@ _IN_A_GROUP = "systemd-run --user --scope -p Delegate=yes"
 
 class CommandRunner:
     def __init__(self, spawner: Spawner, confinement: Confinement, *, stdin_race: bool) -> None:
-        """Run through `spawner`; `stdin_race` is the failure of the published image if a program ends too early."""
+        """Run through `spawner`; `stdin_race` is the failure of the published image if a program
+        ends too early."""
         self._spawner = spawner
         self.confinement = confinement
         self._stdin_race = stdin_race
@@ -219,9 +245,11 @@ class CommandRunner:
         results: int | None = None,
         program: str = "",
     ) -> CommandResult:
-        """Run a command; a failure to start it is also a result. Its descriptor 3 is `results`, if given.
+        """Run a command; a failure to start it is also a result. Its descriptor 3 is `results`, if
+        given.
 
-        `program` is the file that bash would run for it, if the command is nothing but a name and arguments.
+        `program` is the file that bash would run for it, if the command is nothing but a name and
+        arguments.
         """
         if math.isnan(timeout):
             return CommandResult.failed(command, "cannot convert float NaN to integer")
@@ -257,7 +285,9 @@ class CommandRunner:
         if running:
             await asyncio.wait(running.values())
 
-    async def _run(self, spec: CommandSpec, stdin: bytes, more: list[int], *, race: bool) -> CommandResult:
+    async def _run(
+        self, spec: CommandSpec, stdin: bytes, more: list[int], *, race: bool
+    ) -> CommandResult:
         loop = asyncio.get_running_loop()
         made: list[socket.socket | Capture] = []
         try:
@@ -265,7 +295,9 @@ class CommandRunner:
             made += [feed, stdin_end]
             made.append(out := capture(loop))
             made.append(err := capture(loop))
-            control = self._spawner.start(spec, (stdin_end.fileno(), out.fileno(), err.fileno(), *more))
+            control = self._spawner.start(
+                spec, (stdin_end.fileno(), out.fileno(), err.fileno(), *more)
+            )
         except (OSError, RuntimeError) as exc:  # for example, no descriptors left
             _close(*made)
             return CommandResult.failed(spec.command, exc)
@@ -290,8 +322,11 @@ class CommandRunner:
                     task.cancel()
             _close(feed, control, *captures)
 
-    async def _ended_before_stdin(self, ending: asyncio.Future[tuple[CommandReport, str, str]]) -> bool:
-        """Delay standard input for as long as spawning the other programs would block the real server's loop."""
+    async def _ended_before_stdin(
+        self, ending: asyncio.Future[tuple[CommandReport, str, str]]
+    ) -> bool:
+        """Delay standard input for as long as spawning the other programs would block the real
+        server's loop."""
         await asyncio.sleep(0)
         others = len(self._running) - 1
         if others == 0:
@@ -299,21 +334,35 @@ class CommandRunner:
         await asyncio.wait([ending], timeout=SPAWN_STALL * others)
         return ending.done() and ending.result()[0].event == "exited"
 
-    def _result(self, spec: CommandSpec, report: CommandReport, stdout: str, stderr: str) -> CommandResult:
+    def _result(
+        self, spec: CommandSpec, report: CommandReport, stdout: str, stderr: str
+    ) -> CommandResult:
         if report.leftovers:
             noun = "process" if report.leftovers == 1 else "processes"
-            logger.warning("killed %d %s that a program left behind: %s", report.leftovers, noun, spec.command)
+            logger.warning(
+                "killed %d %s that a program left behind: %s", report.leftovers, noun, spec.command
+            )
         if report.bound:
-            logger.warning("the kernel stopped a program from using %s: %s", report.bound, spec.command)
-        denied = _DENIED.search(stderr) if self.confinement.namespaces or self.confinement.able.landlock else None
+            logger.warning(
+                "the kernel stopped a program from using %s: %s", report.bound, spec.command
+            )
+        denied = (
+            _DENIED.search(stderr)
+            if self.confinement.namespaces or self.confinement.able.landlock
+            else None
+        )
         if denied:
             what = denied["path"] or "see its standard error"
-            logger.warning("refused a program to write outside its work directory (%s): %s", what, spec.command)
+            logger.warning(
+                "refused a program to write outside its work directory (%s): %s", what, spec.command
+            )
         if report.event == "exited":
             return CommandResult("Finished", report.seconds, report.code, stdout, stderr)
         if report.event == "timeout":
             return CommandResult("TimeLimitExceeded", report.seconds, None, stdout, stderr)
-        return CommandResult.failed(spec.command, report.message or "the executor was closed while the program ran")
+        return CommandResult.failed(
+            spec.command, report.message or "the executor was closed while the program ran"
+        )
 
 
 def _close(*things: socket.socket | Capture) -> None:
@@ -321,8 +370,11 @@ def _close(*things: socket.socket | Capture) -> None:
         thing.close()
 
 
-async def _wait_for_end(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[CommandReport, str, str]:
-    """Wait for the report, which comes when no process is left, and take the output at that moment."""
+async def _wait_for_end(
+    control: socket.socket, captures: tuple[Capture, Capture]
+) -> tuple[CommandReport, str, str]:
+    """Wait for the report, which comes when no process is left, and take the output at that
+    moment."""
     data = await asyncio.get_running_loop().sock_recv(control, 65536)
     report = CommandReport(**json.loads(data)) if data else CommandReport("stopped")
     stdout, stderr = (decoded(stream.take()) for stream in captures)

@@ -1,8 +1,9 @@
-"""Runs the cells of one notebook and writes the output of each to descriptor 3, which the cells cannot reach.
+"""Runs the cells of one notebook and writes the output of each to descriptor 3, which the cells
+cannot reach.
 
-This file is copied into the work directory and run there as `main.py`, like the driver of the real server: its output,
-the files it reads and writes and the number of the first cell are part of the answer. It uses only the standard library
-and what `sfusion[jupyter]` installs.
+This file is copied into the work directory and run there as `main.py`, like the driver of the real
+server: its output, the files it reads and writes and the number of the first cell are part of the
+answer. It uses only the standard library and what `sfusion[jupyter]` installs.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ CHECK = "print(123)"
 """Run before the first cell, to test the kernel; so the first cell is number 2."""
 ARGUMENTS = [
     "--IPKernelApp.log_level=ERROR",  # newer kernels print more at startup than the recorded ones
-    # A cell's file, which does not exist, is named after the directory for temporary files: after everybody's one,
-    # not the one that this request happens to have.
+    # A cell's file, which does not exist, is named after the directory for temporary files: after
+    # everybody's one, not the one that this request happens to have.
     "--IPKernelApp.exec_lines=__import__('ipykernel.compiler').compiler.get_tmp_directory = "
     "lambda: '/tmp/ipykernel_%d' % __import__('os').getpid()",
 ]
@@ -58,7 +59,8 @@ def start_kernel(name: str) -> tuple[RunCell, End]:
         sys.exit(NO_KERNEL)
     from jupyter_client.manager import AsyncKernelManager
 
-    # Local sockets instead of ports: two kernels that start at the same time could choose the same port.
+    # Local sockets instead of ports: two kernels that start at the same time could choose the same
+    # port.
     sockets = os.path.join(tempfile.gettempdir(), "k")
     manager = AsyncKernelManager(kernel_name=name, transport="ipc", ip=sockets)
     wait = asyncio.new_event_loop().run_until_complete

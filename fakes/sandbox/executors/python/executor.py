@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from sfusion.fakes.sandbox.protocol import (
+from ...protocol import (
     AnswerStatus,
     CommandResult,
     Profile,
@@ -26,31 +26,48 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyter,
     RunJupyterAnswer,
 )
-
 from .command import CommandRunner, Confinement, Spawner, logger
-from .files import WorkDirectory, hidden_directories, make_room, needed_directories, private_directories
+from .files import (
+    WorkDirectory,
+    hidden_directories,
+    make_room,
+    needed_directories,
+    private_directories,
+)
 from .guard.spec import Abilities, GuardOptions, ResourceBounds, UserKind
 from .guard.trees import remove_tree
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import NoKernelError, run_notebook
 
 FETCH_LIMIT = 64 * 2**20
-"""Maximum bytes of fetched files in one answer; the real server has no limit and runs out of memory."""
+"""Maximum bytes of fetched files in one answer; the real server has no limit and runs out of
+memory."""
 MOST_REMOVALS = 32
-"""Directories of answered requests that may wait to be removed; a new request waits until there are fewer."""
+"""Directories of answered requests that may wait to be removed; a new request waits until there are
+fewer."""
 _CPP_LIBRARIES = (
     "for name in crypto ssl; do "
-    '[ "$(g++ -print-file-name=lib$name.so)" = "lib$name.so" ] || echo "-l$name"; done; echo -lpthread'
+    '[ "$(g++ -print-file-name=lib$name.so)" = "lib$name.so" ] || echo "-l$name"; done; '
+    "echo -lpthread"
 )
 
 
-_SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/homebrew/bin")
+_SYSTEM_PATH = (
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/opt/homebrew/bin",
+)
 
 
 def default_path() -> str:
     """Return where to look for programs: next to this Python, then in the system directories.
 
-    The server's own PATH is not used: programs in a developer's home directory would make machines answer differently.
+    The server's own PATH is not used: programs in a developer's home directory would make machines
+    answer differently.
     """
     return os.pathsep.join((os.path.dirname(sys.executable), *_SYSTEM_PATH))
 
@@ -76,10 +93,11 @@ class PythonExecutor:
     ) -> None:
         """Start nothing yet.
 
-        `path` is where to look for programs and compilers, by default `default_path()`; `env` is added to the
-        otherwise minimal environment of programs. `namespaces`, `landlock`, `own_user` (each request runs as a user of
-        its own; needs root) and `control_groups` are used if the machine supports them; True requires them, False
-        disables them. With `network`, programs use the machine's network and can call the server that runs them.
+        `path` is where to look for programs and compilers, by default `default_path()`; `env` is
+        added to the otherwise minimal environment of programs. `namespaces`, `landlock`, `own_user`
+        (each request runs as a user of its own; needs root) and `control_groups` are used if the
+        machine supports them; True requires them, False disables them. With `network`, programs use
+        the machine's network and can call the server that runs them.
         """
         self._profile = profile
         self._path = path
@@ -116,14 +134,20 @@ class PythonExecutor:
         _agreed("a control group", self._wanted[3], able.control_groups)
         confinement = Confinement(able, root=os.geteuid() == 0)
         if not able.landlock and not able.namespaces and not able.bubblewrap:
-            logger.warning("programs can write wherever this user can: this machine offers no Landlock")
+            logger.warning(
+                "programs can write wherever this user can: this machine offers no Landlock"
+            )
         if not own_user or able.users is None:
             return confinement
         first, count = able.users
         # Servers that run at the same time hardly ever use the same ones.
-        self._users = itertools.islice(itertools.cycle(range(first, first + count)), secrets.randbelow(count), None)
+        self._users = itertools.islice(
+            itertools.cycle(range(first, first + count)), secrets.randbelow(count), None
+        )
         command = " && ".join(f"[ -r {shlex.quote(path)} ]" for path in self._expected())
-        kinds: tuple[UserKind, ...] = ("root-of-own", "own") if able.root_of_own and able.namespaces else ("own",)
+        kinds: tuple[UserKind, ...] = (
+            ("root-of-own", "own") if able.root_of_own and able.namespaces else ("own",)
+        )
         for kind in kinds:
             # The user that hides most of the machine, but nothing that programs are meant to find.
             confined = replace(confinement, user_kind=kind)
@@ -136,7 +160,9 @@ class PythonExecutor:
     def _expected(self) -> list[str]:
         """Return what programs are meant to find, of what there is."""
         search_path = self._path or default_path()
-        named = [path for text in (search_path, *self._env.values()) for path in text.split(os.pathsep)]
+        named = [
+            path for text in (search_path, *self._env.values()) for path in text.split(os.pathsep)
+        ]
         found = [path for path in named if os.path.isabs(path) and os.path.exists(path)]
         return [*found, os.__file__, *filter(None, [shutil.which("python", path=search_path)])]
 
@@ -158,11 +184,17 @@ class PythonExecutor:
                 self._warned = True
                 logger.warning(str(exc))
             shown = "\n".join(request.cells)[:100]
-            return RunJupyterAnswer("SandboxError", f"exception on running jupyter {shown}: {self._shown(exc)} None")
+            return RunJupyterAnswer(
+                "SandboxError", f"exception on running jupyter {shown}: {self._shown(exc)} None"
+            )
 
     def _shown(self, error: Exception) -> str:
         """An error with paths as programs know them, and none of the server's own."""
-        return re.sub(rf"{re.escape(self._base)}(/run-[^/']*)?", "", str(error)) if self._base else str(error)
+        return (
+            re.sub(rf"{re.escape(self._base)}(/run-[^/']*)?", "", str(error))
+            if self._base
+            else str(error)
+        )
 
     async def settle(self) -> None:
         """Wait until the directories of answered requests are removed."""
@@ -189,7 +221,10 @@ class PythonExecutor:
         async with self._work_directory(runner.confinement, language) as work:
             if language.gives_files:
                 work.refuse_escapes(request.fetch_files)
-            names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, work)}
+            names = words(request) | {
+                "cwd": work.cwd,
+                "cpp_flags": await self._libraries(request, runner, work),
+            }
             if language.prepare is not None:
                 await runner.run(language.prepare.format(**names), work, request.compile_timeout)
             write = partial(_write_files, request, language, work, names)
@@ -200,12 +235,19 @@ class PythonExecutor:
             ran: CommandResult | None = None
             if language.compile is not None:
                 command = language.compile.format(**names)
-                compiled = await runner.run(command, work, request.compile_timeout, memory_limit_mb=memory)
+                compiled = await runner.run(
+                    command, work, request.compile_timeout, memory_limit_mb=memory
+                )
             if compiled is None or (compiled.status == "Finished" and compiled.return_code == 0):
                 command = language.run.format(**names)
                 program = _python(work.env["PATH"]) if request.language == "python" else ""
                 ran = await runner.run(
-                    command, work, request.run_timeout, stdin=request.stdin, memory_limit_mb=memory, program=program
+                    command,
+                    work,
+                    request.run_timeout,
+                    stdin=request.stdin,
+                    memory_limit_mb=memory,
+                    program=program,
                 )
             fetched: dict[str, str] = {}
             if language.gives_files and request.fetch_files:
@@ -215,7 +257,9 @@ class PythonExecutor:
     async def _ready(self) -> CommandRunner:
         confinement = await self.confinement()
         if self._runner is None:
-            self._runner = CommandRunner(self._start(), confinement, stdin_race=self._profile == "2025-06")
+            self._runner = CommandRunner(
+                self._start(), confinement, stdin_race=self._profile == "2025-06"
+            )
         return self._runner
 
     def _start(self) -> Spawner:
@@ -226,8 +270,12 @@ class PythonExecutor:
             hidden = hidden_directories(network=self._network)
             path = self._path or default_path()
             self._needed = needed_directories(path, self._env, [*private_directories(), *hidden])
-            options = GuardOptions(room, lock, self._bounds, namespaces, landlock, groups, hidden, self._needed)
-            self._spawner = Spawner(replace(options, network=self._network, bubblewrap=bubblewrap or ""))
+            options = GuardOptions(
+                room, lock, self._bounds, namespaces, landlock, groups, hidden, self._needed
+            )
+            self._spawner = Spawner(
+                replace(options, network=self._network, bubblewrap=bubblewrap or "")
+            )
         return self._spawner
 
     def _room(self) -> tuple[str, int]:
@@ -246,10 +294,13 @@ class PythonExecutor:
     ) -> AsyncIterator[WorkDirectory]:
         """Make one, with a minimal environment, without the server's tokens, keys and proxies.
 
-        The answer does not wait for its removal: the kernel delays that until the namespaces have ended.
+        The answer does not wait for its removal: the kernel delays that until the namespaces have
+        ended.
         """
         while len(removals := list(self._removals)) >= MOST_REMOVALS:
-            await asyncio.wait(map(asyncio.wrap_future, removals), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                map(asyncio.wrap_future, removals), return_when=asyncio.FIRST_COMPLETED
+            )
         private = private_directories() if confinement.namespaces else []
         user = next(self._users) if confinement.own_user else None
         work = WorkDirectory(self._room()[0], private, self._needed, user)
@@ -271,7 +322,8 @@ class PythonExecutor:
             removal.add_done_callback(self._removals.discard)
 
     async def _libraries(self, request: RunCode, runner: CommandRunner, work: WorkDirectory) -> str:
-        """Find out once which libraries for C++ programs are installed, of those that the real server uses."""
+        """Find out once which libraries for C++ programs are installed, of those that the real
+        server uses."""
         if request.language != "cpp":
             return ""
         if self._cpp_flags is None:
@@ -297,25 +349,34 @@ def _python(search_path: str) -> str:
 
 def _agreed(what: str, wanted: bool | None, able: bool) -> bool:
     if wanted and not able:
-        raise RuntimeError(f"{what} is not available on this machine, but was set to True for this executor")
+        raise RuntimeError(
+            f"{what} is not available on this machine, but was set to True for this executor"
+        )
     return able if wanted is None else wanted
 
 
-def _write_files(request: RunCode, language: Language, work: WorkDirectory, names: Mapping[str, str]) -> str:
-    """Write the files of the language and the request into the work directory; return the path of the program."""
+def _write_files(
+    request: RunCode, language: Language, work: WorkDirectory, names: Mapping[str, str]
+) -> str:
+    """Write the files of the language and the request into the work directory; return the path of
+    the program."""
     for name, text in language.extras.items():
         Path(work.folder, name).write_text(text, encoding="utf-8")
     if language.takes_files:
         work.restore(request.files)
     if language.node_modules:
-        os.symlink(os.path.join(work.home, "node_modules"), os.path.join(work.folder, "node_modules"))
+        os.symlink(
+            os.path.join(work.home, "node_modules"), os.path.join(work.folder, "node_modules")
+        )
     if language.suffix is None and language.source is None:
         return ""
     source = language.source.format(**names) if language.source is not None else None
     return work.write_source(written_code(request), suffix=language.suffix, name=source)
 
 
-def _answer(compiled: CommandResult | None, ran: CommandResult | None, files: dict[str, str]) -> RunCodeAnswer:
+def _answer(
+    compiled: CommandResult | None, ran: CommandResult | None, files: dict[str, str]
+) -> RunCodeAnswer:
     results = [result for result in (compiled, ran) if result is not None]
     for result in results:
         if result.status == "Error":

@@ -1,4 +1,5 @@
-"""The directories of a request: writes its files there and reads the requested ones, never outside of them."""
+"""The directories of a request: writes its files there and reads the requested ones, never outside
+of them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,21 @@ TMP, HOME = "/tmp", "/root"
 """As in the container of the real server, which runs programs as root."""
 
 
-SYSTEM = {"bin", "boot", "dev", "etc", "gnu", "nix", "opt", "proc", "run", "sbin", "sys", "usr", "var"}
+SYSTEM = {
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "gnu",
+    "nix",
+    "opt",
+    "proc",
+    "run",
+    "sbin",
+    "sys",
+    "usr",
+    "var",
+}
 SYSTEM |= {"lib", "lib32", "lib64", "libx32"}
 """The directories of the machine that programs see in a namespace, read-only."""
 
@@ -33,30 +48,45 @@ def hidden_directories(*, network: bool) -> list[str]:
     Name servers may be found in /run, which is not hidden if programs use the network.
     """
     with os.scandir("/") as entries:
-        found = [entry.path for entry in entries if entry.name not in SYSTEM and entry.is_dir(follow_symlinks=False)]
+        found = [
+            entry.path
+            for entry in entries
+            if entry.name not in SYSTEM and entry.is_dir(follow_symlinks=False)
+        ]
     more = filter(os.path.isdir, ["/var/tmp", *([] if network else ["/run"])])
     return [*sorted(set(found) - {TMP, HOME}), *more]
 
 
 def beneath(path: str, directories: Iterable[str]) -> bool:
-    return any(path == directory or path.startswith(directory + os.sep) for directory in directories)
+    return any(
+        path == directory or path.startswith(directory + os.sep) for directory in directories
+    )
 
 
-def needed_directories(search_path: str, env: Mapping[str, str], hidden: Sequence[str]) -> list[str]:
-    """Return the directories beneath the hidden ones that programs read: this Python and what the variables name."""
+def needed_directories(
+    search_path: str, env: Mapping[str, str], hidden: Sequence[str]
+) -> list[str]:
+    """Return the directories beneath the hidden ones that programs read: this Python and what the
+    variables name."""
     named = [sys.prefix, sys.base_prefix, *_installations(search_path, hidden)]
     for text in (search_path, *env.values()):
         named += text.split(os.pathsep)
     kept: list[str] = []
     absolute = [name for name in named if os.path.isabs(name)]
     for path in sorted({*map(os.path.abspath, absolute), *map(os.path.realpath, absolute)}):
-        if path not in hidden and beneath(path, hidden) and not beneath(path, kept) and os.path.isdir(path):
+        if (
+            path not in hidden
+            and beneath(path, hidden)
+            and not beneath(path, kept)
+            and os.path.isdir(path)
+        ):
             kept.append(path)
     return kept
 
 
 def _installations(search_path: str, hidden: Sequence[str]) -> Iterator[str]:
-    """Find where the links among the programs lead: a version manager installs them beneath the user's home."""
+    """Find where the links among the programs lead: a version manager installs them beneath the
+    user's home."""
     for directory in filter(os.path.isdir, search_path.split(os.pathsep)):
         for entry in os.scandir(directory):
             if entry.is_symlink() and beneath(target := os.path.realpath(entry.path), hidden):
@@ -70,18 +100,20 @@ logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 SKIPPED = "IGNORE_THIS_FILE"
 """The real server skips files with this in their name."""
 MOST_FILES, MOST_STEPS, MOST_BYTES = 2_000, 20_000, 256 * 2**20
-"""Of all files of a request together, which are in memory and written one by one; the real server has no bound.
-Steps are the directories in their names, each of which is made or looked up."""
+"""Of all files of a request together, which are in memory and written one by one; the real server
+has no bound. Steps are the directories in their names, each of which is made or looked up."""
 MOST_LINKS = 40
 """The kernel follows no more in one path."""
 
 
 class RefusedError(Exception):
-    """Raised for a file name that leads out of the directories of the request, and for an answer that is too large."""
+    """Raised for a file name that leads out of the directories of the request, and for an answer
+    that is too large."""
 
 
 def make_room() -> tuple[str, int]:
-    """Make a directory for a server; return it with a descriptor that locks it while any process has it open."""
+    """Make a directory for a server; return it with a descriptor that locks it while any process
+    has it open."""
     while True:
         room = os.path.realpath(tempfile.mkdtemp(prefix=PREFIX))
         os.chmod(room, 0o711)  # a program that runs as a user of its own passes through
@@ -95,17 +127,21 @@ def make_room() -> tuple[str, int]:
 class WorkDirectory:
     """The directories of one request: for the program, and for its temporary files.
 
-    With a private `/tmp` and home, programs know them by other names than the server: what they call `/tmp/x` is
-    `outer/tmp/x` here.
+    With a private `/tmp` and home, programs know them by other names than the server: what they
+    call `/tmp/x` is `outer/tmp/x` here.
     """
 
     def __init__(
-        self, base: str, private: Sequence[str] = (), needed: Sequence[str] = (), user: int | None = None
+        self,
+        base: str,
+        private: Sequence[str] = (),
+        needed: Sequence[str] = (),
+        user: int | None = None,
     ) -> None:
         """Create them below `base`; `private` are the directories that become the request's own.
 
-        `needed` are the directories of the machine that are mounted beneath the private ones; `user` is the user to
-        whom everything belongs, if it is not the server's.
+        `needed` are the directories of the machine that are mounted beneath the private ones;
+        `user` is the user to whom everything belongs, if it is not the server's.
         """
         self.user = user
         self.env: dict[str, str] = {}
@@ -122,7 +158,9 @@ class WorkDirectory:
                 if beneath(path, [point]):
                     os.makedirs(directory + path.removeprefix(point))
         # Its parent is writable, so that the program may remove its own work directory.
-        self.folder = tempfile.mkdtemp(prefix="tmp", dir=self._root + TMP if private else self.outer)
+        self.folder = tempfile.mkdtemp(
+            prefix="tmp", dir=self._root + TMP if private else self.outer
+        )
         """The work directory, as the server finds it."""
         self.cwd = self.folder.removeprefix(self._root)
         """The same as programs know it."""
@@ -137,7 +175,8 @@ class WorkDirectory:
             self._give(directory)
 
     def hand_over(self) -> None:
-        """Give what the server has written to the user of the programs; only before any of them has run."""
+        """Give what the server has written to the user of the programs; only before any of them has
+        run."""
         waiting = [self.folder] if self.user is not None else []
         while waiting:
             for entry in os.scandir(waiting.pop()):
@@ -165,11 +204,19 @@ class WorkDirectory:
         return file.name.removeprefix(self._root)
 
     def restore(self, files: Mapping[str, str | None]) -> None:
-        """Write the files of the request; their base64 may contain foreign characters but must have a valid length."""
-        kept = {name: content for name, content in files.items() if content is not None and SKIPPED not in name}
+        """Write the files of the request; their base64 may contain foreign characters but must have
+        a valid length."""
+        kept = {
+            name: content
+            for name, content in files.items()
+            if content is not None and SKIPPED not in name
+        }
         size = sum(map(len, kept.values())) * 3 // 4
         if size > MOST_BYTES:
-            raise RefusedError(f"refused: {len(kept):,} files with {size:,} bytes; a request may have {MOST_BYTES:,}")
+            raise RefusedError(
+                f"refused: {len(kept):,} files with {size:,} bytes; a request may have "
+                f"{MOST_BYTES:,}"
+            )
         self.refuse_escapes(kept)
         for name, content in kept.items():
             path = self._root + _without_climbing(os.path.join(self.cwd, name))
@@ -177,7 +224,9 @@ class WorkDirectory:
             with open(path, "wb") as file:
                 file.write(base64.b64decode(content))
             path = os.path.normpath(path)
-            while self.user is not None and not beneath(path, [self.folder]) and path not in self._own:
+            while (
+                self.user is not None and not beneath(path, [self.folder]) and path not in self._own
+            ):
                 self._give(path)
                 path = os.path.dirname(path)
 
@@ -198,7 +247,8 @@ class WorkDirectory:
         return found
 
     def find(self, name: str) -> str | None:
-        """Return where the server finds a file of the program; None if there is none, or a link leads outside."""
+        """Return where the server finds a file of the program; None if there is none, or a link
+        leads outside."""
         path = self._follow_links(os.path.abspath(os.path.join(self.cwd, name)))
         if not beneath(path, self.writable):
             logger.warning("refused to fetch %r: it is a link out of the work directory", name)
@@ -207,12 +257,15 @@ class WorkDirectory:
         return path if os.path.isfile(path) else None
 
     def refuse_escapes(self, names: Iterable[str]) -> None:
-        """Raise if a name leads out of the directories of the request, which the real server would follow."""
+        """Raise if a name leads out of the directories of the request, which the real server would
+        follow."""
         names = list(names)
         steps = sum(name.count("/") for name in names)
         if len(names) > MOST_FILES or steps > MOST_STEPS:
             found = f"{len(names):,} files with {steps:,} directories in their names"
-            raise RefusedError(f"refused: {found}; a request may have {MOST_FILES:,} with {MOST_STEPS:,}")
+            raise RefusedError(
+                f"refused: {found}; a request may have {MOST_FILES:,} with {MOST_STEPS:,}"
+            )
         for name in names:
             # normpath keeps two slashes at the beginning, and only two.
             path = os.path.normpath(os.path.join(self.cwd, name)).replace("//", "/")
@@ -222,7 +275,8 @@ class WorkDirectory:
                 raise RefusedError(f"refused: the file name {name!r} leaves {where}")
 
     def _follow_links(self, path: str) -> str:
-        """Return where a path leads for programs: what is absolute in a link begins at their root, not at ours."""
+        """Return where a path leads for programs: what is absolute in a link begins at their root,
+        not at ours."""
         done, ahead = "", path.split(os.sep)[::-1]
         links = 0
         while ahead and links <= MOST_LINKS:
@@ -242,7 +296,8 @@ class WorkDirectory:
 
 
 def _without_climbing(path: str) -> str:
-    """Leave out every ".." at the root, where it leads nowhere for programs: our root is above theirs."""
+    """Leave out every ".." at the root, where it leads nowhere for programs: our root is above
+    theirs."""
     kept: list[str] = []
     depth = 0
     for part in path.split(os.sep):

@@ -1,7 +1,8 @@
-"""The command lines of the real server for each language, and the files it puts into the work directory.
+"""The command lines of the real server for each language, and the files it puts into the work
+directory.
 
-Pure: nothing is read, written or started here. A host without a runtime needs no special case: bash reports `command
-not found`, in the compile step or the run step as on the real server.
+Pure: nothing is read, written or started here. A host without a runtime needs no special case: bash
+reports `command not found`, in the compile step or the run step as on the real server.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sfusion.fakes.sandbox.protocol import CommandResult, RunCode
+from ...protocol import CommandResult, RunCode
 
-_PACKAGE_JSON = '{"name": "coderunner", "version": "1.0.0", "scripts": {"test": "FORCE_COLOR=0 jest"}}\n'
+_PACKAGE_JSON = (
+    '{"name": "coderunner", "version": "1.0.0", "scripts": {"test": "FORCE_COLOR=0 jest"}}\n'
+)
 _GO_MOD = "module sandbox\n\ngo 1.22\n"
 _JUNIT = "junit-platform-console-standalone-1.8.2.jar"
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How to run one language. In command lines, `{source}` is the path of the program, `{cwd}` the work directory."""
+    """How to run one language. In command lines, `{source}` is the path of the program, `{cwd}` the
+    work directory."""
 
     run: str
     compile: str | None = None
@@ -44,7 +48,9 @@ def _script(command: str, suffix: str) -> Language:
 LANGUAGES: Mapping[str, Language] = {
     "python": _script("python", ".py"),
     # Plugins of the fake's own Python would appear in the output, and take seconds to load.
-    "pytest": Language(run="pytest {source}", suffix=".py", env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
+    "pytest": Language(
+        run="pytest {source}", suffix=".py", env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ),
     "bash": _script("/bin/bash", ".sh"),
     "lua": _script("lua", ".lua"),
     "R": _script("Rscript", ".R"),
@@ -60,15 +66,20 @@ LANGUAGES: Mapping[str, Language] = {
         run="npm run test",
         suffix=".test.ts",
         extras={"package.json": _PACKAGE_JSON},
-        # npm would ask its registry for a newer npm, and add a notice to stderr on the day that there is one.
+        # npm would ask its registry for a newer npm, and add a notice to stderr on the day that
+        # there is one.
         env={"NPM_CONFIG_UPDATE_NOTIFIER": "false"},
         node_modules=True,
     ),
-    "cpp": Language(compile="g++ -std=c++17 {source} -o test {cpp_flags}", run="./test", suffix=".cpp"),
+    "cpp": Language(
+        compile="g++ -std=c++17 {source} -o test {cpp_flags}", run="./test", suffix=".cpp"
+    ),
     "rust": Language(compile="rustc {source} -o test", run="./test", suffix=".rs"),
     "D_ut": Language(compile="dmd {source} -unittest -of=test", run="./test", suffix=".d"),
     "swift": Language(compile="swiftc {source} -o test.out", run="./test.out", suffix=".swift"),
-    "go": Language(compile="go build -o out {source}", run="./out", suffix=".go", extras={"go.mod": _GO_MOD}),
+    "go": Language(
+        compile="go build -o out {source}", run="./out", suffix=".go", extras={"go.mod": _GO_MOD}
+    ),
     "go_test": Language(run="go test {source}", suffix="_test.go", extras={"go.mod": _GO_MOD}),
     "csharp": Language(
         run="dotnet run --project {cwd}",
@@ -77,7 +88,9 @@ LANGUAGES: Mapping[str, Language] = {
         env={"DOTNET_CLI_TELEMETRY_OPTOUT": "1"},
     ),
     "java": Language(
-        compile="javac -cp {class_path} Main.java", run="java -cp {class_path} -ea Main", source="Main.java"
+        compile="javac -cp {class_path} Main.java",
+        run="java -cp {class_path} -ea Main",
+        source="Main.java",
     ),
     "junit": Language(
         compile="javac -cp {class_path} *.java",
@@ -93,14 +106,22 @@ LANGUAGES: Mapping[str, Language] = {
     ),
     "lean": Language(run="lake build", source="Main.lean"),
     # These two are projects sent as files; the code of the request is not used.
-    "cuda": Language(compile="mkdir build && cd build && cmake .. && make -j 4", run="./build/main", gives_files=False),
+    "cuda": Language(
+        compile="mkdir build && cd build && cmake .. && make -j 4",
+        run="./build/main",
+        gives_files=False,
+    ),
     "python_gpu": Language(compile="python compile.py", run="python run.py", gives_files=False),
 }
 """Every language with a runner. `sql` passes the real server's validation but has none."""
 
 
 def _class_path(request: RunCode) -> str:
-    own = [_JUNIT, "junit-jupiter-api-5.11.0-javadoc.jar"] if request.language == "junit" else ["javatuples-1.2.jar"]
+    own = (
+        [_JUNIT, "junit-jupiter-api-5.11.0-javadoc.jar"]
+        if request.language == "junit"
+        else ["javatuples-1.2.jar"]
+    )
     return ":".join([".", *own, *(name for name in request.files if name.endswith(".jar"))])
 
 

@@ -1,4 +1,5 @@
-"""Runs a notebook: writes the files of the driver, runs it as a command, reads its results from a nameless file."""
+"""Runs a notebook: writes the files of the driver, runs it as a command, reads its results from a
+nameless file."""
 
 from __future__ import annotations
 
@@ -10,17 +11,18 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
-
+from ...protocol import CellResult, RunJupyter, RunJupyterAnswer
 from . import driver as notebook_driver
 from .command import CommandRunner
 from .files import RefusedError, WorkDirectory
 
 WITHOUT_KERNEL = (
-    "notebooks need ipykernel, which is missing: install sfusion[jupyter] in the Python that runs the programs"
+    "notebooks need ipykernel, which is missing: install sfusion[jupyter] in "
+    "the Python that runs the programs"
 )
 RESULTS_LIMIT = 16 * 2**20
-"""Maximum bytes of the results of all cells, which are parsed in one go; the real server has no limit."""
+"""Maximum bytes of the results of all cells, which are parsed in one go; the real server has no
+limit."""
 SLACK = 10.0
 """Seconds that the real server adds to the requested time."""
 _CONFIGS = "tmp/sandbox/configs"
@@ -30,12 +32,18 @@ class NoKernelError(Exception):
     """Raised if the Python that runs the programs has no ipykernel."""
 
 
-async def run_notebook(request: RunJupyter, runner: CommandRunner, work: WorkDirectory, limit: int) -> RunJupyterAnswer:
+async def run_notebook(
+    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, limit: int
+) -> RunJupyterAnswer:
     """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
     await asyncio.to_thread(_write_files, request, work)
     with tempfile.TemporaryFile(dir=os.path.dirname(work.outer)) as results:
-        driver = await runner.run("exec python main.py", work, request.total_timeout + SLACK, results=results.fileno())
-        written = await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""
+        driver = await runner.run(
+            "exec python main.py", work, request.total_timeout + SLACK, results=results.fileno()
+        )
+        written = (
+            await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""
+        )
     if driver.return_code == notebook_driver.NO_KERNEL:
         raise NoKernelError(WITHOUT_KERNEL)
     if not written:

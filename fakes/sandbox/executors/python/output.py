@@ -1,9 +1,10 @@
-"""Collects the output of a program like the real server, which does not drain it while the program runs.
+"""Collects the output of a program like the real server, which does not drain it while the program
+runs.
 
-The real server's event loop reads a stream until it has more than 128 KiB and then stops; later output stays in the
-kernel buffer of the socket and is never read. So one large write arrives up to the size of that buffer (219,264
-bytes), the same amount again is lost silently, and beyond that the program blocks until its time limit. The rules below
-do the same, deterministically.
+The real server's event loop reads a stream until it has more than 128 KiB and then stops; later
+output stays in the kernel buffer of the socket and is never read. So one large write arrives up to
+the size of that buffer (219,264 bytes), the same amount again is lost silently, and beyond that the
+program blocks until its time limit. The rules below do the same, deterministically.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def decoded(data: bytes) -> str:
 class Capture:
     """An output stream of a program."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket
+    ) -> None:
         self._loop = loop
         self._ours, self._theirs = ours, theirs
         self._held = bytearray()
@@ -94,7 +97,8 @@ class CountingCapture(Capture):
         return bytes(self._held)
 
     def _read(self) -> bool:
-        """Read once; data beyond the limit is lost, and after the same amount again the program must wait."""
+        """Read once; data beyond the limit is lost, and after the same amount again the program
+        must wait."""
         try:
             data = self._ours.recv(65_536)
         except BlockingIOError:
@@ -150,7 +154,8 @@ class PacketCapture(Capture):
         return self._small_looks <= SMALL_LOOKS
 
     def _may_grow(self, waiting: int) -> bool:
-        """Return whether a large write may be in progress, perhaps slowed down by other processes."""
+        """Return whether a large write may be in progress, perhaps slowed down by other
+        processes."""
         self._looks = self._looks + 1 if waiting == self._before else 0
         self._before = waiting
         return self._looks < (LOOKS if waiting % PACKET == 0 else 1)
@@ -163,8 +168,8 @@ class PacketCapture(Capture):
     def _read(self, waiting: int, cost: int) -> None:
         """Read a large write at once, small ones up to the first that passes the limit.
 
-        The real server reads small writes one by one as they arrive. Here several may have piled up, depending on the
-        load of the machine, and the result must not depend on that.
+        The real server reads small writes one by one as they arrive. Here several may have piled
+        up, depending on the load of the machine, and the result must not depend on that.
         """
         below = FULL_PIPE_BYTES - len(self._held)
         try:
@@ -184,8 +189,8 @@ class PacketCapture(Capture):
     def _up_to_packet(self, below: int, waiting: int, cost: int) -> bytes:
         """Read to the end of the first packet that passes the limit, which is `below` bytes away.
 
-        The kernel releases the cost of a packet with its last byte, so the end is found byte by byte, starting a
-        little before its expected position.
+        The kernel releases the cost of a packet with its last byte, so the end is found byte by
+        byte, starting a little before its expected position.
         """
         sure = below
         if count := buffers_waiting(waiting, cost):
@@ -201,14 +206,16 @@ class PacketCapture(Capture):
         return bytes(data)
 
     def _next_byte(self) -> bytes:
-        """Read one more; none if the next packet is still on its way, whose cost has hidden the end of the last."""
+        """Read one more; none if the next packet is still on its way, whose cost has hidden the
+        end of the last."""
         try:
             return self._ours.recv(1)
         except BlockingIOError:
             return b""
 
     def _balance(self) -> tuple[int, int]:
-        """Return the waiting bytes and their cost at one moment, the cost with that of a packet in transit."""
+        """Return the waiting bytes and their cost at one moment, the cost with that of a packet
+        in transit."""
         while True:
             waiting, cost = bytes_waiting(self._ours), cost_waiting(self._theirs)
             if bytes_waiting(self._ours) == waiting:

@@ -23,7 +23,8 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="conf
 
 @pytest.fixture(scope="session")
 def visible() -> Iterator[Path]:
-    """A directory of the machine that programs see, because it is in their search path, but may not change."""
+    """A directory of the machine that programs see, because it is in their search path, but may not
+    change."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         os.chmod(directory, 0o755)  # programs may run as a user of their own
         yield Path(directory)
@@ -36,7 +37,8 @@ def path(visible: Path) -> str:
 
 @pytest.fixture(scope="session")
 def shared(path: str) -> Iterator[Callable[..., PythonExecutor]]:
-    """Makes executors that tests share, one for each set of options: to start one is more work than most programs."""
+    """Makes executors that tests share, one for each set of options: to start one is more work than
+    most programs."""
     made: list[PythonExecutor] = []
 
     @cache
@@ -57,7 +59,9 @@ def executor(shared: Callable[..., PythonExecutor]) -> PythonExecutor:
 
 
 @pytest.fixture(params=["namespaces", "no namespaces"])
-async def held(request: pytest.FixtureRequest, shared: Callable[..., PythonExecutor]) -> PythonExecutor:
+async def held(
+    request: pytest.FixtureRequest, shared: Callable[..., PythonExecutor]
+) -> PythonExecutor:
     """An executor with namespaces if available, and one without."""
     if request.param == "no namespaces":
         return shared(namespaces=False)

@@ -49,20 +49,32 @@ ALL = Abilities(namespaces=True, landlock=7, seccomp=True, control_groups=True, 
             "accident-proof",
             [
                 "NOT confined: memory and processes of a hostile program",
-                "for contained: cgroup (start it with `systemd-run --user --scope -p Delegate=yes`, or as root)",
+                (
+                    "for contained: cgroup (start it with `systemd-run --user --scope -p "
+                    "Delegate=yes`, or as root)"
+                ),
             ],
         ),
         (
             Confinement(replace(ALL, own_network=False), "own"),
             "accident-proof",
-            ["NOT confined: this server, which programs can call", "for contained: own network (leave out --network)"],
+            [
+                "NOT confined: this server, which programs can call",
+                "for contained: own network (leave out --network)",
+            ],
         ),
         (
             Confinement(replace(ALL, namespaces=False, bubblewrap=True), root=True),
             "accident-proof",
             [
-                "NOT confined: making files that run as root, files in /dev/shm, reading what the server can read",
-                "for contained: namespaces (in a container, allow it CAP_SYS_ADMIN or user namespaces)",
+                (
+                    "NOT confined: making files that run as root, files in /dev/shm, reading "
+                    "what the server can read"
+                ),
+                (
+                    "for contained: namespaces (in a container, allow it CAP_SYS_ADMIN or user "
+                    "namespaces)"
+                ),
             ],
         ),
     ],
@@ -100,8 +112,12 @@ async def test_writes_outside_the_work_directory_are_refused_and_logged(
     answer = await run(held, "open('.bashrc', 'w')\n" + attempt.format(target=str(target)))
     assert answer.status == "Failed"
     assert (target.read_text(), os.listdir(elsewhere)) == ("precious", ["precious"])
-    if "cross-device" not in str(answer):  # what Landlock says to a link or rename between two places
-        assert any(text.startswith("refused a program to write outside") for text in warnings(caplog))
+    if "cross-device" not in str(
+        answer
+    ):  # what Landlock says to a link or rename between two places
+        assert any(
+            text.startswith("refused a program to write outside") for text in warnings(caplog)
+        )
 
 
 async def test_temporary_files_and_shared_memory_work(held: PythonExecutor) -> None:
@@ -115,10 +131,15 @@ async def test_temporary_files_and_shared_memory_work(held: PythonExecutor) -> N
 
 
 @landlocked
-async def test_a_notebook_is_confined_like_a_program(elsewhere: Path, executor: PythonExecutor) -> None:
+async def test_a_notebook_is_confined_like_a_program(
+    elsewhere: Path, executor: PythonExecutor
+) -> None:
     pytest.importorskip("ipykernel")
     answer = await cells(executor, f"open({str(elsewhere / 'x')!r}, 'w')")
-    assert answer.cells[0].error[0]["ename"] in ("PermissionError", "OSError")  # the latter for a read-only mount
+    assert answer.cells[0].error[0]["ename"] in (
+        "PermissionError",
+        "OSError",
+    )  # the latter for a read-only mount
     assert os.listdir(elsewhere) == []
 
 
@@ -134,7 +155,8 @@ async def test_files_in_tmp_and_home_work_and_reach_neither_the_machine_nor_the_
     name = f"sfusion-{os.getpid()}"
     places = [f"{TMP}/{name}", f"{HOME}/{name}", f"../{name}2", str(mine)]
     code = (
-        f"import os, tempfile\nplaces = {places}\nprint([os.path.exists(place) for place in places])\n"
+        f"import os, tempfile\nplaces = {places}\nprint([os.path.exists(place) for place "
+        "in places])\n"
         "for place in places:\n"
         "    os.makedirs(os.path.dirname(place), exist_ok=True)\n    open(place, 'w').write('x')\n"
         "print(os.path.expanduser('~'), tempfile.gettempdir(), os.getcwd()[:8])\n"
@@ -145,7 +167,9 @@ async def test_files_in_tmp_and_home_work_and_reach_neither_the_machine_nor_the_
     assert mine.read_text() == "mine"
 
 
-async def test_what_programs_need_beneath_tmp_is_visible_but_cannot_be_changed(tmp_path: Path) -> None:
+async def test_what_programs_need_beneath_tmp_is_visible_but_cannot_be_changed(
+    tmp_path: Path,
+) -> None:
     """The sandbox may be installed in /tmp or in root's home, with programs as links to there."""
     kit, links, library = tmp_path / "kit", tmp_path / "links", tmp_path / "library"
     (kit / "bin").mkdir(parents=True)
@@ -193,12 +217,21 @@ asyncio.run(main())
 def test_users_other_than_root_have_a_private_tmp_too() -> None:
     """They need a user namespace, in which the kernel allows less."""
     other = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.getuid() == 0 else []
-    if subprocess.run([*other, "unshare", "--user", "true"], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        [*other, "unshare", "--user", "true"], capture_output=True, check=False
+    ).returncode:
         pytest.skip("this machine offers no user namespaces")
     done = subprocess.run(
-        [*other, sys.executable, "-c", AS_ANOTHER_USER], capture_output=True, text=True, check=False, timeout=60
+        [*other, sys.executable, "-c", AS_ANOTHER_USER],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
-    refused = "a user of its own is not available on this machine, but was set to True for this executor None"
+    refused = (
+        "a user of its own is not available on this machine, but was set to True for "
+        "this executor None"
+    )
     assert done.stdout == f"{1000 if other else os.getuid()} x\n \n{refused}\n", done.stderr
     assert "sfusion-user" not in os.listdir("/tmp")
 
@@ -213,7 +246,9 @@ async def test_mounts_of_a_request_cannot_be_undone_from_inside(private: PythonE
         "unshare -Urm umount /tmp",
     ]
     code = "".join(f"{attempt} 2> /dev/null && echo {attempt}\n" for attempt in attempts)
-    result = await ran(private, code + "ls -d /tmp/sfusion-* /tmp/pytest-* 2> /dev/null; true", "bash")
+    result = await ran(
+        private, code + "ls -d /tmp/sfusion-* /tmp/pytest-* 2> /dev/null; true", "bash"
+    )
     assert result.stdout == ""
 
 
@@ -247,13 +282,14 @@ async def test_a_program_starts_without_ignored_signals(held: PythonExecutor) ->
     """Python ignores SIGPIPE, and the guard SIGINT."""
     found = await ran(held, "grep SigIgn /proc/self/status", "bash")
     ignored = {number + 1 for number in range(64) if int(found.stdout.split()[1], 16) >> number & 1}
-    # glibc's posix_spawn ignores its two internal signals (32 and 33) in what it starts: everything below make, and
-    # below subprocess since Python 3.13. It lets no program change or use them.
+    # glibc's posix_spawn ignores its two internal signals (32 and 33) in what it starts: everything
+    # below make, and below subprocess since Python 3.13. It lets no program change or use them.
     assert not ignored & signal.valid_signals()
 
 
 def test_the_guard_imports_nothing_that_makes_every_fork_expensive() -> None:
-    """What these do after a fork touches hundreds of pages, each of which the kernel then has to copy."""
+    """What these do after a fork touches hundreds of pages, each of which the kernel then has to
+    copy."""
     costly = {"random", "subprocess", "tempfile", "threading"}
     code = "import sys; sys.path.insert(0, sys.argv[1]); import guard.zygote; print(*sys.modules)"
     command = [sys.executable, "-I", "-S", "-c", code, str(Path(commands.__file__).parent)]
@@ -294,11 +330,18 @@ async def test_a_daemon_is_killed_with_its_request(
     await running
     assert await dead(daemon)
     if end != "time.sleep(600)":
-        assert any(text.startswith("killed 1 process that a program left behind") for text in warnings(caplog))
+        assert any(
+            text.startswith("killed 1 process that a program left behind")
+            for text in warnings(caplog)
+        )
 
 
-async def test_a_cancelled_request_leaves_no_processes(held: PythonExecutor, liveness: LivenessSocket) -> None:
-    running = asyncio.ensure_future(run(held, f"{liveness.python}\nimport time; time.sleep(600)", run_timeout=600.0))
+async def test_a_cancelled_request_leaves_no_processes(
+    held: PythonExecutor, liveness: LivenessSocket
+) -> None:
+    running = asyncio.ensure_future(
+        run(held, f"{liveness.python}\nimport time; time.sleep(600)", run_timeout=600.0)
+    )
     program = await liveness.accept()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -306,7 +349,9 @@ async def test_a_cancelled_request_leaves_no_processes(held: PythonExecutor, liv
     assert await dead(program)
 
 
-async def test_closing_the_executor_ends_running_programs(liveness: LivenessSocket, path: str) -> None:
+async def test_closing_the_executor_ends_running_programs(
+    liveness: LivenessSocket, path: str
+) -> None:
     executor = PythonExecutor(path=path)
     running = asyncio.ensure_future(
         run(executor, f"{liveness.python}\nimport time; time.sleep(600)", run_timeout=600.0)
@@ -436,11 +481,14 @@ LEVELS: dict[str, dict[str, bool]] = {
     "namespaces": {"namespaces": True, "control_groups": False},
     "own user": {"namespaces": False, "control_groups": False},
 }
-"""What bounds the tasks: the cgroup, or the user namespace or the user that the program has for itself."""
+"""What bounds the tasks: the cgroup, or the user namespace or the user that the program has for
+itself."""
 
 
 @pytest.fixture(params=LEVELS)
-async def bounded(request: pytest.FixtureRequest, shared: Callable[..., PythonExecutor]) -> PythonExecutor:
+async def bounded(
+    request: pytest.FixtureRequest, shared: Callable[..., PythonExecutor]
+) -> PythonExecutor:
     made = shared(bounds=BOUNDS, **LEVELS[request.param])
     try:
         confinement = await made.confinement()
@@ -453,8 +501,14 @@ async def bounded(request: pytest.FixtureRequest, shared: Callable[..., PythonEx
 
 # All stop at a few hundred, so that a broken guard does not bring the machine down.
 BOMBS = {
-    "processes": "try:\n    while count < 300:\n        if os.fork() == 0: time.sleep(99)\n        count += 1\n",
-    "threads": "try:\n    for count in range(300): threading.Thread(target=time.sleep, args=(99,)).start()\n",
+    "processes": (
+        "try:\n    while count < 300:\n        if os.fork() == 0: "
+        "time.sleep(99)\n        count += 1\n"
+    ),
+    "threads": (
+        "try:\n    for count in range(300): threading.Thread(target=time.sleep, "
+        "args=(99,)).start()\n"
+    ),
 }
 
 
@@ -491,7 +545,10 @@ async def test_a_cgroup_bounds_memory_of_all_processes_together(
     shared: Callable[..., PythonExecutor], caplog: pytest.LogCaptureFixture
 ) -> None:
     executor = shared(bounds=BOUNDS, control_groups=True)
-    hogs = "import os, time\nfor _ in range(3): os.fork()\nkept = bytearray(60_000_000)\ntime.sleep(1)\n"
+    hogs = (
+        "import os, time\nfor _ in range(3): os.fork()\nkept = "
+        "bytearray(60_000_000)\ntime.sleep(1)\n"
+    )
     await ran(executor, hogs, run_timeout=30.0)
     assert any("more than 200 MiB of memory" in text for text in warnings(caplog))
     caplog.clear()
@@ -512,7 +569,9 @@ async def test_a_cgroup_bounds_processor_time(shared: Callable[..., PythonExecut
 async def test_file_size_is_bounded() -> None:
     executor = PythonExecutor(bounds=ResourceBounds(file_size=2**20))
     try:
-        assert (await ran(executor, "exec cat /dev/zero > a", "bash")).return_code == -signal.SIGXFSZ
+        assert (
+            await ran(executor, "exec cat /dev/zero > a", "bash")
+        ).return_code == -signal.SIGXFSZ
     finally:
         await executor.aclose()
 
@@ -527,12 +586,18 @@ async def test_output_does_not_grow_the_server(executor: PythonExecutor) -> None
 # -- machines without confinement --
 
 
-async def test_programs_run_unconfined_with_a_warning_if_nothing_is_available(caplog: pytest.LogCaptureFixture) -> None:
+async def test_programs_run_unconfined_with_a_warning_if_nothing_is_available(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     executor = PythonExecutor(namespaces=False, landlock=False, own_user=False)
     try:
         assert (await ran(executor, "print(1)")).stdout == "1\n"
         confinement = await executor.confinement()
-        assert (confinement.namespaces, confinement.able.landlock, confinement.signals) == (False, 0, False)
+        assert (confinement.namespaces, confinement.able.landlock, confinement.signals) == (
+            False,
+            0,
+            False,
+        )
     finally:
         await executor.aclose()
     assert any("write wherever this user can" in text for text in warnings(caplog))
@@ -540,19 +605,27 @@ async def test_programs_run_unconfined_with_a_warning_if_nothing_is_available(ca
 
 def test_the_executor_can_be_imported_on_macos() -> None:
     code = (
-        "import sfusion.fakes.sandbox.fake, os, sys\nsys.platform = 'darwin'\ndel os.pidfd_open, os.O_PATH\n"
-        "import sfusion.fakes.sandbox.executors.python.executor, fakes.sandbox.executors.python.guard.zygote"
+        "import sfusion.fakes.sandbox.fake, os, sys\nsys.platform = 'darwin'\ndel "
+        "os.pidfd_open, os.O_PATH\n"
+        "import sfusion.fakes.sandbox.executors.python.executor, "
+        "fakes.sandbox.executors.python.guard.zygote"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-async def test_the_executor_runs_programs_on_macos(liveness: LivenessSocket, monkeypatch: pytest.MonkeyPatch) -> None:
-    boot = "import sys, os; sys.platform = 'darwin'; del os.pidfd_open, os.O_PATH; " + commands._BOOT
+async def test_the_executor_runs_programs_on_macos(
+    liveness: LivenessSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = (
+        "import sys, os; sys.platform = 'darwin'; del os.pidfd_open, os.O_PATH; " + commands._BOOT
+    )
     monkeypatch.setattr(commands, "_BOOT", boot)
     executor = PythonExecutor()
     try:
         assert (await ran(executor, "print(input())", stdin="x")).stdout == "x\n"
-        assert (await ran(executor, "import time; time.sleep(60)", run_timeout=0.2)).status == "TimeLimitExceeded"
+        assert (
+            await ran(executor, "import time; time.sleep(60)", run_timeout=0.2)
+        ).status == "TimeLimitExceeded"
         running = asyncio.ensure_future(
             run(executor, f"{liveness.python}\nimport os\nif os.fork() == 0: os.read(0, 1)")
         )
@@ -560,6 +633,10 @@ async def test_the_executor_runs_programs_on_macos(liveness: LivenessSocket, mon
         await running
         assert await dead(child)  # still in the program's process group, as most are
         confinement = await executor.confinement()
-        assert (confinement.namespaces, confinement.able.landlock, confinement.signals) == (False, 0, False)
+        assert (confinement.namespaces, confinement.able.landlock, confinement.signals) == (
+            False,
+            0,
+            False,
+        )
     finally:
         await executor.aclose()

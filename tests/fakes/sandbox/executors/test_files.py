@@ -25,13 +25,16 @@ def b64(text: str) -> str:
 async def test_files_may_be_in_folders_or_empty(executor: PythonExecutor) -> None:
     files = {"a/b/c.txt": b64("deep"), "skipped": None, "x/../y.txt": b64("y"), "./z": b64("z")}
     code = (
-        "import os; print(open('a/b/c.txt').read(), os.path.exists('skipped'), open('y.txt').read(), os.listdir('x'))"
+        "import os; print(open('a/b/c.txt').read(), os.path.exists('skipped'), "
+        "open('y.txt').read(), os.listdir('x'))"
     )
     assert (await ran(executor, code, files=files)).stdout == "deep False y []\n"
 
 
 async def test_base64_may_contain_foreign_characters(executor: PythonExecutor) -> None:
-    assert (await ran(executor, "print(open('a').read())", files={"a": "aG V\nsb*G8="})).stdout == "hello\n"
+    assert (
+        await ran(executor, "print(open('a').read())", files={"a": "aG V\nsb*G8="})
+    ).stdout == "hello\n"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,10 @@ async def test_base64_may_contain_foreign_characters(executor: PythonExecutor) -
         (
             "ok",
             "a",
-            "Invalid base64-encoded string: number of data characters (1) cannot be 1 more than a multiple of 4",
+            (
+                "Invalid base64-encoded string: number of data characters (1) cannot be 1 more "
+                "than a multiple of 4"
+            ),
         ),
         ("ok", "aGVsbG8", "Incorrect padding"),
     ],
@@ -60,13 +66,18 @@ async def refusals(executor: PythonExecutor, name: str, where: str) -> None:
     refused = f"refused: the file name {name!r} leaves {where} None"
     for fields in ({"files": {name: b64("x")}}, {"fetch_files": [name]}):
         answer = await run(executor, "print(1)", **fields)
-        assert (answer.status, answer.message) == ("SandboxError", f"exception on running code print(1): {refused}")
+        assert (answer.status, answer.message) == (
+            "SandboxError",
+            f"exception on running code print(1): {refused}",
+        )
         notebook = await cells(executor, "print(1)", **fields)
         assert notebook.message == f"exception on running jupyter print(1): {refused}"
         assert (notebook.status, notebook.driver, notebook.cells) == ("SandboxError", None, [])
 
 
-async def test_names_that_leave_the_work_directory_are_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_names_that_leave_the_work_directory_are_refused_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     names = ["../x", "/etc/passwd", "a/../../x", "..", "./../x", "/tmp/x"]
     executor = PythonExecutor(namespaces=False)
     try:
@@ -76,7 +87,9 @@ async def test_names_that_leave_the_work_directory_are_refused_and_logged(caplog
         await executor.aclose()
     messages = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert messages == [
-        f"refused the file name {name!r}: it leaves the work directory" for name in names for _ in "1234"
+        f"refused the file name {name!r}: it leaves the work directory"
+        for name in names
+        for _ in "1234"
     ]
 
 
@@ -87,10 +100,16 @@ async def test_names_that_leave_the_private_directories_are_refused_and_logged(
     for name in names:
         await refusals(private, name, "/tmp and /root")
     messages = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert messages == [f"refused the file name {name!r}: it leaves /tmp and /root" for name in names for _ in "1234"]
+    assert messages == [
+        f"refused the file name {name!r}: it leaves /tmp and /root"
+        for name in names
+        for _ in "1234"
+    ]
 
 
-async def test_absolute_and_parent_names_lead_to_the_private_directories(private: PythonExecutor) -> None:
+async def test_absolute_and_parent_names_lead_to_the_private_directories(
+    private: PythonExecutor,
+) -> None:
     names = ["/tmp/sfusion/a", "../b", f"/{HOME}//c", f"/tmp/..{HOME}/d"]
     places = ("/tmp/sfusion/a", "/tmp/b", f"{HOME}/c", f"{HOME}/d")
     code = (
@@ -98,8 +117,17 @@ async def test_absolute_and_parent_names_lead_to_the_private_directories(private
         "os.symlink('/tmp/b', 'absolute')\nos.symlink('../b', '/tmp/sfusion/relative')\n"
         "os.symlink('/etc/passwd', '/tmp/outside')\nos.symlink('/tmp/loop', '/tmp/loop')\n"
     )
-    wanted = [*names, "absolute", "/tmp/sfusion/relative", "/tmp/outside", "/tmp/loop", "/tmp/missing"]
-    answer = await run(private, code, files={name: b64(name[-1]) for name in names}, fetch_files=wanted)
+    wanted = [
+        *names,
+        "absolute",
+        "/tmp/sfusion/relative",
+        "/tmp/outside",
+        "/tmp/loop",
+        "/tmp/missing",
+    ]
+    answer = await run(
+        private, code, files={name: b64(name[-1]) for name in names}, fetch_files=wanted
+    )
     assert answer.run_result is not None
     assert answer.run_result.stdout == "a\nb\nc\nd\n"
     served = {name: b64(name[-1]) for name in names}
@@ -107,7 +135,9 @@ async def test_absolute_and_parent_names_lead_to_the_private_directories(private
 
 
 @pytest.mark.skipif(not os.path.isdir(TMP), reason="only a target beneath /tmp can be named")
-def test_a_name_that_climbs_above_the_root_of_programs_stays_in_their_directories(tmp_path: Path) -> None:
+def test_a_name_that_climbs_above_the_root_of_programs_stays_in_their_directories(
+    tmp_path: Path,
+) -> None:
     work = WorkDirectory(str(tmp_path), [TMP])
     with tempfile.TemporaryDirectory(dir=TMP) as machines:
         exactly = "../" * len(Path(work.folder).parents)
@@ -122,7 +152,8 @@ async def test_a_link_out_of_the_work_directory_is_not_followed(
 ) -> None:
     (elsewhere / "secret").write_text("secret")
     code = (
-        f"import os\nos.symlink({str(elsewhere / 'secret')!r}, 'link')\nos.symlink({str(elsewhere)!r}, 'folder')\n"
+        f"import os\nos.symlink({str(elsewhere / 'secret')!r}, "
+        f"'link')\nos.symlink({str(elsewhere)!r}, 'folder')\n"
         "open('own', 'w').write('own')\nos.symlink('own', 'inner')\n"
     )
     answer = await run(held, code, fetch_files=["link", "folder/secret", "inner"])
@@ -130,15 +161,22 @@ async def test_a_link_out_of_the_work_directory_is_not_followed(
     assert sum("out of the work directory" in record.message for record in caplog.records) == 2
 
 
-async def test_a_work_directory_turned_into_a_link_is_not_followed(held: PythonExecutor, elsewhere: Path) -> None:
+async def test_a_work_directory_turned_into_a_link_is_not_followed(
+    held: PythonExecutor, elsewhere: Path
+) -> None:
     (elsewhere / "secret").write_text("secret")
-    code = f"import os\nhere = os.getcwd()\nos.rename(here, here + 'x')\nos.symlink({str(elsewhere)!r}, here)"
+    code = (
+        "import os\nhere = os.getcwd()\nos.rename(here, here + "
+        f"'x')\nos.symlink({str(elsewhere)!r}, here)"
+    )
     answer = await run(held, code, fetch_files=["secret"])
     assert (answer.status, answer.files) == ("Success", {})
 
 
 async def test_folders_and_pipes_are_not_files(executor: PythonExecutor) -> None:
-    answer = await run(executor, "import os; os.mkdir('d'); os.mkfifo('p')", fetch_files=["d", "p", ""])
+    answer = await run(
+        executor, "import os; os.mkdir('d'); os.mkfifo('p')", fetch_files=["d", "p", ""]
+    )
     assert (answer.status, answer.files) == ("Success", {})
 
 
@@ -163,7 +201,9 @@ async def test_errors_show_paths_as_programs_know_them(executor: PythonExecutor)
         {"fetch_files": ["x/" * 20_001]},
     ],
 )
-async def test_the_files_of_a_request_are_bounded_together(executor: PythonExecutor, given: dict[str, Any]) -> None:
+async def test_the_files_of_a_request_are_bounded_together(
+    executor: PythonExecutor, given: dict[str, Any]
+) -> None:
     answer = await run(executor, "print(1)", **given)
     assert (answer.status, "a request may have 2,000" in answer.message) == ("SandboxError", True)
 
@@ -178,7 +218,9 @@ async def test_the_bytes_of_all_files_are_bounded_together(
     assert (answer.status, "3 files with 2,997 bytes" in answer.message) == ("SandboxError", True)
 
 
-async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_directories_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     executor = PythonExecutor()
     await executor.confinement()
@@ -190,7 +232,10 @@ async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.
         removed.set()
 
     monkeypatch.setattr(WorkDirectory, "remove", remove_and_tell)
-    code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w')\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('.', 0)"
+    code = (
+        "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w')\nos.chmod('a/b', "
+        "0)\nos.chmod('a', 0)\nos.chmod('.', 0)"
+    )
     assert (await run(executor, code)).status == "Success"
     assert await asyncio.to_thread(removed.wait, 30)
     room = os.path.join(tmp_path, os.listdir(tmp_path)[0])

@@ -62,7 +62,9 @@ async def test_one_large_write_is_cut_like_on_the_real_server(
     executor: PythonExecutor, stream: str, written: int, status: str, kept: int
 ) -> None:
     # A write that waits is cut short if the machine stops the program for a moment.
-    code = f"import os\nx = b'x' * {written}\nwhile x: x = x[os.write({1 + (stream == 'stderr')}, x):]"
+    code = (
+        f"import os\nx = b'x' * {written}\nwhile x: x = x[os.write({1 + (stream == 'stderr')}, x):]"
+    )
     result = await ran(executor, code, run_timeout=LIMIT[status])
     assert (result.status, len(getattr(result, stream))) == (status, kept)
 
@@ -81,15 +83,22 @@ async def test_small_writes_are_cut_like_on_the_real_server(
     executor: PythonExecutor, size: int, status: str, kept: int
 ) -> None:
     # The seventeenth write is the first to pass 131,072 bytes.
-    code = f"import os\nfor at in range(0, {size}, 8_000): os.write(1, b'x' * min(8_000, {size} - at))"
+    code = (
+        f"import os\nfor at in range(0, {size}, 8_000): os.write(1, b'x' * min(8_000, {size} - at))"
+    )
     result = await ran(executor, code, run_timeout=LIMIT[status])
     assert (result.status, len(result.stdout or "")) == (status, kept)
 
 
 @linux
-async def test_what_python_buffers_decides_where_its_lines_are_cut(executor: PythonExecutor) -> None:
-    """Programs run on the fake's Python: 3.13 writes nine such lines at a time, older ones eight."""
-    result = await ran(executor, "import sys\nfor _ in range(150): sys.stdout.write('x' * 999 + '\\n')")
+async def test_what_python_buffers_decides_where_its_lines_are_cut(
+    executor: PythonExecutor,
+) -> None:
+    """Programs run on the fake's Python: 3.13 writes nine such lines at a time, older ones
+    eight."""
+    result = await ran(
+        executor, "import sys\nfor _ in range(150): sys.stdout.write('x' * 999 + '\\n')"
+    )
     assert len(result.stdout or "") == (135_000 if sys.version_info >= (3, 13) else 136_000)
 
 
@@ -162,7 +171,8 @@ def is_waiting(thread: int) -> bool:
 async def test_a_program_that_polls_its_output_is_told_of_the_room_that_is_left(
     capture: Capture, read_in_time: int
 ) -> None:
-    """Node and asyncio do; such a program waited until its time limit, or found its output closed."""
+    """Node and asyncio do; such a program waited until its time limit, or found its output
+    closed."""
     each, kept, at_once, in_buffer = 8_000, 17, 20, 24
     stream, writer = capture
     for count in (read_in_time, at_once):
@@ -250,7 +260,9 @@ async def test_nothing_is_lost_if_the_next_write_begins_when_the_last_packet_is_
 
 @linux
 async def test_stdout_and_stderr_have_separate_limits(executor: PythonExecutor) -> None:
-    result = await ran(executor, "import os; os.write(1, b'o' * 200_000); os.write(2, b'e' * 200_000)")
+    result = await ran(
+        executor, "import os; os.write(1, b'o' * 200_000); os.write(2, b'e' * 200_000)"
+    )
     assert (len(result.stdout or ""), len(result.stderr or "")) == (200_000, 200_000)
 
 
@@ -263,7 +275,9 @@ async def test_endless_output_times_out_and_is_bounded(executor: PythonExecutor)
 
 async def test_a_byte_that_is_not_utf8_replaces_its_stream(executor: PythonExecutor) -> None:
     result = await ran(executor, r"printf 'ok\xff'; echo fine >&2", "bash")
-    expected = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 2: invalid start byte"
+    expected = (
+        "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 2: invalid start byte"
+    )
     assert (result.stdout, result.stderr, result.return_code) == (expected, "fine\n", 0)
 
 
@@ -273,7 +287,11 @@ def test_text_is_decoded_without_changes() -> None:
 
 @pytest.mark.parametrize(
     ("written", "status", "kept"),
-    [(1_000, "Finished", 1_000), (300_000, "Finished", 219_264), (2_000_000, "TimeLimitExceeded", 219_264)],
+    [
+        (1_000, "Finished", 1_000),
+        (300_000, "Finished", 219_264),
+        (2_000_000, "TimeLimitExceeded", 219_264),
+    ],
 )
 async def test_on_other_systems_all_output_counts_as_one_large_write(
     executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch, written: int, status: str, kept: int

@@ -26,11 +26,16 @@ from tests.fakes.sandbox.executors.calls import ran, run
         ("raise SystemExit(257)", 1),
         ("raise SystemExit(True)", 1),
         ("import os; os._exit(42)", 42),
-        *[(f"import os; os.kill(os.getpid(), {number})", -number) for number in (1, 2, 3, 10, 14, 15, 24)],
+        *[
+            (f"import os; os.kill(os.getpid(), {number})", -number)
+            for number in (1, 2, 3, 10, 14, 15, 24)
+        ],
         ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV),
     ],
 )
-async def test_exit_codes_and_signals_are_reported(executor: PythonExecutor, code: str, expected: int) -> None:
+async def test_exit_codes_and_signals_are_reported(
+    executor: PythonExecutor, code: str, expected: int
+) -> None:
     answer = await run(executor, code)
     assert answer.status == "Failed"
     assert answer.run_result is not None
@@ -38,7 +43,9 @@ async def test_exit_codes_and_signals_are_reported(executor: PythonExecutor, cod
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, -math.inf])
-async def test_a_timeout_of_zero_or_less_runs_nothing(executor: PythonExecutor, timeout: float) -> None:
+async def test_a_timeout_of_zero_or_less_runs_nothing(
+    executor: PythonExecutor, timeout: float
+) -> None:
     answer = await run(executor, "open('a', 'w')", run_timeout=timeout, fetch_files=["a"])
     assert answer.status == "Failed"
     assert answer.run_result is not None
@@ -62,7 +69,10 @@ async def test_a_nan_timeout_is_a_sandbox_error(executor: PythonExecutor) -> Non
 
 
 async def test_a_timeout_keeps_the_flushed_output_of_both_streams(executor: PythonExecutor) -> None:
-    code = "import sys, time\nprint('out', flush=True)\nprint('err', file=sys.stderr)\nprint('lost')\ntime.sleep(60)"
+    code = (
+        "import sys, time\nprint('out', flush=True)\nprint('err', "
+        "file=sys.stderr)\nprint('lost')\ntime.sleep(60)"
+    )
     result = await ran(executor, code, run_timeout=5.0)
     assert (result.status, result.stdout, result.stderr) == ("TimeLimitExceeded", "out\n", "err\n")
 
@@ -77,7 +87,9 @@ zygote.main()
 """A guard that gets no time until the program has ended."""
 
 
-async def test_the_execution_time_is_a_float_that_covers_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_execution_time_is_a_float_that_covers_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(command, "_BOOT", LATE)
     executor = PythonExecutor()
     try:
@@ -90,7 +102,9 @@ async def test_the_execution_time_is_a_float_that_covers_the_run(monkeypatch: py
 
 @pytest.mark.parametrize("stdin", [None, ""])
 async def test_without_input_stdin_is_empty(executor: PythonExecutor, stdin: str | None) -> None:
-    assert (await ran(executor, "import sys; print(repr(sys.stdin.read()))", stdin=stdin)).stdout == "''\n"
+    assert (
+        await ran(executor, "import sys; print(repr(sys.stdin.read()))", stdin=stdin)
+    ).stdout == "''\n"
 
 
 async def test_large_input_arrives_complete(executor: PythonExecutor) -> None:
@@ -107,16 +121,28 @@ async def test_input_that_cannot_be_encoded_is_dropped(executor: PythonExecutor)
     assert (await ran(executor, "print(len(input()))", stdin="\udcff")).return_code == 1
 
 
-async def test_a_missing_runtime_is_command_not_found(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_a_missing_runtime_is_command_not_found(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     executor = PythonExecutor(path=str(tmp_path_factory.mktemp("empty")))
     try:
-        for language, command in {"python": "python", "R": "Rscript", "typescript": "tsx", "php": "php"}.items():
+        for language, command in {
+            "python": "python",
+            "R": "Rscript",
+            "typescript": "tsx",
+            "php": "php",
+        }.items():
             answer = await run(executor, "1", language)
             assert answer.compile_result is None
             assert answer.run_result is not None
             assert answer.run_result.return_code == 127
             assert answer.run_result.stderr == f"/bin/bash: line 1: {command}: command not found\n"
-        for language, command in {"cpp": "g++", "java": "javac", "verilog": "iverilog", "cuda": "mkdir"}.items():
+        for language, command in {
+            "cpp": "g++",
+            "java": "javac",
+            "verilog": "iverilog",
+            "cuda": "mkdir",
+        }.items():
             answer = await run(executor, "1", language)
             assert answer.run_result is None
             assert answer.compile_result is not None
@@ -126,9 +152,15 @@ async def test_a_missing_runtime_is_command_not_found(tmp_path_factory: pytest.T
         await executor.aclose()
 
 
-async def test_a_scala_program_without_an_object_is_refused_in_the_compile_step(executor: PythonExecutor) -> None:
+async def test_a_scala_program_without_an_object_is_refused_in_the_compile_step(
+    executor: PythonExecutor,
+) -> None:
     answer = await run(executor, "println(1)", "scala")
-    assert (answer.status, answer.message, answer.run_result) == ("SandboxError", "Object name not found.", None)
+    assert (answer.status, answer.message, answer.run_result) == (
+        "SandboxError",
+        "Object name not found.",
+        None,
+    )
     assert answer.compile_result is not None
     assert (answer.compile_result.status, answer.compile_result.return_code) == ("Error", 1)
 
@@ -166,7 +198,9 @@ async def test_many_programs_run_concurrently(executor: PythonExecutor) -> None:
     assert [result.stdout for result in results] == [f"{number}\n" for number in range(24)]
 
 
-async def test_running_out_of_descriptors_is_a_temporary_sandbox_error(executor: PythonExecutor) -> None:
+async def test_running_out_of_descriptors_is_a_temporary_sandbox_error(
+    executor: PythonExecutor,
+) -> None:
     assert (await run(executor, "true", "bash")).status == "Success"
     await asyncio.gather(*map(asyncio.wrap_future, list(executor._removals)))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -178,7 +212,9 @@ async def test_running_out_of_descriptors_is_a_temporary_sandbox_error(executor:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert answer.status == "Success" or "Too many open files" in answer.message
-    await asyncio.gather(*map(asyncio.wrap_future, list(executor._removals)))  # they open directories
+    await asyncio.gather(
+        *map(asyncio.wrap_future, list(executor._removals))
+    )  # they open directories
     assert len(os.listdir("/dev/fd")) <= open_now
     assert (await run(executor, "true", "bash")).status == "Success"
 
@@ -186,7 +222,9 @@ async def test_running_out_of_descriptors_is_a_temporary_sandbox_error(executor:
 async def test_the_published_image_ignores_memory_limits() -> None:
     executor = PythonExecutor(profile="2025-06")
     try:
-        assert (await ran(executor, "print(len(bytearray(2**28)))", memory_limit_MB=64)).stdout == f"{2**28}\n"
+        assert (
+            await ran(executor, "print(len(bytearray(2**28)))", memory_limit_MB=64)
+        ).stdout == f"{2**28}\n"
     finally:
         await executor.aclose()
 
@@ -199,11 +237,18 @@ async def test_the_published_image_fails_if_a_program_ends_before_its_input_is_w
         alone = await run(executor, "true", "bash", stdin="x")
         assert alone.status == "Success"
         with monkeypatch.context() as patch:
-            patch.setattr(command, "SPAWN_STALL", 60.0)  # however slow this machine is, they end earlier
-            together = await asyncio.gather(*(run(executor, "true", "bash", stdin="x") for _ in range(16)))
+            patch.setattr(
+                command, "SPAWN_STALL", 60.0
+            )  # however slow this machine is, they end earlier
+            together = await asyncio.gather(
+                *(run(executor, "true", "bash", stdin="x") for _ in range(16))
+            )
         assert {answer.status for answer in together} == {"SandboxError"}
         message = together[0].message
-        assert "unable to perform operation on <WriteUnixTransport closed=True reading=False 0x" in message
+        assert (
+            "unable to perform operation on <WriteUnixTransport closed=True reading=False 0x"
+            in message
+        )
         assert message.endswith(">; the handler is closed | None")
         reading = await asyncio.gather(*(ran(executor, "cat", "bash", stdin="x") for _ in range(8)))
         assert [result.stdout for result in reading] == ["x"] * 8
@@ -211,7 +256,9 @@ async def test_the_published_image_fails_if_a_program_ends_before_its_input_is_w
         await executor.aclose()
 
 
-async def test_a_program_that_runs_alone_may_end_before_its_input_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_that_runs_alone_may_end_before_its_input_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = asyncio.wait
     executor = PythonExecutor(profile="2025-06")
     try:
@@ -228,8 +275,14 @@ async def test_npm_asks_nobody_for_a_newer_npm(executor: PythonExecutor) -> None
 
     async def registry(request: web.Request) -> web.Response:
         asked.append(request.path)
-        newest = {"name": "npm", "version": "999.0.0", "dist": {"tarball": f"http://{request.host}/npm.tgz"}}
-        return web.json_response({"name": "npm", "dist-tags": {"latest": "999.0.0"}, "versions": {"999.0.0": newest}})
+        newest = {
+            "name": "npm",
+            "version": "999.0.0",
+            "dist": {"tarball": f"http://{request.host}/npm.tgz"},
+        }
+        return web.json_response(
+            {"name": "npm", "dist-tags": {"latest": "999.0.0"}, "versions": {"999.0.0": newest}}
+        )
 
     app = web.Application()
     app.router.add_get("/{path:.*}", registry)

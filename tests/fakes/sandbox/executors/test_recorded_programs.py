@@ -1,4 +1,5 @@
-"""The python executor gives the recorded answers of the real server to the same programs and notebooks."""
+"""The python executor gives the recorded answers of the real server to the same programs and
+notebooks."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tests.fakes.sandbox.recordings import Recording, differences, recordings, r
 
 
 def in_one_notebook(records: list[Recording]) -> Iterator[Recording]:
-    """Join the records of cells alone, whose answers do not depend on what ran before: a kernel's start takes 1 s."""
+    """Join the records of cells alone, whose answers do not depend on what ran before: a
+    kernel's start takes 1 s."""
     plain = [one for one in records if list(one.request["json"]) == ["cells"]]
     cells = [cell for one in plain for cell in one.request["json"]["cells"]]
     first = plain[0].response["json"]
@@ -38,34 +40,66 @@ def in_one_notebook(records: list[Recording]) -> Iterator[Recording]:
 
 
 def _renumbered(cell: dict[str, Any], at: int, now: int) -> dict[str, Any]:
-    """Tracebacks have the number of the cell; before the first, the driver has run one of its own."""
-    renumbered: dict[str, Any] = json.loads(json.dumps(cell).replace(f"In[{at + 2}]", f"In[{now + 2}]"))
+    """Tracebacks have the number of the cell; before the first, the driver has run one of its
+    own."""
+    renumbered: dict[str, Any] = json.loads(
+        json.dumps(cell).replace(f"In[{at + 2}]", f"In[{now + 2}]")
+    )
     return renumbered
 
 
 def with_more_slack(record: Recording) -> Recording:
-    """Return it with almost the time that its cell sleeps, 10 s less than it has: the rest is for a kernel to start."""
+    """Return it with almost the time that its cell sleeps, 10 s less than it has: the rest is
+    for a kernel to start."""
     if record.id != "total_timeout_slack":
         return record
-    answer = json.loads(json.dumps(record.response["json"]).replace('total_timeout\\": 1.0', 'total_timeout\\": 3.9'))
+    answer = json.loads(
+        json.dumps(record.response["json"]).replace(
+            'total_timeout\\": 1.0', 'total_timeout\\": 3.9'
+        )
+    )
     asked = record.request["json"] | {"total_timeout": 3.9}
-    return replace(record, request=record.request | {"json": asked}, response=record.response | {"json": answer})
+    return replace(
+        record,
+        request=record.request | {"json": asked},
+        response=record.response | {"json": answer},
+    )
 
 
 PROGRAMS = list(recordings("run_code_python", "run_code_languages"))
 NOTEBOOKS = list(map(with_more_slack, in_one_notebook(list(recordings("run_jupyter")))))
 
 KNOWN_DIFFERENCES = {
-    "run_jupyter/fetch_input_json": "the record fetches main.py, the real driver's source; ours is another program",
+    "run_jupyter/fetch_input_json": (
+        "the record fetches main.py, the real driver's source; ours is another program"
+    ),
 }
 """Records with a different answer, and why."""
-newer = "the recorded machine's Python was older and words it otherwise; programs run in the Python that runs the fake"
+newer = (
+    "the recorded machine's Python was older and words it otherwise; programs run in "
+    "the Python that runs the fake"
+)
 if sys.version_info >= (3, 12):
-    KNOWN_DIFFERENCES |= dict.fromkeys(("run_code_python/syntax_warning", "run_code_languages/pytest_error"), newer)
+    KNOWN_DIFFERENCES |= dict.fromkeys(
+        ("run_code_python/syntax_warning", "run_code_languages/pytest_error"), newer
+    )
 if sys.version_info >= (3, 13):
     KNOWN_DIFFERENCES["run_code_python/tab_error"] = newer
 
-ABSENT = {"go", "dotnet", "rustc", "lua", "dmd", "ruby", "julia", "kotlin", "lake", "swiftc", "racket", "jest"}
+ABSENT = {
+    "go",
+    "dotnet",
+    "rustc",
+    "lua",
+    "dmd",
+    "ruby",
+    "julia",
+    "kotlin",
+    "lake",
+    "swiftc",
+    "racket",
+    "jest",
+}
 """Runtimes that the recorded machine did not have."""
 NEEDED = {"cpp": "g++", "nodejs": "node", "perl": "perl", "missing": "npm"}
 """What some records need, by the prefix of their names."""
@@ -76,7 +110,10 @@ BUSY = re.compile(r"while *(\((true|1)\)|True:)").search
 
 pytestmark = [
     pytest.mark.xdist_group("recorded programs"),
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="recorded on Linux, messages and limits included"),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"),
+        reason="recorded on Linux, messages and limits included",
+    ),
 ]
 
 
@@ -90,10 +127,11 @@ def recorded_path(folder: Path) -> str:
 
 
 def with_time_to_spare(record: Recording) -> Recording:
-    """Return it with later limits, where its answer depends on how fast a program is: the recorded machine was idle.
+    """Return it with later limits, where its answer depends on how fast a program is: the recorded
+    machine was idle.
 
-    A program that ends may have a minute. One that prints something and then sleeps or blocks has some seconds for
-    that; one that is busy until its limit would take them from all others.
+    A program that ends may have a minute. One that prints something and then sleeps or blocks has
+    some seconds for that; one that is busy until its limit would take them from all others.
     """
     asked, answer = record.request["json"], record.response["json"]
     limits: dict[str, float] = {}
@@ -108,12 +146,15 @@ def with_time_to_spare(record: Recording) -> Recording:
 
 
 def order(record: Recording) -> int:
-    """Those that only wait come first: while they do, few others compete with those that have a second to begin."""
+    """Those that only wait come first: while they do, few others compete with those that have a
+    second to begin."""
     asked = record.request["json"]
     return 0 if asked.get("run_timeout") == PATIENT else 1 if BUSY(asked["code"]) else 2
 
 
-def answers(records: list[Recording], executor: PythonExecutor, at_once: int) -> dict[str, dict[str, Any]]:
+def answers(
+    records: list[Recording], executor: PythonExecutor, at_once: int
+) -> dict[str, dict[str, Any]]:
     """Replay all records concurrently: many of them wait for a timeout."""
     with FakeSandbox(executor=executor) as sandbox, ThreadPoolExecutor(at_once) as pool:
         given = pool.map(lambda record: replay(sandbox.url, record), records)
@@ -123,7 +164,9 @@ def answers(records: list[Recording], executor: PythonExecutor, at_once: int) ->
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     path = recorded_path(tmp_path_factory.mktemp("bin"))
-    return answers(sorted(map(with_time_to_spare, PROGRAMS), key=order), PythonExecutor(path=path), 8)
+    return answers(
+        sorted(map(with_time_to_spare, PROGRAMS), key=order), PythonExecutor(path=path), 8
+    )
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +178,13 @@ def notebooks() -> dict[str, dict[str, Any]]:
 
 def check(record: Recording, given: dict[str, dict[str, Any]]) -> None:
     answer = given[record.name]
-    if record.name == "run_code_python/timeout_tiny" and answer["json"]["run_result"]["stdout"] == "1\n":
-        answer["json"]["run_result"]["stdout"] = ""  # on a busy machine it may print before it is killed
+    if (
+        record.name == "run_code_python/timeout_tiny"
+        and answer["json"]["run_result"]["stdout"] == "1\n"
+    ):
+        answer["json"]["run_result"]["stdout"] = (
+            ""  # on a busy machine it may print before it is killed
+        )
     found = differences(record, answer)
     if record.name in KNOWN_DIFFERENCES:
         assert found, f"{record.name} is the same now: take it off the list of known differences"

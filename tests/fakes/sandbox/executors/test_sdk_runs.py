@@ -27,7 +27,9 @@ def request(code: str, language: str = "python", **fields: object) -> sdk.RunCod
 
 def test_sdk_runs_a_program_with_files(sandbox: FakeSandbox) -> None:
     code = "text = open('in').read()\nopen('out', 'w').write(text.upper())\nprint(input())"
-    asked = request(code, stdin="hi", files={"in": base64.b64encode(b"abc").decode()}, fetch_files=["out"])
+    asked = request(
+        code, stdin="hi", files={"in": base64.b64encode(b"abc").decode()}, fetch_files=["out"]
+    )
     answer = sdk.run_code(asked, endpoint=sandbox.url, max_attempts=1)
     assert answer.status == sdk.RunStatus.Success
     assert answer.run_result.stdout == "hi\n"
@@ -36,9 +38,15 @@ def test_sdk_runs_a_program_with_files(sandbox: FakeSandbox) -> None:
 
 def test_summaries_describe_failures(sandbox: FakeSandbox) -> None:
     mapping = sdk.SummaryMapping(Success="fine", Failed="bad", RunTimeout="slow")
-    codes = [("pass", 60.0, "fine"), ("raise SystemExit(1)", 60.0, "bad"), ("while True: pass", 0.5, "slow")]
+    codes = [
+        ("pass", 60.0, "fine"),
+        ("raise SystemExit(1)", 60.0, "bad"),
+        ("while True: pass", 0.5, "slow"),
+    ]
     for code, timeout, summary in codes:
-        answer = sdk.run_code(request(code, run_timeout=timeout), endpoint=sandbox.url, max_attempts=1)
+        answer = sdk.run_code(
+            request(code, run_timeout=timeout), endpoint=sandbox.url, max_attempts=1
+        )
         assert sdk.summary_run_code_result(answer, mapping) == summary
 
 
@@ -58,9 +66,13 @@ def test_sdk_runs_a_notebook(sandbox: FakeSandbox) -> None:
 
 
 def test_many_requests_run_concurrently(sandbox: FakeSandbox) -> None:
-    kwargs = [{"request": request(f"print({number})"), "endpoint": sandbox.url} for number in range(20)]
+    kwargs = [
+        {"request": request(f"print({number})"), "endpoint": sandbox.url} for number in range(20)
+    ]
     answers = sdk.run_concurrent(sdk.run_code, kwargs=kwargs, concurrency=8)
-    assert [answer.run_result.stdout for answer in answers] == [f"{number}\n" for number in range(20)]
+    assert [answer.run_result.stdout for answer in answers] == [
+        f"{number}\n" for number in range(20)
+    ]
 
 
 async def test_sdk_runs_programs_and_notebooks_asynchronously() -> None:
@@ -69,7 +81,9 @@ async def test_sdk_runs_programs_and_notebooks_asynchronously() -> None:
         asked = [request("echo $((6 * 7))", "bash"), request("import sys; sys.exit(4)")]
         answers = await asyncio.gather(
             *(sdk.run_code_async(one, endpoint=sandbox.url, max_attempts=1) for one in asked),
-            sdk.run_jupyter_async(sdk.RunJupyterRequest(cells=["1"]), endpoint=sandbox.url, max_attempts=1),
+            sdk.run_jupyter_async(
+                sdk.RunJupyterRequest(cells=["1"]), endpoint=sandbox.url, max_attempts=1
+            ),
         )
     assert answers[0].run_result.stdout == "42\n"
     assert answers[1].run_result.return_code == 4

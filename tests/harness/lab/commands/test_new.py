@@ -1,4 +1,5 @@
-"""``sfusion new``: the scenario that it writes is valid, explained and green, and nothing is overwritten."""
+"""``sfusion new``: the scenario that it writes is valid, explained and green, and nothing is
+overwritten."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     assert file.read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", ["Mine", "../mine", "1.5", "null", "a: b", "a\nseed: 2", "_mine", ""])
+@pytest.mark.parametrize(
+    "name", ["Mine", "../mine", "1.5", "null", "a: b", "a\nseed: 2", "_mine", ""]
+)
 def test_a_name_that_the_file_could_not_have_is_refused(tmp_path: Path, name: str) -> None:
     code, text = sfusion("new", name, "--to", tmp_path / "new")
     assert code == 2
@@ -60,11 +63,19 @@ def test_a_folder_that_cannot_be_written_exits_with_3(tmp_path: Path) -> None:
 def test_a_comment_explains_every_key_and_every_field_is_named() -> None:
     text = starter("x", "x.yaml")
     lines = text.splitlines()
-    keys = [number for number, line in enumerate(lines) if re.match(r" *(- )?[a-z_]+:|  - [a-z_]+$", line)]
+    keys = [
+        number
+        for number, line in enumerate(lines)
+        if re.match(r" *(- )?[a-z_]+:|  - [a-z_]+$", line)
+    ]
     assert len(keys) > 25
     for number in keys:
-        assert lines[number - 1].lstrip().startswith("# "), f"no sentence before {lines[number].strip()!r}"
+        assert lines[number - 1].lstrip().startswith("# "), (
+            f"no sentence before {lines[number].strip()!r}"
+        )
     missing = [
-        key for key in Scenario.model_fields if key not in ("cell", "observed") and not re.search(rf"\b{key}\b", text)
+        key
+        for key in Scenario.model_fields
+        if key not in ("cell", "observed") and not re.search(rf"\b{key}\b", text)
     ]
     assert not missing, missing

@@ -22,18 +22,33 @@ promises: [every_call_ends_once, {outcomes: {ok: EXPECTED}}]
 
 
 def sfusion(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([warm("sfusion"), *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [warm("sfusion"), *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(("expected", "code", "state"), [("all", 0, "held"), ("none", 1, "broken")])
 def test_all_reports_agree(tmp_path: Path, expected: str, code: int, state: str) -> None:
     (tmp_path / "planted.yaml").write_text(SCENARIO.replace("EXPECTED", expected))
-    wanted = ["--out", "runs", "--html", "deep/index.html", "--junit", "j.xml", "--summary", "s.md", "--json", "s.json"]
+    wanted = [
+        "--out",
+        "runs",
+        "--html",
+        "deep/index.html",
+        "--junit",
+        "j.xml",
+        "--summary",
+        "s.md",
+        "--json",
+        "s.json",
+    ]
     done = sfusion(tmp_path, "run", "planted.yaml", "--jobs", "1", *wanted)
     assert (done.returncode, done.stderr) == (code, "")
     assert "\x1b" not in done.stdout
     runs = json.loads((tmp_path / "s.json").read_text())["runs"]
-    assert [(run["state"], run["calls"], run["outcomes"]) for run in runs] == [(state, 5, {"ok": 5})] * 2
+    assert [(run["state"], run["calls"], run["outcomes"]) for run in runs] == [
+        (state, 5, {"ok": 5})
+    ] * 2
     failures = len(ElementTree.parse(tmp_path / "j.xml").findall(".//failure"))
     assert failures == (0 if state == "held" else 2)
     assert ("❌" in (tmp_path / "s.md").read_text(encoding="utf-8")) is (state == "broken")
@@ -69,7 +84,9 @@ def test_the_html_file_of_a_single_run_is_its_page(tmp_path: Path) -> None:
         ("--junit", "--junit taken: is a folder; give a file"),
     ],
 )
-def test_an_unwritable_report_is_an_error_before_anything_runs(tmp_path: Path, option: str, message: str) -> None:
+def test_an_unwritable_report_is_an_error_before_anything_runs(
+    tmp_path: Path, option: str, message: str
+) -> None:
     (tmp_path / "planted.yaml").write_text(SCENARIO.replace("EXPECTED", "all"))
     (tmp_path / "taken").mkdir()
     done = sfusion(tmp_path, "run", "planted.yaml", option, "taken")

@@ -28,7 +28,9 @@ promises: [every_call_ends_once, {outcomes: {ok: all}}]
 
 
 def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([warm("sfusion"), *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [warm("sfusion"), *arguments], capture_output=True, text=True, check=False
+    )
 
 
 def in_process(*arguments: str) -> tuple[int, str]:
@@ -74,7 +76,9 @@ def test_exit_code_2_when_the_input_is_wrong(good: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_exit_code_3_when_something_outside_is_missing(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_code_3_when_something_outside_is_missing(
+    good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good.write_text(GOOD + "worlds: [sim, ray]\n")
     monkeypatch.setitem(sys.modules, "ray", None)
     code, text = in_process("run", str(good), "--world", "ray")
@@ -95,7 +99,9 @@ def test_exit_code_3_when_something_outside_is_missing(good: Path, monkeypatch: 
         (("list", "nowhere"), "no such file"),
     ],
 )
-def test_wrong_input_gives_one_clear_sentence_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+def test_wrong_input_gives_one_clear_sentence_and_exit_code_2(
+    arguments: tuple[str, ...], words: str
+) -> None:
     code, text = in_process(*arguments)
     assert code == 2
     assert words in text
@@ -103,9 +109,14 @@ def test_wrong_input_gives_one_clear_sentence_and_exit_code_2(arguments: tuple[s
 
 def test_a_run_is_written_to_disk_and_replayed(good: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert in_process("run", str(good), "--jobs", "1", "--out", str(out), "--seed", "9", "--twice")[0] == 0
+    assert (
+        in_process("run", str(good), "--jobs", "1", "--out", str(out), "--seed", "9", "--twice")[0]
+        == 0
+    )
     folder = out / "good"
-    assert {"scenario.yaml", "journal.ndjson", "verdict.json"} <= {path.name for path in folder.iterdir()}
+    assert {"scenario.yaml", "journal.ndjson", "verdict.json"} <= {
+        path.name for path in folder.iterdir()
+    }
     assert json.loads((folder / "verdict.json").read_text())["seed"] == 9
     code, text = in_process("replay", str(folder))
     assert code == 0
@@ -124,7 +135,9 @@ def test_a_replay_that_differs_shows_the_first_different_line(good: Path, tmp_pa
     assert "in another order" not in text
 
 
-def test_a_replay_says_if_only_the_order_within_an_instant_differs(good: Path, tmp_path: Path) -> None:
+def test_a_replay_says_if_only_the_order_within_an_instant_differs(
+    good: Path, tmp_path: Path
+) -> None:
     in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path))
     journal = tmp_path / "good" / "journal.ndjson"
     lines = journal.read_text().splitlines()
@@ -138,7 +151,9 @@ def test_a_replay_says_if_only_the_order_within_an_instant_differs(good: Path, t
     assert "all events are the same; some of one instant come in another order" in text
 
 
-def test_a_replay_prints_no_escape_sequences_of_a_stranger_s_journal(good: Path, tmp_path: Path) -> None:
+def test_a_replay_prints_no_escape_sequences_of_a_stranger_s_journal(
+    good: Path, tmp_path: Path
+) -> None:
     in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path))
     journal = tmp_path / "good" / "journal.ndjson"
     journal.write_text(journal.read_text().replace('"cell":""', '"cell":"\\u001b[2Jgone"', 1))
@@ -149,7 +164,16 @@ def test_a_replay_prints_no_escape_sequences_of_a_stranger_s_journal(good: Path,
 
 def test_cells_of_a_matrix_can_be_selected_by_name(good: Path, tmp_path: Path) -> None:
     good.write_text(GOOD + "matrix: {tools.rate_limit: [1, 2, 3]}\n")
-    in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path / "out"), "-k", "rate_limit=2 or rate_limit=3")
+    in_process(
+        "run",
+        str(good),
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path / "out"),
+        "-k",
+        "rate_limit=2 or rate_limit=3",
+    )
     assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*") if path.is_dir()) == [
         "good[rate_limit=2]",
         "good[rate_limit=3]",
@@ -169,11 +193,16 @@ def test_list_shows_the_incidents_with_their_reports() -> None:
     assert code == 0
     head, *lines = text.splitlines()
     assert head.split() == ["id", "incident", "about"]
-    assert [line.split()[0] for line in lines] == sorted(p.stem for p in (bundled_folder() / "incidents").iterdir())
+    assert [line.split()[0] for line in lines] == sorted(
+        p.stem for p in (bundled_folder() / "incidents").iterdir()
+    )
     (poisoned,) = [line for line in lines if line.startswith("poisoned-call ")]
     assert poisoned.split()[1] == "PrimeIntellect-ai/verifiers#1622"
     assert "One call made the sandbox itself fail" in poisoned
-    mixed = [str(bundled_folder() / "single-node.yaml"), str(bundled_folder() / "incidents" / "poisoned-call.yaml")]
+    mixed = [
+        str(bundled_folder() / "single-node.yaml"),
+        str(bundled_folder() / "incidents" / "poisoned-call.yaml"),
+    ]
     assert in_process("list", "--incidents", "--names", *mixed)[1].split() == ["poisoned-call"]
 
 
@@ -192,13 +221,19 @@ def test_the_published_schema_accepts_every_bundled_scenario() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     for path in bundled_folder().rglob("*.yaml"):
-        problems = [error.message for error in validator.iter_errors(yaml.safe_load(path.read_text()))]
+        problems = [
+            error.message for error in validator.iter_errors(yaml.safe_load(path.read_text()))
+        ]
         assert not problems, (path.name, problems)
 
 
 def test_the_published_schema_refuses_misspelt_keys() -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
-    for wrong in (GOOD + "clustr: {}\n", GOOD.replace("calls", "cals"), GOOD.replace("every_call", "evry_call")):
+    for wrong in (
+        GOOD + "clustr: {}\n",
+        GOOD.replace("calls", "cals"),
+        GOOD.replace("every_call", "evry_call"),
+    ):
         assert list(validator.iter_errors(yaml.safe_load(wrong)))
 
 
@@ -213,12 +248,20 @@ def test_check_prints_the_schema() -> None:
     [
         (["--sandbox", "nonsense"], 2, "'nonsense' is not a sandbox"),
         (["--sandbox", "http://127.0.0.1:8080", "--sandbox", "fake"], 2, "cannot be combined"),
-        (["--sandbox", "http://127.0.0.1:8080", "--world", "sim"], 2, "a real sandbox needs --world ray"),
+        (
+            ["--sandbox", "http://127.0.0.1:8080", "--world", "sim"],
+            2,
+            "a real sandbox needs --world ray",
+        ),
         (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "works only in world sim"),
         (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "not for world ray"),
         (["--sandbox", "http://user:hush@127.0.0.1:9", "single-node"], 3, "nothing answers at"),
         (["--start-timeout", "300"], 2, "--start-timeout need --world ray"),
-        (["--world", "ray", "--start-timeout", "0"], 2, "--start-timeout 0: give a number of seconds above 0"),
+        (
+            ["--world", "ray", "--start-timeout", "0"],
+            2,
+            "--start-timeout 0: give a number of seconds above 0",
+        ),
     ],
 )
 def test_options_that_cannot_be_used_are_refused_before_anything_starts(
@@ -234,10 +277,14 @@ def test_the_fake_can_be_given_as_sandbox(good: Path) -> None:
     assert in_process("run", str(good), "--sandbox", "fake")[0] == 0
 
 
-def test_a_folder_with_runs_in_it_can_be_run_again(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_runs_in_it_can_be_run_again(
+    good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(good.parent)
     for _ in range(2):
         code, output = in_process("run", ".", "--out", "runs", "--jobs", "1")
         assert (code, output.splitlines()[-1]) == (0, "1 run: every promise held.")
     assert in_process("check", ".") == (0, "1 file with 1 cell: all valid\n")
-    assert in_process("run", "runs/good/scenario.yaml", "--jobs", "1")[0] == 0, "named, it is a scenario like any other"
+    assert in_process("run", "runs/good/scenario.yaml", "--jobs", "1")[0] == 0, (
+        "named, it is a scenario like any other"
+    )

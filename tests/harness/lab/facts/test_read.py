@@ -1,4 +1,5 @@
-"""A text in any layout and language is right if it holds what happened; anything else is found, by kind."""
+"""A text in any layout and language is right if it holds what happened; anything else is found, by
+kind."""
 
 from __future__ import annotations
 
@@ -80,7 +81,10 @@ BAD_CUT = {
     "middle, silent": (S[:5000] + S[-4000:], ["changed"]),
     "no number": (f"{S[:9000]}\n(truncated)", ["cut_unnumbered"]),
     "one too few": (f"{S[:9000]}\n[{gone(S[:9000]) - 1} characters cut]", ["cut_untrue"]),
-    "one too many": (f"{S[:5000]}\n[{gone(S[:5000] + S[-4000:]) + 1} cut]\n{S[-4000:]}", ["cut_untrue"]),
+    "one too many": (
+        f"{S[:5000]}\n[{gone(S[:5000] + S[-4000:]) + 1} cut]\n{S[-4000:]}",
+        ["cut_untrue"],
+    ),
     "half a character": (f"{S[:9000]}\ufffd\n[… {gone(S[:9000])} characters cut]", ["changed"]),
 }
 

@@ -15,16 +15,29 @@ ASKED: dict[str, Any] = {
 def test_what_was_asked_is_not_accused() -> None:
     assert list(field_differences(ASKED, {**ASKED, "memory_limit_MB": 512.0, "more": 1})) == []
     assert list(field_differences({"stdin": None, "files": {}}, {"stdin": ""})) == []
-    assert list(header_differences({"X-A": "1"}, {"x-a": "1", "Content-Type": "application/json; charset=utf-8"})) == []
+    assert (
+        list(
+            header_differences(
+                {"X-A": "1"}, {"x-a": "1", "Content-Type": "application/json; charset=utf-8"}
+            )
+        )
+        == []
+    )
 
 
 def test_every_field_that_differs_is_named() -> None:
     for name in ASKED:
-        for body in ({**ASKED, name: "altered"}, {key: value for key, value in ASKED.items() if key != name}):
+        for body in (
+            {**ASKED, name: "altered"},
+            {key: value for key, value in ASKED.items() if key != name},
+        ):
             assert [one.field for one in field_differences(ASKED, body)] == [name]
     assert [one.found for one in field_differences({"stdin": None}, {"stdin": "x"})] == ["x"]
 
 
 def test_every_header_that_differs_is_named() -> None:
     found = header_differences({"X-A": "1"}, {"x-a": "2", "content-type": "text/plain"})
-    assert [(one.field, one.found) for one in found] == [("header X-A", "2"), ("content type", "text/plain")]
+    assert [(one.field, one.found) for one in found] == [
+        ("header X-A", "2"),
+        ("content type", "text/plain"),
+    ]

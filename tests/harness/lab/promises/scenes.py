@@ -35,7 +35,10 @@ ROLLOUTS: dict[str, Any] = {
     "load": None,
     "rollouts": {
         "count": 3,
-        "turns": [{"say": "Compute.", "programs": [{"prints": "4\n", "seconds": "50ms"}]}, {"say": "It is 4."}],
+        "turns": [
+            {"say": "Compute.", "programs": [{"prints": "4\n", "seconds": "50ms"}]},
+            {"say": "It is 4."},
+        ],
     },
 }
 
@@ -48,7 +51,9 @@ def scene(**changes: Any) -> Scenario:
 
 def rollout_scene(**changes: Any) -> Any:
     data = {**ROLLOUTS, **changes}
-    return scene(**{key: value for key, value in data.items() if value is not None} | {"load": None})
+    return scene(
+        **{key: value for key, value in data.items() if value is not None} | {"load": None}
+    )
 
 
 def all_promises(rollouts: bool = False) -> list[Any]:

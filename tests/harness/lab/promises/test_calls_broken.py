@@ -38,7 +38,12 @@ def test_every_call_ends_once_and_sends_nothing_afterwards(monkeypatch: pytest.M
         return await asyncio.shield(real(self, program, **options))
 
     monkeypatch.setattr(client_module.SandboxClient, "run", heedless)
-    giving_up = {"calls": 24, "concurrency": 12, "program": {"seconds": "100ms"}, "cancel": {"after": "150ms"}}
+    giving_up = {
+        "calls": 24,
+        "concurrency": 12,
+        "program": {"seconds": "100ms"},
+        "cancel": {"after": "150ms"},
+    }
     broken = broken_in(scene(load=giving_up))
     assert "sent a request" in broken["every_call_ends_once"].sentence
     assert "after it had ended" in broken["every_call_ends_once"].sentence
@@ -60,7 +65,9 @@ def test_tool_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
         "the tool raised RuntimeError: boom (c0007, test_calls_broken.py:"
     )
     found = judge(sim.run(scenario), scenario.promises)
-    assert [one.promise for one in found] == ["every_call_ends_once", "tool_never_raises"], "also if it is not named"
+    assert [one.promise for one in found] == ["every_call_ends_once", "tool_never_raises"], (
+        "also if it is not named"
+    )
 
 
 def test_tool_never_raises_when_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +100,9 @@ def test_attempts_per_call() -> None:
 
 def test_attempts_per_call_leaves_out_orders_to_wait() -> None:
     busy = {"first_attempts": 8, "call": "c0003", "what": {"status": 429, "retry_after": 1}}
-    assert "attempts_per_call" not in broken_in(scene(sandbox={"faults": [busy]}, tools={"call_deadline": 1000}))
+    assert "attempts_per_call" not in broken_in(
+        scene(sandbox={"faults": [busy]}, tools={"call_deadline": 1000})
+    )
     busy["what"] = {"status": 429}
     eager = {"call_deadline": 1000, "max_attempts": 12}
     assert "attempts_per_call" in broken_in(scene(sandbox={"faults": [busy]}, tools=eager))
@@ -101,7 +110,11 @@ def test_attempts_per_call_leaves_out_orders_to_wait() -> None:
 
 def test_retry_after_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 0.5)
-    busy = scene(sandbox={"faults": [{"first_attempts": 1, "every": 3, "what": {"status": 429, "retry_after": 4}}]})
+    busy = scene(
+        sandbox={
+            "faults": [{"first_attempts": 1, "every": 3, "what": {"status": 429, "retry_after": 4}}]
+        }
+    )
     broken = broken_in(busy)
     assert set(broken) == {"retry_after_honoured"}
     assert "s before its Retry-After was over" in broken["retry_after_honoured"].sentence
@@ -114,7 +127,9 @@ def test_deadline_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
         return await real(self, session, address, body, seconds * 40)
 
     monkeypatch.setattr(client_module.SandboxClient, "_send", patient)
-    hanging = scene(sandbox={"faults": [{"call": "c0004", "what": "hang"}]}, tools={"default_timeout": 5})
+    hanging = scene(
+        sandbox={"faults": [{"call": "c0004", "what": "hang"}]}, tools={"default_timeout": 5}
+    )
     broken = broken_in(hanging)
     assert "deadline_honoured" in broken
     assert set(broken) <= {"deadline_honoured", "no_stall", "outcomes", "throughput_at_least"}
@@ -122,7 +137,11 @@ def test_deadline_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_duplicate_execution() -> None:
-    twice = scene(sandbox={"faults": [{"first_attempts": 1, "every": 4, "phase": "after", "what": {"status": 504}}]})
+    twice = scene(
+        sandbox={
+            "faults": [{"first_attempts": 1, "every": 4, "phase": "after", "what": {"status": 504}}]
+        }
+    )
     broken = broken_in(twice)
     assert set(broken) == {"no_duplicate_execution"}
     assert "was executed 2 times" in broken["no_duplicate_execution"].sentence

@@ -18,9 +18,14 @@ def test_connections_reused() -> None:
 
 
 def test_no_dead_connection_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = scene(load={"calls": 4, "concurrency": 1, "think": "4900ms", "program": {"prints": "{call}\n"}})
+    slow = scene(
+        load={"calls": 4, "concurrency": 1, "think": "4900ms", "program": {"prints": "{call}\n"}}
+    )
     assert verdicts(sim.run(slow))["no_dead_connection_used"].held
     monkeypatch.setattr(transport_module, "IDLE_SECONDS", 60.0)
     broken = broken_in(slow)
     assert set(broken) - {"throughput_at_least"} == {"no_dead_connection_used"}
-    assert "had been idle for 4.9 s; the sandbox closes it after 5 s" in broken["no_dead_connection_used"].sentence
+    assert (
+        "had been idle for 4.9 s; the sandbox closes it after 5 s"
+        in broken["no_dead_connection_used"].sentence
+    )

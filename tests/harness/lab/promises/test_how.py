@@ -65,11 +65,15 @@ JOURNALS = {
 @pytest.fixture(scope="module")
 def before() -> dict[str, tuple[Journal, list[How]]]:
     journals = {name: make() for name, make in JOURNALS.items()}
-    return {name: (journal, hows(journal, name == "rollouts")) for name, journal in journals.items()}
+    return {
+        name: (journal, hows(journal, name == "rollouts")) for name, journal in journals.items()
+    }
 
 
 @pytest.mark.parametrize("name", JOURNALS)
-def test_how_does_not_depend_on_words(name: str, before: dict[str, tuple[Journal, list[How]]], reworded: None) -> None:
+def test_how_does_not_depend_on_words(
+    name: str, before: dict[str, tuple[Journal, list[How]]], reworded: None
+) -> None:
     journal, found = before[name]
     again = judge(journal, all_promises(rollouts=name == "rollouts"))
     assert [verdict.how for verdict in again] == found
@@ -79,7 +83,9 @@ def test_how_does_not_depend_on_words(name: str, before: dict[str, tuple[Journal
 
 def shrunk() -> Scenario:
     scenario = failing()
-    failure = next(one for one in failures_of(played(scenario)) if one.promise == "text_is_truthful")
+    failure = next(
+        one for one in failures_of(played(scenario)) if one.promise == "text_is_truthful"
+    )
     return shrink(scenario, Reproduces(scenario, failure), Budget(cases=60, seconds=None)).scenario
 
 
@@ -92,14 +98,19 @@ def smallest() -> Scenario:
     return shrunk()
 
 
-def test_shrinking_finds_the_same_scenario_in_other_words(smallest: Scenario, reworded: None) -> None:
+def test_shrinking_finds_the_same_scenario_in_other_words(
+    smallest: Scenario, reworded: None
+) -> None:
     assert shrunk().plain == smallest.plain
     assert smallest.load is not None
     assert smallest.load.calls < 8
 
 
 CASES = [
-    HuntCase(number, {"load": {"calls": calls, "concurrency": 2, "program": {"raises": "ValueError: bad"}}})
+    HuntCase(
+        number,
+        {"load": {"calls": calls, "concurrency": 2, "program": {"raises": "ValueError: bad"}}},
+    )
     for number, calls in enumerate((3, 5))
 ]
 
@@ -127,10 +138,16 @@ def broken() -> RunResult:
     return played(failing())
 
 
-def test_comparisons_and_histories_see_the_same_failure_in_other_words(broken: RunResult, reworded: None) -> None:
+def test_comparisons_and_histories_see_the_same_failure_in_other_words(
+    broken: RunResult, reworded: None
+) -> None:
     again = played(broken.task.scenario)
-    assert {one.sentence for one in again.verdicts}.isdisjoint(one.sentence for one in broken.verdicts)
-    found = compare_runs(*(RecordedRun("x", {}, one.journal, one.verdicts) for one in (broken, again)))
+    assert {one.sentence for one in again.verdicts}.isdisjoint(
+        one.sentence for one in broken.verdicts
+    )
+    found = compare_runs(
+        *(RecordedRun("x", {}, one.journal, one.verdicts) for one in (broken, again))
+    )
     assert found.same
     assert records(broken)[0].broken
     assert ScenarioHistory("x", records(broken, again), ["", ""]).changes == ["first", ""]
@@ -138,17 +155,28 @@ def test_comparisons_and_histories_see_the_same_failure_in_other_words(broken: R
 
 def records(*results: RunResult) -> list[HistoryRecord]:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return [HistoryRecord.of_result(one, run=number, now=now, commit="") for number, one in enumerate(results, 1)]
+    return [
+        HistoryRecord.of_result(one, run=number, now=now, commit="")
+        for number, one in enumerate(results, 1)
+    ]
 
 
-def test_comparisons_and_histories_tell_that_a_promise_is_broken_in_another_way(broken: RunResult) -> None:
+def test_comparisons_and_histories_tell_that_a_promise_is_broken_in_another_way(
+    broken: RunResult,
+) -> None:
     changed = [
-        replace(one, how=replace(one.how, kind="empty")) if one.promise == "text_is_truthful" else one
+        replace(one, how=replace(one.how, kind="empty"))
+        if one.promise == "text_is_truthful"
+        else one
         for one in broken.verdicts
     ]
     other = replace(broken, verdicts=changed)
-    found = compare_runs(*(RecordedRun("x", {}, one.journal, one.verdicts) for one in (broken, other)))
-    assert [(one.what, one.before, one.after) for one in found.promises] == [("text_is_truthful", "broken", "broken")]
+    found = compare_runs(
+        *(RecordedRun("x", {}, one.journal, one.verdicts) for one in (broken, other))
+    )
+    assert [(one.what, one.before, one.after) for one in found.promises] == [
+        ("text_is_truthful", "broken", "broken")
+    ]
     assert not found.worse
     assert found.sentence.startswith("broken in another way: text_is_truthful")
     history = ScenarioHistory("x", records(broken, other), ["", ""])
@@ -162,13 +190,18 @@ def test_verdicts_are_read_back_with_how(broken: RunResult, tmp_path: Path) -> N
 
 
 def test_verdicts_written_before_there_was_how_can_be_read(broken: RunResult) -> None:
-    old = [{key: value for key, value in one.as_dict().items() if key != "how"} for one in broken.verdicts]
+    old = [
+        {key: value for key, value in one.as_dict().items() if key != "how"}
+        for one in broken.verdicts
+    ]
     read = [Verdict.from_dict(one) for one in old]
     assert [(one.promise, one.state, one.sentence) for one in read] == [
         (one.promise, one.state, one.sentence) for one in broken.verdicts
     ]
     assert [one.how for one in read] == [How(one.promise) for one in broken.verdicts]
-    assert not compare_runs(*(RecordedRun("x", {}, broken.journal, one) for one in (read, broken.verdicts))).promises
+    assert not compare_runs(
+        *(RecordedRun("x", {}, broken.journal, one) for one in (read, broken.verdicts))
+    ).promises
 
 
 def test_records_written_before_there_was_how_can_be_read(broken: RunResult) -> None:
@@ -196,18 +229,35 @@ PROMISE_MODULES = sorted((ROOT / "harness" / "lab" / "promises").glob("*.py"))
 
 
 def test_every_kind_of_a_promise_is_used_and_every_kind_that_is_used_is_declared() -> None:
-    used = Counter(text for file in PROMISE_MODULES for text in _texts(ast.parse(file.read_text(encoding="utf-8"))))
+    used = Counter(
+        text
+        for file in PROMISE_MODULES
+        for text in _texts(ast.parse(file.read_text(encoding="utf-8")))
+    )
     for cls in PROMISES.values():
         assert not cls.sentences.keys() & base.COMMON.keys()
         for kind in cls.sentences:
-            spelt_out = used[kind] > 1 or kind.startswith(("held_", "forwarded_")) or kind in ("held", "nothing")
+            spelt_out = (
+                used[kind] > 1
+                or kind.startswith(("held_", "forwarded_"))
+                or kind in ("held", "nothing")
+            )
             assert spelt_out, f"{cls.name} never says {kind}"
-        named = {name for one in cls.sentences.values() for _, name, _, _ in Formatter().parse(one) if name}
+        named = {
+            name
+            for one in cls.sentences.values()
+            for _, name, _, _ in Formatter().parse(one)
+            if name
+        }
         assert set(cls.identity) - {"raised", "function"} <= named
 
 
 def _texts(tree: ast.AST) -> Iterator[str]:
-    yield from (one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    yield from (
+        one.value
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    )
 
 
 SEARCHES = {
@@ -222,9 +272,17 @@ def _reads_sentence(node: ast.AST) -> bool:
 
 def _parses(node: ast.AST) -> bool:
     """Does this look for something in a sentence?"""
-    if isinstance(node, ast.Compare) and any(isinstance(one, ast.In | ast.NotIn) for one in node.ops):
-        return any(isinstance(one, ast.Attribute) and one.attr == "sentence" for one in node.comparators)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SEARCHES:
+    if isinstance(node, ast.Compare) and any(
+        isinstance(one, ast.In | ast.NotIn) for one in node.ops
+    ):
+        return any(
+            isinstance(one, ast.Attribute) and one.attr == "sentence" for one in node.comparators
+        )
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in SEARCHES
+    ):
         return any(_reads_sentence(one) for one in (node.func.value, *node.args))
     return False
 
@@ -240,7 +298,9 @@ def _parses(node: ast.AST) -> bool:
 )
 def test_the_scan_sees_what_parses_a_sentence(code: str) -> None:
     assert any(map(_parses, ast.walk(ast.parse(code))))
-    assert not any(map(_parses, ast.walk(ast.parse("print(one.sentence); one.sentence in repeated"))))
+    assert not any(
+        map(_parses, ast.walk(ast.parse("print(one.sentence); one.sentence in repeated")))
+    )
 
 
 def test_nothing_parses_the_sentence_of_a_verdict() -> None:

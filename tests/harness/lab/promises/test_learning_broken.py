@@ -14,7 +14,10 @@ from sfusion.harness.lab.scenarios.reading import scenario_files
 def verdicts(lost: str) -> dict[str, Verdict]:
     (task,) = read_tasks(scenario_files(["outage-trained-as-zeros"]), "sim")
     training = {**task.scenario.plain["training"], "lost": lost}
-    return {one.promise: one for one in run_one(Task(task.scenario.changed(training=training), "sim")).verdicts}
+    return {
+        one.promise: one
+        for one in run_one(Task(task.scenario.changed(training=training), "sim")).verdicts
+    }
 
 
 def sentence(promise: str) -> str:
@@ -41,7 +44,9 @@ def test_push_has_the_twins_sign() -> None:
 
 
 def test_no_gradient_from_lost_samples() -> None:
-    assert "of the weight in the loss comes from 6 lost samples" in sentence("no_gradient_from_lost_samples")
+    assert "of the weight in the loss comes from 6 lost samples" in sentence(
+        "no_gradient_from_lost_samples"
+    )
 
 
 def test_no_signal_only_through_losses() -> None:

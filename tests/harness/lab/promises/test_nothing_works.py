@@ -1,4 +1,5 @@
-"""No promise is held by a run in which nothing works; promises that are added later are covered too."""
+"""No promise is held by a run in which nothing works; promises that are added later are covered
+too."""
 
 from __future__ import annotations
 
@@ -23,9 +24,13 @@ Patch = pytest.MonkeyPatch
 
 
 def quiet(**changes: Any) -> Any:
-    """A small load with all that promises are about: a secret, a disturbance, a program that times out."""
+    """A small load with all that promises are about: a secret, a disturbance, a program that times
+    out."""
     programs = [{"prints": "{call}\n"}, {"seconds": "1h", "early": "begun\n"}]
-    given = {"tools": {**SECRET, "default_timeout": 2}, "load": {"calls": 6, "concurrency": 3, "program": programs}}
+    given = {
+        "tools": {**SECRET, "default_timeout": 2},
+        "load": {"calls": 6, "concurrency": 3, "program": programs},
+    }
     return scene(**{**given, **changes})
 
 
@@ -96,17 +101,23 @@ DEAD_SANDBOXES = {
 
 
 def held(journal: Journal, names: Any) -> list[str]:
-    promises = [read_promise({name: PARAMETERS[name]} if name in PARAMETERS else name) for name in names]
+    promises = [
+        read_promise({name: PARAMETERS[name]} if name in PARAMETERS else name) for name in names
+    ]
     return [verdict.promise for verdict in judge(journal, promises) if verdict.held]
 
 
 @pytest.mark.parametrize("play", DEAD_STACKS, ids=lambda play: play.__name__)
-def test_no_promise_is_held_by_a_stack_that_does_nothing(play: Callable[[Patch], Journal], monkeypatch: Patch) -> None:
+def test_no_promise_is_held_by_a_stack_that_does_nothing(
+    play: Callable[[Patch], Journal], monkeypatch: Patch
+) -> None:
     assert held(play(monkeypatch), PROMISES) == []
 
 
 @pytest.mark.parametrize("sandbox", DEAD_SANDBOXES.values(), ids=DEAD_SANDBOXES)
-def test_a_promise_is_held_with_a_dead_sandbox_only_if_it_says_that_it_needs_no_result(sandbox: Any) -> None:
+def test_a_promise_is_held_with_a_dead_sandbox_only_if_it_says_that_it_needs_no_result(
+    sandbox: Any,
+) -> None:
     journal = sim.run(quiet(sandbox=sandbox))
     names = [name for name, cls in PROMISES.items() if cls.needs == "result"]
     assert {"recovers_within", "throughput_at_least", "partial_output_kept"} <= set(names)

@@ -13,8 +13,12 @@ from tests.harness.lab.promises.scenes import BUSY, broken_in, scene
 
 
 def test_recovers_within(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 30.0 + int(call_id[1:]))
-    falling = scene(events=[{"at": "150ms", "crash": "sandbox", "seconds": "2s"}], tools={"rate_limit": 12})
+    monkeypatch.setattr(
+        RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 30.0 + int(call_id[1:])
+    )
+    falling = scene(
+        events=[{"at": "150ms", "crash": "sandbox", "seconds": "2s"}], tools={"rate_limit": 12}
+    )
     broken = broken_in(falling)
     assert set(broken) - {"no_duplicate_execution", "throughput_at_least"} == {"recovers_within"}
     assert "after restart" in broken["recovers_within"].sentence
@@ -30,11 +34,17 @@ def test_throughput_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Permit, "__aenter__", sluggish)
     broken = broken_in(scene())
-    assert set(broken) - {"no_starvation", "deadline_honoured", "metrics_are_true"} == {"throughput_at_least"}
+    assert set(broken) - {"no_starvation", "deadline_honoured", "metrics_are_true"} == {
+        "throughput_at_least"
+    }
 
 
 def test_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 70.0 + int(call_id[1:]) / 9)
+    monkeypatch.setattr(
+        RetryPolicy,
+        "pause",
+        lambda self, call_id, attempt, retry_after: 70.0 + int(call_id[1:]) / 9,
+    )
     broken = broken_in(scene(sandbox=BUSY, tools={"rate_limit": 12, "call_deadline": 1000}))
     assert set(broken) - {"recovers_within", "throughput_at_least"} == {"no_stall"}
     assert "nothing happened for 70" in broken["no_stall"].sentence

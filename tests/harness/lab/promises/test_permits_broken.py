@@ -26,7 +26,9 @@ def test_in_flight_within_limit() -> None:
     assert broken["in_flight_within_limit"].evidence
 
 
-def test_in_flight_within_limit_is_also_counted_at_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_flight_within_limit_is_also_counted_at_the_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = client_module.SandboxClient._send
 
     async def hedging(self: Any, *args: Any) -> Any:
@@ -79,7 +81,9 @@ class Starving(LimiterCore):
         turn = super()._next_in_line()
         if turn is None or self._now >= 70:
             return turn
-        served = (ticket for ticket, (client, _) in turn[0].waiters.items() if client.name != "n2-w1")
+        served = (
+            ticket for ticket, (client, _) in turn[0].waiters.items() if client.name != "n2-w1"
+        )
         ticket = next(served, None)
         return None if ticket is None else (turn[0], ticket)
 

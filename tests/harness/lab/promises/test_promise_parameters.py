@@ -42,7 +42,9 @@ def verdict(journal: Journal, promise: Any) -> Verdict:
         ("all", "none", "broken"),
     ],
 )
-def test_outcomes_are_counted_as_written(journal: Journal, ok: Any, errors: Any, state: str) -> None:
+def test_outcomes_are_counted_as_written(
+    journal: Journal, ok: Any, errors: Any, state: str
+) -> None:
     assert verdict(journal, {"outcomes": {"ok": ok, "sandbox_error": errors}}).state == state
 
 
@@ -85,7 +87,9 @@ def test_calls_that_no_worker_was_left_to_make_are_excused_and_counted() -> None
 
 
 def test_calls_of_a_killed_worker_are_excused_and_counted() -> None:
-    found = verdict(sim.run(scene(events=[{"at": "200ms", "kill": "n1-w1"}])), "every_call_ends_once")
+    found = verdict(
+        sim.run(scene(events=[{"at": "200ms", "kill": "n1-w1"}])), "every_call_ends_once"
+    )
     assert found.state == "held"
     assert "6 lost with their worker" in found.sentence
 
@@ -104,7 +108,9 @@ def test_evidence_names_the_call_the_events_and_their_times() -> None:
     assert found.evidence
     assert {event["call"] for event in found.evidence} == {"c0003"}
     assert all(event in faulty.events for event in found.evidence)
-    assert [event["at"] for event in found.evidence] == sorted(event["at"] for event in found.evidence)
+    assert [event["at"] for event in found.evidence] == sorted(
+        event["at"] for event in found.evidence
+    )
 
 
 def test_a_run_that_the_horizon_breaks_off_is_unknown_and_says_how_far_it_came() -> None:
@@ -112,13 +118,18 @@ def test_a_run_that_the_horizon_breaks_off_is_unknown_and_says_how_far_it_came()
     cut = sim.run(scene(horizon="10s", tools={"rate_limit": 5}, load=load))
     found = verdict(cut, "in_flight_within_limit")
     assert (found.state, found.how.kind) == ("unknown", "broken_off")
-    assert found.sentence == "the run was broken off after 10 s (`horizon`), with 20 of 100 calls made"
+    assert (
+        found.sentence == "the run was broken off after 10 s (`horizon`), with 20 of 100 calls made"
+    )
 
 
 def test_a_limit_that_the_load_cannot_reach_is_unknown() -> None:
     load = {"calls": 12, "concurrency": 2, "program": {"seconds": "100ms"}}
     found = verdict(sim.run(scene(load=load)), "in_flight_within_limit")
-    assert found.sentence == "at most 2 calls were under way at once, the limit is 3: nothing could exceed it"
+    assert (
+        found.sentence
+        == "at most 2 calls were under way at once, the limit is 3: nothing could exceed it"
+    )
     enough = scene(load={**load, "concurrency": 3})
     assert verdict(sim.run(enough), "in_flight_within_limit").held
 

@@ -1,4 +1,5 @@
-"""For each promise, break the real component that keeps it: this promise is found broken, and no unrelated one.
+"""For each promise, break the real component that keeps it: this promise is found broken, and no
+unrelated one.
 
 The tests are in the modules ``test_*_broken.py`` of this folder.
 """
@@ -15,7 +16,11 @@ from tests.harness.lab.promises.scenes import scene, verdicts
 
 def _tested() -> set[str]:
     modules = Path(__file__).parent.glob("test_*_broken.py")
-    return {name for module in modules for name in re.findall(r"^def test_(\w+)", module.read_text(), re.MULTILINE)}
+    return {
+        name
+        for module in modules
+        for name in re.findall(r"^def test_(\w+)", module.read_text(), re.MULTILINE)
+    }
 
 
 def test_every_promise_is_held_when_nothing_is_broken() -> None:

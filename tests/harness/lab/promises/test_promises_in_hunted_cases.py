@@ -19,9 +19,14 @@ LOAD = {"calls": 6, "concurrency": 3, "program": {"seconds": 0.5, "prints": "{ca
 
 
 def states(
-    promise: str | dict[str, Any], *, good: bool = False, tool: type[GoodTool] | None = None, **keys: Any
+    promise: str | dict[str, Any],
+    *,
+    good: bool = False,
+    tool: type[GoodTool] | None = None,
+    **keys: Any,
 ) -> str:
-    """Return how a promise is judged; with ``good``, on the right tool of another class, or on this one."""
+    """Return how a promise is judged; with ``good``, on the right tool of another class, or on this
+    one."""
     data = {"scenario": "hunted", "about": "x", "promises": [promise], **keys}
     if "rollouts" not in keys:
         data.setdefault("load", LOAD)
@@ -33,12 +38,19 @@ def states(
 
 
 def test_a_limiter_that_is_switched_off_limits_nothing_in_other_tools_too() -> None:
-    told = states("in_flight_within_limit", good=True, tools={"rate_limit": 1, "enable_global_rate_limit": False})
+    told = states(
+        "in_flight_within_limit",
+        good=True,
+        tools={"rate_limit": 1, "enable_global_rate_limit": False},
+    )
     assert told.startswith("not_applicable")
 
 
 def test_a_rollout_that_was_lost_states_no_outcomes() -> None:
-    turns = [{"say": "a", "programs": [{"prints": "4\n"}]}, {"say": "b", "programs": [{"seconds": 9}]}]
+    turns = [
+        {"say": "a", "programs": [{"prints": "4\n"}]},
+        {"say": "b", "programs": [{"seconds": 9}]},
+    ]
     told = states(
         "outcome_in_extras",
         cluster={"nodes": 2},
@@ -72,19 +84,29 @@ def test_an_answer_that_broke_off_binds_nobody(status: int) -> None:
     faults = [refused, {"first_attempts": 1, "what": {"truncate": {"then": "hang"}}}]
     for promise in ("only_transient_retried", "retry_after_honoured"):
         told = states(
-            promise, good=True, tools={"default_timeout": 2, "transport_margin": 1}, sandbox={"faults": faults}
+            promise,
+            good=True,
+            tools={"default_timeout": 2, "transport_margin": 1},
+            sandbox={"faults": faults},
         )
         assert not told.startswith("broken"), told
 
 
 def test_a_request_on_its_way_when_its_call_is_cancelled_does_not_count_as_in_flight() -> None:
     load = {**LOAD, "calls": 4, "concurrency": 1, "cancel": {"share": 1.0, "after": 0}}
-    assert not states("in_flight_within_limit", good=True, tools={"rate_limit": 1}, load=load).startswith("broken")
+    assert not states(
+        "in_flight_within_limit", good=True, tools={"rate_limit": 1}, load=load
+    ).startswith("broken")
 
 
 def test_calls_of_workers_that_have_no_caller_left_are_excused() -> None:
     load = {**LOAD, "concurrency": 1}
-    told = states("every_call_ends_once", cluster={"nodes": 3}, load=load, events=[{"at": 0.7, "kill": "n1-w1"}])
+    told = states(
+        "every_call_ends_once",
+        cluster={"nodes": 3},
+        load=load,
+        events=[{"at": 0.7, "kill": "n1-w1"}],
+    )
     assert told.startswith("held"), told
 
 
@@ -94,8 +116,13 @@ def test_a_call_whose_worker_dies_before_it_is_made_is_lost() -> None:
 
 
 def test_a_compile_error_has_no_output_that_could_be_garbled() -> None:
-    load = {**LOAD, "program": {"language": "cpp", "compile_exit": 1, "compile_errors": "error: no\n"}}
-    told = states("infra_never_scored", load=load, sandbox={"faults": [{"what": {"output": "not_utf8"}}]})
+    load = {
+        **LOAD,
+        "program": {"language": "cpp", "compile_exit": 1, "compile_errors": "error: no\n"},
+    }
+    told = states(
+        "infra_never_scored", load=load, sandbox={"faults": [{"what": {"output": "not_utf8"}}]}
+    )
     assert not told.startswith("broken"), told
 
 
@@ -114,7 +141,12 @@ def test_a_call_that_was_cancelled_in_the_queue_has_not_missed_its_deadline() ->
     told = states(
         "deadline_honoured",
         tools={"rate_limit": 1, "call_deadline": 4.0},
-        load={"calls": 3, "concurrency": 3, "program": {"seconds": 3.5}, "cancel": {"share": 1.0, "after": 6.5}},
+        load={
+            "calls": 3,
+            "concurrency": 3,
+            "program": {"seconds": 3.5},
+            "cancel": {"share": 1.0, "after": 6.5},
+        },
     )
     assert told.startswith("held"), told
 
@@ -131,7 +163,12 @@ def test_a_refusal_whose_body_drips_is_not_known_when_it_begins() -> None:
     ]
     load = {"calls": 8, "concurrency": 8, "program": {"seconds": 1.007, "prints": "{call}\n"}}
     told = states(
-        "retries_spread", good=True, seed=386661, tools={"rate_limit": 4}, load=load, sandbox={"faults": faults}
+        "retries_spread",
+        good=True,
+        seed=386661,
+        tools={"rate_limit": 4},
+        load=load,
+        sandbox={"faults": faults},
     )
     assert not told.startswith("broken"), told
 
@@ -155,7 +192,9 @@ def test_a_retry_after_that_its_client_did_not_wait_for_asks_nothing_of_it() -> 
 def test_a_program_that_never_ends_shows_no_lack_of_recovery() -> None:
     load = {"calls": 2, "concurrency": 2, "program": {"seconds": 3600}}
     events = [{"at": 0.3, "pause": "n1-w1", "seconds": 0.2}]
-    assert states({"recovers_within": 1}, load=load, events=events, tools={"max_attempts": 1}).startswith("unknown")
+    assert states(
+        {"recovers_within": 1}, load=load, events=events, tools={"max_attempts": 1}
+    ).startswith("unknown")
 
 
 def test_the_connection_of_a_call_that_was_given_up_is_not_used_again() -> None:
@@ -188,18 +227,34 @@ def test_one_idle_connection_could_serve_one_request() -> None:
 
 
 @pytest.mark.parametrize(("restart", "state"), [({}, "unknown"), ({"seconds": 0.5}, "held")])
-def test_nothing_recovers_while_the_only_sandbox_is_down(restart: dict[str, float], state: str) -> None:
-    events = [{"at": 2.003, "pause": "n1-w1", "seconds": 0.2}, {"at": 0.907, "crash": "sandbox-1", **restart}]
+def test_nothing_recovers_while_the_only_sandbox_is_down(
+    restart: dict[str, float], state: str
+) -> None:
+    events = [
+        {"at": 2.003, "pause": "n1-w1", "seconds": 0.2},
+        {"at": 0.907, "crash": "sandbox-1", **restart},
+    ]
     load = {**LOAD, "calls": 32, "concurrency": 1}
-    assert states({"recovers_within": 60}, tools={"max_attempts": 3}, load=load, events=events).startswith(state)
+    assert states(
+        {"recovers_within": 60}, tools={"max_attempts": 3}, load=load, events=events
+    ).startswith(state)
 
 
-@pytest.mark.parametrize("promise", ["answers_are_own", "text_is_truthful", "no_duplicate_execution"])
-def test_requests_with_the_same_code_may_arrive_in_another_order_than_their_calls_began(promise: str) -> None:
+@pytest.mark.parametrize(
+    "promise", ["answers_are_own", "text_is_truthful", "no_duplicate_execution"]
+)
+def test_requests_with_the_same_code_may_arrive_in_another_order_than_their_calls_began(
+    promise: str,
+) -> None:
     told = states(
         promise,
         tools={"enable_global_rate_limit": False},
-        load={**LOAD, "calls": 12, "concurrency": 6, "program": {"repeated": True, "prints": "4\n"}},
+        load={
+            **LOAD,
+            "calls": 12,
+            "concurrency": 6,
+            "program": {"repeated": True, "prints": "4\n"},
+        },
         schedule={"priority": 622486, "changes": 1},
     )
     assert told.startswith("held")
@@ -207,12 +262,17 @@ def test_requests_with_the_same_code_may_arrive_in_another_order_than_their_call
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
 def test_output_that_a_fault_adds_to_any_stream_is_counted_where_it_is_cut(stream: str) -> None:
-    told = states("cuts_marked", sandbox={"faults": [{"what": {"output": {"what": "huge", "stream": stream}}}]})
+    told = states(
+        "cuts_marked",
+        sandbox={"faults": [{"what": {"output": {"what": "huge", "stream": stream}}}]},
+    )
     assert told.startswith("held: 6 tool messages cut")
 
 
 @pytest.mark.parametrize("good", [False, True])
-def test_a_program_that_shared_cores_slow_down_to_its_time_limit_is_truly_reported(good: bool) -> None:
+def test_a_program_that_shared_cores_slow_down_to_its_time_limit_is_truly_reported(
+    good: bool,
+) -> None:
     told = states(
         "text_is_truthful",
         good=good,
@@ -228,17 +288,28 @@ def test_a_call_that_ended_in_the_moment_in_which_its_worker_died_is_lost() -> N
         "every_call_ends_once",
         tools={"requests_per_second": 10.0, "requests_burst": 1},
         sandbox={"model": {"kind": "unbounded", "spawn_cost": 0.005}},
-        rollouts={"count": 6, "turns": [{"say": "a", "programs": [{"seconds": 0, "prints": "4\n"}]}, {"say": "b"}]},
+        rollouts={
+            "count": 6,
+            "turns": [{"say": "a", "programs": [{"seconds": 0, "prints": "4\n"}]}, {"say": "b"}],
+        },
         events=[{"at": 0.907, "kill": "n1-w1"}],
     )
     assert told == "held: 6 calls, each ended once; 2 lost with their worker"
 
 
-def test_a_connection_on_which_a_request_was_delayed_was_opened_before_the_request_arrived() -> None:
+def test_a_connection_on_which_a_request_was_delayed_was_opened_before_the_request_arrived() -> (
+    None
+):
     told = states(
         "connections_reused",
         sandbox={"faults": [{"phase": "connect", "what": {"delay": 2.5}}]},
-        load={**LOAD, "calls": 2, "concurrency": 2, "program": [{"prints": "a"}], "think": {"uniform": [0.1, 1]}},
+        load={
+            **LOAD,
+            "calls": 2,
+            "concurrency": 2,
+            "program": [{"prints": "a"}],
+            "think": {"uniform": [0.1, 1]},
+        },
     )
     assert told.startswith("unknown")
 
@@ -254,7 +325,9 @@ def test_an_answer_that_was_sent_as_the_client_gave_up_did_not_reach_it() -> Non
     assert not told.startswith("broken")
 
 
-def test_a_retry_after_that_was_sent_when_the_time_of_its_client_was_up_asks_nothing_of_it() -> None:
+def test_a_retry_after_that_was_sent_when_the_time_of_its_client_was_up_asks_nothing_of_it() -> (
+    None
+):
     told = states(
         "retry_after_honoured",
         schedule={"random": 1},
@@ -281,7 +354,10 @@ def test_a_connection_that_became_idle_after_a_request_had_begun_could_not_serve
         load={
             "calls": 6,
             "concurrency": 6,
-            "program": [{"seconds": 0.503, "prints": "{call}\n"}, {"early": "{fill:400}\n", "prints": "{call}\n"}],
+            "program": [
+                {"seconds": 0.503, "prints": "{call}\n"},
+                {"early": "{fill:400}\n", "prints": "{call}\n"},
+            ],
             "cancel": {"share": 0.5, "after": {"choice": [0.0, 0.0013]}},
         },
         events=[{"at": 0, "kill": "n1-w2", "seconds": 4}],
@@ -289,7 +365,9 @@ def test_a_connection_that_became_idle_after_a_request_had_begun_could_not_serve
     assert not told.startswith("broken"), told
 
 
-def test_results_that_were_sent_when_the_time_of_their_clients_was_up_leave_no_idle_connection() -> None:
+def test_results_that_were_sent_when_the_time_of_their_clients_was_up_leave_no_idle_connection() -> (
+    None
+):
     told = states(
         "connections_reused",
         seed=198645,
@@ -299,7 +377,10 @@ def test_results_that_were_sent_when_the_time_of_their_clients_was_up_leave_no_i
         load={
             "calls": 32,
             "concurrency": 16,
-            "program": [{"seconds": 2.5}, {"language": "cpp", "compile_exit": 1, "compile_errors": "error\n"}],
+            "program": [
+                {"seconds": 2.5},
+                {"language": "cpp", "compile_exit": 1, "compile_errors": "error\n"},
+            ],
         },
         events=[{"at": 0, "wedge": "sandbox", "seconds": 4}],
     )
@@ -315,13 +396,18 @@ def test_orders_to_wait_are_known_to_the_client_where_the_sandbox_does_not_know_
         rollouts={
             "count": 1,
             "format": "deepseekv31",
-            "turns": [{"say": "a", "programs": [{"prints": "4\n"}], "malformed": "raw_newline"}, {"say": "b"}],
+            "turns": [
+                {"say": "a", "programs": [{"prints": "4\n"}], "malformed": "raw_newline"},
+                {"say": "b"},
+            ],
         },
     )
     assert told.startswith("held"), told
 
 
-def test_a_connection_whose_answer_was_not_yet_read_when_a_request_began_could_not_serve_it() -> None:
+def test_a_connection_whose_answer_was_not_yet_read_when_a_request_began_could_not_serve_it() -> (
+    None
+):
     told = states(
         "connections_reused",
         seed=804073,
@@ -329,20 +415,32 @@ def test_a_connection_whose_answer_was_not_yet_read_when_a_request_began_could_n
         rollouts={
             "count": 5,
             "format": "llama3",
-            "turns": [{"say": "a", "programs": [{"seconds": 0.5, "prints": "4\n"}]}, {"say": "It is 4."}],
+            "turns": [
+                {"say": "a", "programs": [{"seconds": 0.5, "prints": "4\n"}]},
+                {"say": "It is 4."},
+            ],
         },
     )
     assert not told.startswith("broken"), told
 
 
 def test_a_permit_that_a_stalled_client_gives_back_to_a_new_limiter_ends_its_attempt() -> None:
-    """The old limiter may have given it away before it died. Found by `sfusion hunt --seed 10`, case 37903."""
+    """The old limiter may have given it away before it died. Found by `sfusion hunt --seed 10`,
+    case 37903."""
     told = states(
         "in_flight_within_limit",
         cluster={"nodes": 2, "workers_per_node": 2},
-        tools={"rate_limit": 2, "requests_per_second": 2.0, "requests_burst": 1, "permit_lease": 1.0},
+        tools={
+            "rate_limit": 2,
+            "requests_per_second": 2.0,
+            "requests_burst": 1,
+            "permit_lease": 1.0,
+        },
         load={"calls": 16, "concurrency": 16, "program": {"seconds": 7, "prints": "{call}\n"}},
-        events=[{"at": 0.313, "pause": "n1-w1", "seconds": 1.5}, {"at": 0.907, "kill": "limiter", "seconds": 0.2}],
+        events=[
+            {"at": 0.313, "pause": "n1-w1", "seconds": 1.5},
+            {"at": 0.907, "kill": "limiter", "seconds": 0.2},
+        ],
     )
     assert told.startswith("held"), told
 
@@ -354,12 +452,17 @@ def test_requests_that_waited_for_one_that_was_never_answered_did_not_choose_the
         {"name": "breaks", "what": "reset"},
     ]
     load = {"calls": 6, "concurrency": 6, "program": {"prints": "{call}\n"}}
-    told = states("retries_spread", good=True, tools={"rate_limit": 1}, sandbox={"faults": faults}, load=load)
+    told = states(
+        "retries_spread", good=True, tools={"rate_limit": 1}, sandbox={"faults": faults}, load=load
+    )
     assert not told.startswith("broken"), told
 
 
-def test_a_herd_that_waits_for_the_moment_that_the_sandbox_named_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quota per second asks each call to wait until then: the later one is refused, the shorter its pause."""
+def test_a_herd_that_waits_for_the_moment_that_the_sandbox_named_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A quota per second asks each call to wait until then: the later one is refused, the shorter
+    its pause."""
     monkeypatch.setattr(RetryPolicy, "pause", lambda self, call, attempt, asked: asked or self.base)
     told = states(
         "retries_spread",
@@ -371,36 +474,60 @@ def test_a_herd_that_waits_for_the_moment_that_the_sandbox_named_is_seen(monkeyp
 
 
 def test_a_herd_that_comes_back_into_a_reset_is_seen() -> None:
-    faults = [{"first_attempts": 1, "what": {"status": 503}}, {"first_attempts": 2, "what": "reset"}]
+    faults = [
+        {"first_attempts": 1, "what": {"status": 503}},
+        {"first_attempts": 2, "what": "reset"},
+    ]
     load = {"calls": 8, "concurrency": 8, "program": {"prints": "{call}\n"}}
     herd = MISTAKES["retries-in-step"].tool
-    told = states("retries_spread", tool=herd, tools={"rate_limit": 8}, sandbox={"faults": faults}, load=load)
+    told = states(
+        "retries_spread", tool=herd, tools={"rate_limit": 8}, sandbox={"faults": faults}, load=load
+    )
     assert told.startswith("broken"), told
 
 
 @pytest.mark.parametrize(("stream", "prints"), [("both", ""), ("stderr", "{fill:30000}\n")])
 def test_stderr_amid_what_a_fault_added_is_not_missed(stream: str, prints: str) -> None:
-    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": stream, "size": 100_000}}}]
+    faults = [
+        {"phase": "after", "what": {"output": {"what": "huge", "stream": stream, "size": 100_000}}}
+    ]
     load = {**LOAD, "program": {"prints": prints, "errors": "only a warning\n"}}
     for good in (True, False):
-        assert not states("stderr_shown", good=good, sandbox={"faults": faults}, load=load).startswith("broken")
+        assert not states(
+            "stderr_shown", good=good, sandbox={"faults": faults}, load=load
+        ).startswith("broken")
 
 
 def test_stderr_that_was_dropped_is_missed_although_a_fault_added_much_to_it() -> None:
-    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": "stderr", "size": 100_000}}}]
+    faults = [
+        {
+            "phase": "after",
+            "what": {"output": {"what": "huge", "stream": "stderr", "size": 100_000}},
+        }
+    ]
     load = {**LOAD, "program": {"prints": "{fill:5000}\n", "errors": "oh\n", "exit": 1}}
-    assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith("held")
+    assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith(
+        "held"
+    )
     drops = MISTAKES["drops-stderr"].tool
-    assert states("stderr_shown", tool=drops, sandbox={"faults": faults}, load=load).startswith("broken")
+    assert states("stderr_shown", tool=drops, sandbox={"faults": faults}, load=load).startswith(
+        "broken"
+    )
 
 
 @pytest.mark.parametrize(("stream", "size"), [("both", 10), ("stderr", 1_000_000)])
 def test_stderr_before_or_beside_what_a_fault_added_is_missed(stream: str, size: int) -> None:
-    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": stream, "size": size}}}]
+    faults = [
+        {"phase": "after", "what": {"output": {"what": "huge", "stream": stream, "size": size}}}
+    ]
     load = {**LOAD, "program": {"prints": "4\n", "errors": "oh\n", "exit": 1}}
-    assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith("held")
+    assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith(
+        "held"
+    )
     drops = MISTAKES["drops-stderr"].tool
-    assert states("stderr_shown", tool=drops, sandbox={"faults": faults}, load=load).startswith("broken")
+    assert states("stderr_shown", tool=drops, sandbox={"faults": faults}, load=load).startswith(
+        "broken"
+    )
 
 
 @pytest.mark.parametrize("arguments", [{"timeout": 60}, {"timeout": "60"}, {"language": "cpp"}])

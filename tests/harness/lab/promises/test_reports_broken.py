@@ -12,7 +12,9 @@ from tests.own_bugs import bugs
 Patch = pytest.MonkeyPatch
 
 
-def only(promise: str, put: Callable[[Patch], None], patch: Patch, says: str, **changes: object) -> None:
+def only(
+    promise: str, put: Callable[[Patch], None], patch: Patch, says: str, **changes: object
+) -> None:
     assert not broken_in(scene(**changes))
     put(patch)
     broken = broken_in(scene(**changes))
@@ -27,19 +29,46 @@ def test_sent_as_asked(monkeypatch: Patch) -> None:
 
 def test_sent_as_asked_with_code_and_headers(monkeypatch: Patch) -> None:
     with monkeypatch.context() as patch:
-        only("sent_as_asked", bugs.trailing_newline_of_the_code_stripped, patch, "with other code than it was given")
+        only(
+            "sent_as_asked",
+            bugs.trailing_newline_of_the_code_stripped,
+            patch,
+            "with other code than it was given",
+        )
     tools = {"rate_limit": 3, "headers": {"X-Token": "canary-4711"}}
-    only("sent_as_asked", bugs.headers_never_sent, monkeypatch, "without the header X-Token as configured", tools=tools)
+    only(
+        "sent_as_asked",
+        bugs.headers_never_sent,
+        monkeypatch,
+        "without the header X-Token as configured",
+        tools=tools,
+    )
 
 
 def test_metrics_are_true(monkeypatch: Patch) -> None:
-    only("metrics_are_true", bugs.waited_time_not_counted, monkeypatch, "for permits, reported are 0 s")
+    only(
+        "metrics_are_true",
+        bugs.waited_time_not_counted,
+        monkeypatch,
+        "for permits, reported are 0 s",
+    )
 
 
 def test_instances_released(monkeypatch: Patch) -> None:
-    only("instances_released", bugs.instances_leaked, monkeypatch, "keeps 12 of 12 released instances, first c0001")
+    only(
+        "instances_released",
+        bugs.instances_leaked,
+        monkeypatch,
+        "keeps 12 of 12 released instances, first c0001",
+    )
 
 
 def test_requests_paced(monkeypatch: Patch) -> None:
     tools = {"rate_limit": 8, "requests_per_second": 10, "requests_burst": 2}
-    only("requests_paced", bugs.bucket_gives_one_too_many, monkeypatch, "before 10 per second allow it", tools=tools)
+    only(
+        "requests_paced",
+        bugs.bucket_gives_one_too_many,
+        monkeypatch,
+        "before 10 per second allow it",
+        tools=tools,
+    )

@@ -17,7 +17,11 @@ from tests.harness.lab.promises.scenes import BUSY, broken_in, scene, verdicts
 def test_only_transient_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     refusing = scene(
         sandbox={"faults": [{"call": "c0003", "first_attempts": 1, "what": {"status": 404}}]},
-        load={"calls": 24, "concurrency": 12, "program": [{"seconds": "100ms", "prints": "{call}\n"}, {"exit": 1}]},
+        load={
+            "calls": 24,
+            "concurrency": 12,
+            "program": [{"seconds": "100ms", "prints": "{call}\n"}, {"exit": 1}],
+        },
     )
     assert verdicts(sim.run(refusing))["only_transient_retried"].held
     monkeypatch.setattr(client_module, "RETRIED_STATUSES", frozenset({404, 429, 502, 503, 504}))
@@ -26,7 +30,9 @@ def test_only_transient_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert broken["only_transient_retried"].sentence == "call c0003 was sent again after status 404"
 
 
-def test_only_transient_retried_also_forbids_to_retry_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_transient_retried_also_forbids_to_retry_a_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = client_module.SandboxClient._send
 
     async def hopeful(self: Any, *args: Any) -> Any:
@@ -37,7 +43,10 @@ def test_only_transient_retried_also_forbids_to_retry_a_result(monkeypatch: pyte
     monkeypatch.setattr(client_module.SandboxClient, "_send", hopeful)
     failing = scene(load={"calls": 3, "program": {"exit": 1}}, tools={"max_attempts": 2})
     broken = broken_in(failing)
-    assert set(broken) - {"outcomes", "throughput_at_least"} == {"only_transient_retried", "no_duplicate_execution"}
+    assert set(broken) - {"outcomes", "throughput_at_least"} == {
+        "only_transient_retried",
+        "no_duplicate_execution",
+    }
     assert "after the result of its program" in broken["only_transient_retried"].sentence
 
 

@@ -27,7 +27,9 @@ def test_rollout_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lengths_consistent(monkeypatch: pytest.MonkeyPatch) -> None:
     real = AsyncRolloutRequest.loss_mask
-    monkeypatch.setattr(AsyncRolloutRequest, "loss_mask", property(lambda self: real.fget(self)[:-1]))  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        AsyncRolloutRequest, "loss_mask", property(lambda self: real.fget(self)[:-1])
+    )  # type: ignore[attr-defined]
     broken = broken_in(rollout_scene())
     assert set(broken) == {"lengths_consistent"}
     assert "of loss_mask" in broken["lengths_consistent"].sentence
@@ -37,7 +39,9 @@ def test_outcome_in_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_module, "count_call", lambda agent_data, metrics: None)
     broken = broken_in(scene())
     assert set(broken) == {"outcome_in_extras"}
-    assert "call c0001 ended ok, but the extras do not say so" in broken["outcome_in_extras"].sentence
+    assert (
+        "call c0001 ended ok, but the extras do not say so" in broken["outcome_in_extras"].sentence
+    )
 
 
 def test_outcome_in_extras_counts_in_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:

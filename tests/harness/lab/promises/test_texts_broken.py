@@ -27,8 +27,12 @@ def test_text_is_truthful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("what", ["lost", "null", "cut", "huge", "decode_error"])
 def test_text_is_truthful_to_what_the_sandbox_says_of_an_output(what: str) -> None:
-    spoiled = scene(sandbox={"faults": [{"every": 5, "what": {"output": {"what": what, "size": 3}}}]})
-    assert set(broken_in(spoiled)) == ({"no_duplicate_execution"} if what == "null" else set())  # it is sent again
+    spoiled = scene(
+        sandbox={"faults": [{"every": 5, "what": {"output": {"what": what, "size": 3}}}]}
+    )
+    assert set(broken_in(spoiled)) == (
+        {"no_duplicate_execution"} if what == "null" else set()
+    )  # it is sent again
 
 
 def test_partial_output_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,13 +63,19 @@ def test_no_secret_leaked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module.SandboxClient, "_send", chatty)
     journal = sim.run(scene(tools={"rate_limit": 3, "headers": {"X-Token": "canary-4711"}}))
     found = verdicts(journal)
-    assert {name for name, verdict in found.items() if verdict.state == "broken"} == {"no_secret_leaked"}
+    assert {name for name, verdict in found.items() if verdict.state == "broken"} == {
+        "no_secret_leaked"
+    }
     assert "headers.X-Token" in found["no_secret_leaked"].sentence
     assert "canary-4711" not in json.dumps(journal.events)
 
 
-def test_no_secret_leaked_beyond_the_recorded_part_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "model_text", lambda *args, **options: "x" * 5000 + "canary-4711")
+def test_no_secret_leaked_beyond_the_recorded_part_of_a_long_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        runner_module, "model_text", lambda *args, **options: "x" * 5000 + "canary-4711"
+    )
     journal = sim.run(scene(tools={"headers": {"X-Token": "canary-4711"}}))
     assert verdicts(journal)["no_secret_leaked"].state == "broken"
     assert max(len(event.get("text", "")) for event in journal.events) == 400
@@ -106,7 +116,13 @@ def test_text_is_truthful_about_how_calls_end(
 
     def terse(result: Any, *args: Any, **options: Any) -> str:
         silent = result.outcome is Outcome.OK and not result.stdout
-        return said if result.outcome is end else "finito" if silent else real(result, *args, **options)
+        return (
+            said
+            if result.outcome is end
+            else "finito"
+            if silent
+            else real(result, *args, **options)
+        )
 
     programs = [
         {"arguments": {"cod": "1"}},
@@ -115,7 +131,9 @@ def test_text_is_truthful_about_how_calls_end(
         {"sandbox_error": "full"},
         {"prints": "4"},
     ]
-    ends = scene(tools={"default_timeout": 2}, load={"calls": 40, "concurrency": 3, "program": programs})
+    ends = scene(
+        tools={"default_timeout": 2}, load={"calls": 40, "concurrency": 3, "program": programs}
+    )
     assert verdicts(sim.run(ends))["text_is_truthful"].held
     monkeypatch.setattr(runner_module, "model_text", terse)
     assert why in broken_in(ends)["text_is_truthful"].sentence
@@ -141,10 +159,15 @@ def test_text_is_truthful_about_exit_codes(monkeypatch: pytest.MonkeyPatch) -> N
     def off_by_one(result: Any, *args: Any, **options: Any) -> str:
         return real(result, *args, **options).replace("code 2", "code 3")
 
-    failing = scene(load={"calls": 12, "program": [{"prints": "", "exit": 2}, {"prints": "", "exit": 7}]})
+    failing = scene(
+        load={"calls": 12, "program": [{"prints": "", "exit": 2}, {"prints": "", "exit": 7}]}
+    )
     assert verdicts(sim.run(failing))["text_is_truthful"].held
     monkeypatch.setattr(runner_module, "model_text", off_by_one)
-    assert "exit code 2, but the tool message tells 3" in broken_in(failing)["text_is_truthful"].sentence
+    assert (
+        "exit code 2, but the tool message tells 3"
+        in broken_in(failing)["text_is_truthful"].sentence
+    )
 
 
 def prints(**program: Any) -> Any:
@@ -156,11 +179,16 @@ def test_output_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     long = prints(prints="{call} {fill:200000}\n")
     assert verdicts(sim.run(long))["output_bounded"].held
     monkeypatch.setattr(
-        runner_module, "model_text", lambda *args, **options: real(*args, **{**options, "limit": 10**9})
+        runner_module,
+        "model_text",
+        lambda *args, **options: real(*args, **{**options, "limit": 10**9}),
     )
     broken = broken_in(long)
     assert set(broken) == {"output_bounded"}
-    assert "of call c0001 has 200,007 characters, promised at most 100,000" in broken["output_bounded"].sentence
+    assert (
+        "of call c0001 has 200,007 characters, promised at most 100,000"
+        in broken["output_bounded"].sentence
+    )
 
 
 @pytest.mark.parametrize("mark", ["", "\n(truncated)", "\n[cut: 179,000 characters]"])
@@ -209,7 +237,10 @@ def test_answers_are_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module.SandboxClient, "run", remembering)
     broken = broken_in(same)
     assert set(broken) == {"answers_are_own", "text_is_truthful", "infra_never_scored"}
-    assert broken["answers_are_own"].sentence == "call c0003 was answered without a request: '4\\n' (and 1 more)"
+    assert (
+        broken["answers_are_own"].sentence
+        == "call c0003 was answered without a request: '4\\n' (and 1 more)"
+    )
 
 
 def test_answers_are_own_and_not_those_of_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,4 +254,7 @@ def test_answers_are_own_and_not_those_of_another_call(monkeypatch: pytest.Monke
     monkeypatch.setattr(runner_module, "model_text", late)
     broken = broken_in(scene())
     assert set(broken) == {"answers_are_own", "text_is_truthful"}
-    assert "call c0002 was given the answer of call c0011: 'c0011\\n'" in broken["answers_are_own"].sentence
+    assert (
+        "call c0002 was given the answer of call c0011: 'c0011\\n'"
+        in broken["answers_are_own"].sentence
+    )

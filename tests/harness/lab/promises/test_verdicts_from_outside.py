@@ -42,18 +42,27 @@ def test_outcomes_that_the_tool_does_not_state_are_known_from_the_program(
 
 
 @pytest.mark.parametrize(
-    "fault", [{"phase": "after", "what": "sandbox_error"}, {"what": {"truncate": 0.5}}], ids=["error", "cut"]
+    "fault",
+    [{"phase": "after", "what": "sandbox_error"}, {"what": {"truncate": 0.5}}],
+    ids=["error", "cut"],
 )
 def test_no_recovery_is_seen_in_answers_without_a_result(fault: Any) -> None:
-    found = verdict(sim.run(scene(events=CRASH, sandbox={"faults": [fault]})), {"recovers_within": "60s"})
+    found = verdict(
+        sim.run(scene(events=CRASH, sandbox={"faults": [fault]})), {"recovers_within": "60s"}
+    )
     assert found.state == "broken"
     assert "no program completed again" in found.sentence
 
 
 def test_a_request_already_in_flight_is_no_recovery() -> None:
-    # One long program is under way when the other worker dies; the next one gets a permit 9 s later.
+    # One long program is under way when the other worker dies; the next one gets a permit 9 s
+    # later.
     slow = {"calls": 4, "concurrency": 2, "program": {"seconds": "9s"}}
-    dead = scene(load=slow, tools={"rate_limit": 2, "permit_lease": 60}, events=[{"at": "1s", "kill": "n1-w1"}])
+    dead = scene(
+        load=slow,
+        tools={"rate_limit": 2, "permit_lease": 60},
+        events=[{"at": "1s", "kill": "n1-w1"}],
+    )
     found = verdict(sim.run(dead), {"recovers_within": "9s"})
     assert found.state == "broken"
     assert "it took 17" in found.sentence
@@ -61,16 +70,24 @@ def test_a_request_already_in_flight_is_no_recovery() -> None:
 
 def test_a_last_request_in_flight_leaves_recovery_unobserved() -> None:
     last = {"calls": 2, "concurrency": 2, "program": {"seconds": "9s"}}
-    found = verdict(sim.run(scene(load=last, events=[{"at": "1s", "kill": "n1-w1"}])), {"recovers_within": "30s"})
+    found = verdict(
+        sim.run(scene(load=last, events=[{"at": "1s", "kill": "n1-w1"}])),
+        {"recovers_within": "30s"},
+    )
     assert found.state == "unknown"
 
 
 def test_a_queue_cut_by_the_horizon_is_unknown_unless_it_took_too_long() -> None:
-    queued = scene(horizon="2s", load={"calls": 24, "concurrency": 12, "program": {"seconds": "10s"}})
+    queued = scene(
+        horizon="2s", load={"calls": 24, "concurrency": 12, "program": {"seconds": "10s"}}
+    )
     journal = sim.run(queued)
     found = verdict(journal, {"no_starvation": "60s"})
     assert found.state == "unknown"
-    assert found.sentence == "9 callers still waited for a permit when the run ended, the longest for 2 s"
+    assert (
+        found.sentence
+        == "9 callers still waited for a permit when the run ended, the longest for 2 s"
+    )
     assert verdict(journal, {"no_starvation": "1s"}).state == "broken"
 
 
@@ -86,7 +103,9 @@ def limited(*steps: dict[str, Any]) -> Journal:
         if step["event"] == "attempt_started":
             journal.note(0, "world", "called", call=step["call"], worker="w", intent={"kind": "ok"})
             journal.events.append(step)
-            journal.note(9, "world", "returned", call=step["call"], worker="w", outcome="ok", text="")
+            journal.note(
+                9, "world", "returned", call=step["call"], worker="w", outcome="ok", text=""
+            )
         else:
             journal.events.append(step)
     journal.events.sort(key=lambda event: event["at"])
@@ -98,14 +117,27 @@ def resized(at: float, limit: int) -> dict[str, Any]:
 
 
 def granted(at: float, number: int) -> dict[str, Any]:
-    return {"at": at, "source": "limiter", "event": "granted", "worker": "w", "ticket": number, "permit": f"p{number}"}
+    return {
+        "at": at,
+        "source": "limiter",
+        "event": "granted",
+        "worker": "w",
+        "ticket": number,
+        "permit": f"p{number}",
+    }
 
 
 def test_a_broken_limit_is_named_as_it_was_in_force() -> None:
     over = limited(*(begun(number, number) for number in (1, 2, 3)), resized(5, 20))
-    assert verdict(over, "in_flight_within_limit").sentence == "at 3 s 3 attempts were in flight; the limit is 2"
+    assert (
+        verdict(over, "in_flight_within_limit").sentence
+        == "at 3 s 3 attempts were in flight; the limit is 2"
+    )
     within = limited(begun(1, 1), begun(2, 2), resized(5, 20))
-    assert verdict(within, "in_flight_within_limit").sentence == "at most 2 in flight, the limit was 2, then 20"
+    assert (
+        verdict(within, "in_flight_within_limit").sentence
+        == "at most 2 in flight, the limit was 2, then 20"
+    )
 
 
 def test_grants_on_their_way_when_the_limit_shrinks_are_no_breach() -> None:
@@ -122,16 +154,23 @@ def test_a_malformed_call_has_a_deadline_too() -> None:
 
 
 def test_a_malformed_call_that_is_mended_may_take_the_time_to_compile() -> None:
-    turns = [{"programs": [{"language": "cpp", "prints": "4\n"}], "malformed": "latex_escape"}, {"say": "It is 4."}]
+    turns = [
+        {"programs": [{"language": "cpp", "prints": "4\n"}], "malformed": "latex_escape"},
+        {"say": "It is 4."},
+    ]
     slow = {"faults": [{"what": {"drip": {"bytes": 1, "every": 1.0}}}]}
     journal = sim.run(scene(load=None, rollouts={"count": 1, "turns": turns}, sandbox=slow))
-    allowed = {event["call"]: event["allowed"] for event in journal.events if event["event"] == "called"}
+    allowed = {
+        event["call"]: event["allowed"] for event in journal.events if event["event"] == "called"
+    }
     assert allowed == {"r001.x1": 110.0}
     assert verdict(journal, "deadline_honoured").state == "held"
 
 
 def test_retry_after_is_not_honoured_by_never_sending_again() -> None:
-    busy = scene(sandbox={"faults": [{"what": {"status": 429, "retry_after": 1}}]}, tools={"max_attempts": 1})
+    busy = scene(
+        sandbox={"faults": [{"what": {"status": 429, "retry_after": 1}}]}, tools={"max_attempts": 1}
+    )
     found = verdict(sim.run(busy), "retry_after_honoured")
     assert found.state == "unknown"
     assert found.sentence == "24 Retry-After headers, but no call was sent again"
@@ -143,7 +182,9 @@ def test_escape_codes_that_a_program_prints_are_no_lie_of_the_tool() -> None:
 
 
 def test_attempts_at_two_sandboxes_are_told_apart() -> None:
-    pair = scene(sandbox={"instances": 2, "faults": [{"first_attempts": 1, "what": {"status": 503}}]})
+    pair = scene(
+        sandbox={"instances": 2, "faults": [{"first_attempts": 1, "what": {"status": 503}}]}
+    )
     journal = sim.run(pair)
     assert verdict(journal, "in_flight_within_limit").state == "held"
     assert verdict(journal, {"outcomes": {"ok": "all"}}).state == "held"
@@ -155,7 +196,11 @@ class KeepsTheEnd(GoodTool):
 
     def cut(self, text: str) -> str:
         kept = self.config["max_output_chars"]
-        return text if len(text) <= kept else f"[{len(text) - kept} characters omitted]\n{text[-kept:]}"
+        return (
+            text
+            if len(text) <= kept
+            else f"[{len(text) - kept} characters omitted]\n{text[-kept:]}"
+        )
 
 
 class KeepsAnotherEnd(KeepsTheEnd):
@@ -181,7 +226,9 @@ class InTags(GoodTool):
         (InTags, "coloured-tracebacks", []),
     ],
 )
-def test_a_right_tool_may_lay_out_its_text_as_it_likes(tool: type[GoodTool], name: str, failed: list[str]) -> None:
+def test_a_right_tool_may_lay_out_its_text_as_it_likes(
+    tool: type[GoodTool], name: str, failed: list[str]
+) -> None:
     tasks = adapt_tasks(read_tasks(scenario_files([name]), "sim"), tools=tool_config(tool))
     assert [one.promise for task in tasks for one in run_one(task).verdicts if one.failed] == failed
 

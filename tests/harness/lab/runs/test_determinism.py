@@ -1,4 +1,5 @@
-"""A run is a function of its seed: not of the process, its hash seed, the number of jobs, or what ran before."""
+"""A run is a function of its seed: not of the process, its hash seed, the number of jobs, or what
+ran before."""
 
 from __future__ import annotations
 
@@ -69,8 +70,11 @@ def test_runs_in_one_process_are_byte_identical(stormy: Path, journal: Journal) 
         assert again.digest() == journal.digest()
 
 
-def test_a_version_of_aiohttp_that_nobody_has_tested_writes_the_same_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool takes the other transport with it, where some events of one instant come in another order."""
+def test_a_version_of_aiohttp_that_nobody_has_tested_writes_the_same_journal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tool takes the other transport with it, where some events of one instant come in another
+    order."""
     (file,) = (path for path in scenario_files([]) if path.stem == "limiter-death")
     (cell,) = read_scenarios(file)
     journal = sim.run(cell)
@@ -83,16 +87,38 @@ def test_a_version_of_aiohttp_that_nobody_has_tested_writes_the_same_journal(mon
 
 def test_determinism_scenario_covers_every_fault_and_event(stormy: Path, journal: Journal) -> None:
     kinds = {event["event"] for event in journal.events}
-    assert {"worker_died", "limiter_died", "worker_paused", "strike", "cancelled", "lost", "crash", "learned"} <= kinds
+    assert {
+        "worker_died",
+        "limiter_died",
+        "worker_paused",
+        "strike",
+        "cancelled",
+        "lost",
+        "crash",
+        "learned",
+    } <= kinds
     found = judge(journal, read_scenarios(stormy)[0].promises)
     assert [verdict for verdict in found if not verdict.held] == []
 
 
-def test_other_processes_write_the_same_journal(stormy: Path, journal: Journal, tmp_path: Path) -> None:
+def test_other_processes_write_the_same_journal(
+    stormy: Path, journal: Journal, tmp_path: Path
+) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     other = tmp_path / "calm.yaml"
     other.write_text(STORMY.replace("stormy", "calm").replace("seed: 4", "seed: 6"))
-    command = [sys.executable, "-m", "sfusion", "run", str(other), str(stormy), "--jobs", "2", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "sfusion",
+        "run",
+        str(other),
+        str(stormy),
+        "--jobs",
+        "2",
+        "--out",
+        str(tmp_path),
+    ]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     verdict = json.loads((tmp_path / "stormy" / "verdict.json").read_text())
     assert verdict["journal_digest"] == journal.digest()
@@ -109,7 +135,11 @@ def test_one_calls_program_does_not_change_when_workers_are_added() -> None:
         events = sim.run(scenario).events
         return {event["call"]: event["intent"] for event in events if event["event"] == "called"}
 
-    load = {"calls": 20, "concurrency": 10, "program": [{"prints": "a"}, {"prints": "b"}, {"prints": "", "exit": 1}]}
+    load = {
+        "calls": 20,
+        "concurrency": 10,
+        "program": [{"prints": "a"}, {"prints": "b"}, {"prints": "", "exit": 1}],
+    }
     few = intents(scene(load=load))
     many = intents(scene(load=load, cluster={"nodes": 4, "workers_per_node": 2}))
     assert few == many

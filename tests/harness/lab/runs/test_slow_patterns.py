@@ -12,7 +12,8 @@ from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.lab.scenarios import ScenarioError
 
 BACKTRACKS = "(-|--)+$"
-"""Patterns of letters and digits are refused when they are read; this one is found out only in a search."""
+"""Patterns of letters and digits are refused when they are read; this one is found out only in a
+search."""
 TEXT = "-" * 60 + "b"
 
 
@@ -28,13 +29,25 @@ def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
             "load": {"calls": 3, "program": {"prints": TEXT}},
             "sandbox": {"faults": [{"code": BACKTRACKS, "what": "hang"}]},
         },
-        {"rollouts": {"count": 1, "turns": [{"programs": [{"prints": TEXT}]}, {"sees": BACKTRACKS}]}},
+        {
+            "rollouts": {
+                "count": 1,
+                "turns": [{"programs": [{"prints": TEXT}]}, {"sees": BACKTRACKS}],
+            }
+        },
     ],
     ids=["code of a rule", "sees of a turn"],
 )
 def test_a_pattern_that_backtracks_ends_the_run(where: dict[str, Any]) -> None:
-    scenario = {"scenario": "slow", "about": "It backtracks.", **where, "promises": ["every_call_ends_once"]}
-    with pytest.raises(ScenarioError, match=r"slow: the regular expression '\(-\|--\)\+\$' takes more than 0.1 s"):
+    scenario = {
+        "scenario": "slow",
+        "about": "It backtracks.",
+        **where,
+        "promises": ["every_call_ends_once"],
+    }
+    with pytest.raises(
+        ScenarioError, match=r"slow: the regular expression '\(-\|--\)\+\$' takes more than 0.1 s"
+    ):
         run_scenario(scenario)
 
 

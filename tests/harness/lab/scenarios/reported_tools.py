@@ -1,4 +1,5 @@
-"""Tools, parsers and limiters that behave as people reported: each makes one mistake of the incident library."""
+"""Tools, parsers and limiters that behave as people reported: each makes one mistake of the
+incident library."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from sfusion_tools.rollout import format_parser
 from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, TurnParser, UnreadableCall
 from sfusion_tools.schemas import ToolResponse
 
-# -- tools ---------------------------------------------------------------------------------------------------------
+# -- tools
+# ---------------------------------------------------------------------------------------------------------
 
 
 class Simple:
-    """One request for each call, a timeout, an honest text, and the outcome in the metrics. No retries."""
+    """One request for each call, a timeout, an honest text, and the outcome in the metrics. No
+    retries."""
 
     seconds: ClassVar[float | None] = 60.0
     """Time for a request."""
@@ -30,12 +33,16 @@ class Simple:
         self.tool_schema = tool_schema
         self.config = config
         given = config["sandbox_fusion_url"]
-        self._urls = itertools.cycle(f"{url}/run_code" for url in given) if isinstance(given, list) else None
+        self._urls = (
+            itertools.cycle(f"{url}/run_code" for url in given) if isinstance(given, list) else None
+        )
         self._url = "" if isinstance(given, list) else given
         self._gate = asyncio.Semaphore(config.get("rate_limit", 10))
         self._failed: dict[str, bool] = {}
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
         return instance_id or "x", ToolResponse()
 
     async def execute(
@@ -60,15 +67,27 @@ class Simple:
         except aiohttp.ClientError as error:
             return "unreachable", f"error: {type(error).__name__}"
         if status != 200:
-            return ("throttled" if status == 429 else "sandbox_error" if status >= 500 else "bad_response"), "error"
+            return (
+                "throttled"
+                if status == 429
+                else "sandbox_error"
+                if status >= 500
+                else "bad_response"
+            ), "error"
         return self.read(body)
 
     def body(self, parameters: Any) -> dict[str, Any]:
         keys = {"code": parameters["code"], "language": parameters.get("language", "python")}
-        return {**keys, "run_timeout": parameters.get("timeout", self.config.get("default_timeout", 30))}
+        return {
+            **keys,
+            "run_timeout": parameters.get("timeout", self.config.get("default_timeout", 30)),
+        }
 
     async def post(self, parameters: Any) -> tuple[int, bytes]:
-        url, limit = next(self._urls) if self._urls else self._url, aiohttp.ClientTimeout(total=self.seconds)
+        url, limit = (
+            next(self._urls) if self._urls else self._url,
+            aiohttp.ClientTimeout(total=self.seconds),
+        )
         async with (
             aiohttp.ClientSession(timeout=limit) as session,
             session.post(url, json=self.body(parameters)) as got,
@@ -88,7 +107,9 @@ class Simple:
         if ran is None:
             return "bad_response", "error: no result"
         outcome = "program_timeout" if ran["status"] == "TimeLimitExceeded" else "program_error"
-        return "ok" if ran["return_code"] == 0 else outcome, self.shown(ran["stdout"], ran["stderr"])
+        return "ok" if ran["return_code"] == 0 else outcome, self.shown(
+            ran["stdout"], ran["stderr"]
+        )
 
     def shown(self, stdout: str | None, stderr: str | None) -> str:
         return (stdout or "") + (stderr or "")
@@ -214,7 +235,10 @@ class NeedsItsLimiter(Simple):
 
     async def outcome_and_text(self, parameters: Any) -> tuple[str, str]:
         await super().outcome_and_text(parameters)
-        return "sandbox_error", "Error when executing tool: 'NoneType' object has no attribute 'release'"
+        return (
+            "sandbox_error",
+            "Error when executing tool: 'NoneType' object has no attribute 'release'",
+        )
 
 
 class TalksOfHeaders(Simple):
@@ -222,7 +246,10 @@ class TalksOfHeaders(Simple):
 
     async def outcome_and_text(self, parameters: Any) -> tuple[str, str]:
         outcome, text = await super().outcome_and_text(parameters)
-        return outcome, text if outcome in PROGRAMS else f"{text}, sent with {self.config['headers']}"
+        return (
+            outcome,
+            text if outcome in PROGRAMS else f"{text}, sent with {self.config['headers']}",
+        )
 
 
 class IgnoresCancellation(Simple):
@@ -235,14 +262,17 @@ class IgnoresCancellation(Simple):
             return "ok", "error: interrupted"
 
 
-# -- parsers -------------------------------------------------------------------------------------------------------
+# -- parsers
+# -------------------------------------------------------------------------------------------------------
 
 Parse = Callable[[str, TurnParser, Sequence[Any]], ParsedTurn]
 
 
 def _drops_what_it_cannot_read(text: str, good: TurnParser, tools: Sequence[Any]) -> ParsedTurn:
     turn = good(text, tools)
-    return ParsedTurn(turn.content, tuple(call for call in turn.calls if not isinstance(call, UnreadableCall)))
+    return ParsedTurn(
+        turn.content, tuple(call for call in turn.calls if not isinstance(call, UnreadableCall))
+    )
 
 
 def _strict(text: str, good: TurnParser, tools: Sequence[Any]) -> ParsedTurn:
@@ -259,7 +289,11 @@ def _strict(text: str, good: TurnParser, tools: Sequence[Any]) -> ParsedTurn:
 
 def _all_or_nothing(text: str, good: TurnParser, tools: Sequence[Any]) -> ParsedTurn:
     turn = good(text, tools)
-    return ParsedTurn(turn.content) if any(isinstance(call, UnreadableCall) for call in turn.calls) else turn
+    return (
+        ParsedTurn(turn.content)
+        if any(isinstance(call, UnreadableCall) for call in turn.calls)
+        else turn
+    )
 
 
 def _first_only(text: str, good: TurnParser, tools: Sequence[Any]) -> ParsedTurn:
@@ -283,7 +317,9 @@ def _needs_line_breaks(text: str, good: TurnParser, tools: Sequence[Any]) -> Par
 def _flat_braces(text: str, good: TurnParser, tools: Sequence[Any]) -> ParsedTurn:
     """An expression that allows two levels of braces, wherever they are."""
     blocks = re.findall(r"<tool_call>\s*(\{[^{}]*\{[^{}]*\}[^{}]*\})\s*</tool_call>", text)
-    return ParsedTurn(text, tuple(FoundCall(one["name"], one["arguments"]) for one in map(json.loads, blocks)))
+    return ParsedTurn(
+        text, tuple(FoundCall(one["name"], one["arguments"]) for one in map(json.loads, blocks))
+    )
 
 
 def _believes_invented_replies(text: str, good: TurnParser, tools: Sequence[Any]) -> ParsedTurn:
@@ -307,7 +343,8 @@ def bad_parser(mistake: str) -> Callable[[str], TurnParser]:
     return lambda form: lambda text, tools: PARSERS[mistake](text, format_parser(form), tools)
 
 
-# -- limiters ------------------------------------------------------------------------------------------------------
+# -- limiters
+# ------------------------------------------------------------------------------------------------------
 
 
 class DiesWithItsOwner(LimiterCore):

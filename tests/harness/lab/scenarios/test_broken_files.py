@@ -1,4 +1,5 @@
-"""Broken scenario files of many kinds: each error names the file, the line, what was found and how to fix it."""
+"""Broken scenario files of many kinds: each error names the file, the line, what was found and how
+to fix it."""
 
 from __future__ import annotations
 
@@ -35,24 +36,89 @@ promises:
 
 BROKEN: dict[str, tuple[str, str, int, str]] = {
     # kind: (what is replaced, by what, line of the error, part of the message)
-    "unknown top-level key": ("cluster:", "clustr:", 3, "unknown key 'clustr'; did you mean 'cluster'?"),
-    "unknown nested key": ("  calls: 10", "  cals: 10", 10, "unknown key 'cals' in load; did you mean 'calls'?"),
-    "unknown key in a list": ("{at: 1s, kill: n2-w1}", "{at: 1s, kil: n2-w1}", 14, "did you mean 'kill'?"),
+    "unknown top-level key": (
+        "cluster:",
+        "clustr:",
+        3,
+        "unknown key 'clustr'; did you mean 'cluster'?",
+    ),
+    "unknown nested key": (
+        "  calls: 10",
+        "  cals: 10",
+        10,
+        "unknown key 'cals' in load; did you mean 'calls'?",
+    ),
+    "unknown key in a list": (
+        "{at: 1s, kill: n2-w1}",
+        "{at: 1s, kil: n2-w1}",
+        14,
+        "did you mean 'kill'?",
+    ),
     "unknown key of a rule": ("first: 3,", "frist: 3,", 8, "did you mean 'first'?"),
     "unknown kind of fault": ("{status: 503}", "{statsu: 503}", 8, "did you mean 'status'?"),
-    "wrong type": ("  calls: 10", "  calls: many", 10, "load.calls: input should be a valid integer"),
+    "wrong type": (
+        "  calls: 10",
+        "  calls: many",
+        10,
+        "load.calls: input should be a valid integer",
+    ),
     "number out of bounds": ("  calls: 10", "  calls: 0", 10, "greater than or equal to 1"),
     "missing key": ("about: A good one.\n", "", 1, "about is missing: what is tested"),
-    "empty about": ("about: A good one.", "about: ''", 2, "about: string should have at least 1 character"),
-    "bad duration": ("seconds: 200ms", "seconds: 200 parsecs", 12, "is not a duration; a duration is"),
-    "bad distribution": ("seconds: 200ms", "seconds: {gauss: [1, 2]}", 12, "unknown distribution 'gauss'"),
-    "report without a repository": ("cluster:", "incident: verl#12\ncluster:", 3, "write owner/repository#number"),
+    "empty about": (
+        "about: A good one.",
+        "about: ''",
+        2,
+        "about: string should have at least 1 character",
+    ),
+    "bad duration": (
+        "seconds: 200ms",
+        "seconds: 200 parsecs",
+        12,
+        "is not a duration; a duration is",
+    ),
+    "bad distribution": (
+        "seconds: 200ms",
+        "seconds: {gauss: [1, 2]}",
+        12,
+        "unknown distribution 'gauss'",
+    ),
+    "report without a repository": (
+        "cluster:",
+        "incident: verl#12\ncluster:",
+        3,
+        "write owner/repository#number",
+    ),
     "incident without expected": ("cluster:", "incident: a/b#12\ncluster:", 3, "add `expected`"),
-    "sandbox that is not there": ("sandbox:", "sandbox:\n  each: {sandbox-2: {}}", 7, "no sandbox 'sandbox-2'"),
-    "unknown key of a sandbox": ("sandbox:", "sandbox:\n  each: {sandbox-1: {fault: []}}", 7, "did you mean 'faults'?"),
-    "fill without a number": ("seconds: 200ms", 'prints: "{fill:ten}"', 12, "{fill:ten} needs a whole number"),
-    "fill that is not closed": ("seconds: 200ms", 'prints: "{fill:10"', 12, "{fill:10 needs a whole number"),
-    "fill that is too large": ("seconds: 200ms", 'errors: "{fill:999999999}"', 12, "up to 20,000,000"),
+    "sandbox that is not there": (
+        "sandbox:",
+        "sandbox:\n  each: {sandbox-2: {}}",
+        7,
+        "no sandbox 'sandbox-2'",
+    ),
+    "unknown key of a sandbox": (
+        "sandbox:",
+        "sandbox:\n  each: {sandbox-1: {fault: []}}",
+        7,
+        "did you mean 'faults'?",
+    ),
+    "fill without a number": (
+        "seconds: 200ms",
+        'prints: "{fill:ten}"',
+        12,
+        "{fill:ten} needs a whole number",
+    ),
+    "fill that is not closed": (
+        "seconds: 200ms",
+        'prints: "{fill:10"',
+        12,
+        "{fill:10 needs a whole number",
+    ),
+    "fill that is too large": (
+        "seconds: 200ms",
+        'errors: "{fill:999999999}"',
+        12,
+        "up to 20,000,000",
+    ),
     "fills that are too long together": (
         "seconds: 200ms",
         'prints: "' + "{fill:9000000}" * 3 + '"',
@@ -69,7 +135,10 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "cluster: {nodes: 2}",
         "cluster: {nodes: 1000, workers_per_node: 1000}",
         3,
-        "cluster: 1000 nodes with 1000 workers each are 1,000,000 workers; at most 10,000 are possible",
+        (
+            "cluster: 1000 nodes with 1000 workers each are 1,000,000 workers; at most 10,000 "
+            "are possible"
+        ),
     ),
     "too many calls": ("  calls: 10", "  calls: 1000000000", 10, "less than or equal to 2000000"),
     "a number that is not finite": (
@@ -85,9 +154,19 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "finite",
     ),
     "a negative number": ("seconds: 200ms", "seconds: -1", 12, "must be finite and not negative"),
-    "a huge duration": ("seconds: 200ms", "seconds: 1e300", 12, "at most 1,000,000,000 seconds are possible"),
+    "a huge duration": (
+        "seconds: 200ms",
+        "seconds: 1e300",
+        12,
+        "at most 1,000,000,000 seconds are possible",
+    ),
     "a huge integer": ("  calls: 10", f"  calls: {'9' * 90}", 10, "less than or equal to 2000000"),
-    "a distribution without end": ("seconds: 200ms", "seconds: {lognormal: [1, 800]}", 12, "a sigma of at most 10"),
+    "a distribution without end": (
+        "seconds: 200ms",
+        "seconds: {lognormal: [1, 800]}",
+        12,
+        "a sigma of at most 10",
+    ),
     "a huge matrix": (
         "cluster:",
         "matrix: {" + ", ".join(f"k{n}: [1, 2]" for n in range(60)) + "}\ncluster:",
@@ -96,46 +175,95 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
     ),
     "a matrix of a long scenario": (
         "cluster:",
-        "matrix: {seed: [" + ", ".join(map(str, range(900))) + "]}\nexpected: [" + "a, " * 300 + "]\ncluster:",
+        "matrix: {seed: ["
+        + ", ".join(map(str, range(900)))
+        + "]}\nexpected: ["
+        + "a, " * 300
+        + "]\ncluster:",
         3,
         "at most 1,000,000 are allowed",
     ),
-    "a matrix key of odd digits": ("cluster:", "matrix: {promises.²: [1]}\ncluster:", 3, "does not exist"),
+    "a matrix key of odd digits": (
+        "cluster:",
+        "matrix: {promises.²: [1]}\ncluster:",
+        3,
+        "does not exist",
+    ),
     "a file of problems": (
         "about: A good one.",
         "\n".join(f"zzz{n}: 1" for n in range(30)),
         1,
         "and 11 more problems",
     ),
-    "program of no call": ("seconds: 200ms", "call: c0011", 9, "no call 'c0011' for it; the calls are c0001 to c0010"),
-    "calls without a program": ("seconds: 200ms", "call: c0003", 9, "the other calls need a program without `call`"),
+    "program of no call": (
+        "seconds: 200ms",
+        "call: c0011",
+        9,
+        "no call 'c0011' for it; the calls are c0001 to c0010",
+    ),
+    "calls without a program": (
+        "seconds: 200ms",
+        "call: c0003",
+        9,
+        "the other calls need a program without `call`",
+    ),
     "unknown promise": (
         "- every_call_ends_once",
         "- every_call_ends_twice",
         16,
         "did you mean 'every_call_ends_once'?",
     ),
-    "unknown outcome": ("{ok: all}", "{okay: all}", 17, "'okay' is not an outcome; did you mean 'ok'?"),
+    "unknown outcome": (
+        "{ok: all}",
+        "{okay: all}",
+        17,
+        "'okay' is not an outcome; did you mean 'ok'?",
+    ),
     "bad amount": ("{ok: all}", "{ok: most}", 17, "'most' is not an amount; use all, none, some"),
-    "promise without parameter": ("- every_call_ends_once", "- recovers_within", 16, "seconds is missing"),
+    "promise without parameter": (
+        "- every_call_ends_once",
+        "- recovers_within",
+        16,
+        "seconds is missing",
+    ),
     "promise twice": (
         "- {outcomes: {ok: all}}",
         "- every_call_ends_once",
         17,
         "every_call_ends_once occurs twice",
     ),
-    "unknown target": ("kill: n2-w1", "kill: n3-w1", 14, "this scenario has no 'n3-w1'; did you mean"),
+    "unknown target": (
+        "kill: n2-w1",
+        "kill: n3-w1",
+        14,
+        "this scenario has no 'n3-w1'; did you mean",
+    ),
     "point of two counts": (
         "kill: n2-w1",
         "after: {grants: 3, ended: 2}, kill: n2-w1",
         14,
         "exactly one of grants, arrivals, in_flight, ended; found 2",
     ),
-    "event of two kinds": ("kill: n2-w1", "kill: n2-w1, resize: 3", 14, "exactly one of kill, pause"),
+    "event of two kinds": (
+        "kill: n2-w1",
+        "kill: n2-w1, resize: 3",
+        14,
+        "exactly one of kill, pause",
+    ),
     "pause without an end": ("kill: n2-w1", "pause: n2-w1", 14, "pause needs `seconds`"),
     "unknown tool key": ("rate_limit: 4", "rate_limt: 4", 4, "did you mean 'rate_limit'?"),
-    "key that the world sets": ("rate_limit: 4", "sandbox_fusion_url: http://x", 4, "the world provides the address"),
-    "unknown world": ("cluster:", "worlds: [simm]\ncluster:", 3, "input should be 'sim' or 'ray', found 'simm'"),
+    "key that the world sets": (
+        "rate_limit: 4",
+        "sandbox_fusion_url: http://x",
+        4,
+        "the world provides the address",
+    ),
+    "unknown world": (
+        "cluster:",
+        "worlds: [simm]\ncluster:",
+        3,
+        "input should be 'sim' or 'ray', found 'simm'",
+    ),
     "bad name": ("scenario: good", "scenario: Good One", 1, "is not a name: use lowercase letters"),
     "load and rollouts": (
         "events:",
@@ -149,21 +277,71 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         16,
         "this scenario has no `rollouts`",
     ),
-    "key twice": ("events:", "tools: {rate_limit: 5}\nevents:", 13, "duplicate key 'tools', first given in line 4"),
+    "key twice": (
+        "events:",
+        "tools: {rate_limit: 5}\nevents:",
+        13,
+        "duplicate key 'tools', first given in line 4",
+    ),
     "tab": ("  calls: 10", "\tcalls: 10", 10, "indent with spaces"),
     "unclosed bracket": ("{ok: all}}", "{ok: all}", 18, "close every bracket"),
-    "python tag": ("calls: 10", "calls: !!python/object/apply:os.getpid []", 10, "write plain values"),
+    "python tag": (
+        "calls: 10",
+        "calls: !!python/object/apply:os.getpid []",
+        10,
+        "write plain values",
+    ),
     "second document": ("promises:", "---\npromises:", 15, "put each document into its own file"),
-    "matrix without values": ("cluster:", "matrix: {cluster.nodes: []}\ncluster:", 3, "needs a list of values"),
-    "matrix key that does not exist": ("cluster:", "matrix: {seed.x: [1]}\nseed: 1\ncluster:", 3, "does not exist"),
-    "matrix with a bad value": ("cluster:", "matrix: {cluster.nodes: [2, none]}\ncluster:", 3, "valid integer"),
+    "matrix without values": (
+        "cluster:",
+        "matrix: {cluster.nodes: []}\ncluster:",
+        3,
+        "needs a list of values",
+    ),
+    "matrix key that does not exist": (
+        "cluster:",
+        "matrix: {seed.x: [1]}\nseed: 1\ncluster:",
+        3,
+        "does not exist",
+    ),
+    "matrix with a bad value": (
+        "cluster:",
+        "matrix: {cluster.nodes: [2, none]}\ncluster:",
+        3,
+        "valid integer",
+    ),
     "extends a missing file": ("cluster:", "extends: god\ncluster:", 3, "god.yaml does not exist"),
     "extends itself": ("cluster:", "extends: good\ncluster:", 3, "which extends this file again"),
-    "bad server model": ("  faults:", "  model: {kind: qouta}\n  faults:", 7, "did you mean 'quota'?"),
-    "a timeout that has no effect": ("rate_limit: 4", "default_timeout: 9\n  max_timeout: 5", 6, "is below"),
-    "an amount that cannot be missed": ("{ok: all}", "{ok: at least 0%}", 17, "cannot be broken; write `any`"),
-    "an amount that cannot be exceeded": ("{ok: all}", "{ok: at most 100%}", 17, "cannot be broken; write `any`"),
-    "impossible phase": ("{status: 503}}", "{truncate: 0.5}, phase: before}", 8, "cannot strike in phase 'before'"),
+    "bad server model": (
+        "  faults:",
+        "  model: {kind: qouta}\n  faults:",
+        7,
+        "did you mean 'quota'?",
+    ),
+    "a timeout that has no effect": (
+        "rate_limit: 4",
+        "default_timeout: 9\n  max_timeout: 5",
+        6,
+        "is below",
+    ),
+    "an amount that cannot be missed": (
+        "{ok: all}",
+        "{ok: at least 0%}",
+        17,
+        "cannot be broken; write `any`",
+    ),
+    "an amount that cannot be exceeded": (
+        "{ok: all}",
+        "{ok: at most 100%}",
+        17,
+        "cannot be broken; write `any`",
+    ),
+    "impossible phase": (
+        "{status: 503}}",
+        "{truncate: 0.5}, phase: before}",
+        8,
+        "cannot strike in phase 'before'",
+    ),
 }
 
 
@@ -196,7 +374,9 @@ def test_a_broken_file_is_reported_with_line_and_remedy(kind: str, tmp_path: Pat
         (b"[" * 200 + b"]" * 200, 1, "deep"),
     ],
 )
-def test_a_file_that_is_not_a_scenario_is_refused(content: bytes, line: int, message: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_scenario_is_refused(
+    content: bytes, line: int, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "odd.yaml"
     path.write_bytes(content)
     with pytest.raises(ScenarioError) as caught:
@@ -225,7 +405,10 @@ def test_a_problem_in_the_extended_file_names_that_file(tmp_path: Path) -> None:
 def test_a_file_that_extends_another_overrides_only_its_own_keys(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(GOOD)
     child = tmp_path / "child.yaml"
-    child.write_text("extends: base\nscenario: child\ntools: {default_timeout: 5}\npromises: [no_permit_leaked]\n")
+    child.write_text(
+        "extends: base\nscenario: child\ntools: {default_timeout: 5}\npromises: "
+        "[no_permit_leaked]\n"
+    )
     (made,) = read_scenarios(child)
     assert made.tools == {"rate_limit": 4, "default_timeout": 5}
     assert [promise.name for promise in made.promises] == ["no_permit_leaked"]
@@ -233,7 +416,10 @@ def test_a_file_that_extends_another_overrides_only_its_own_keys(tmp_path: Path)
 
 def test_a_matrix_makes_a_cell_for_each_combination(tmp_path: Path) -> None:
     path = tmp_path / "good.yaml"
-    matrix = "matrix:\n  cluster.nodes: [2, 3]\n  sandbox.faults.0.what: {busy: {status: 429}, gone: reset}\n"
+    matrix = (
+        "matrix:\n  cluster.nodes: [2, 3]\n  sandbox.faults.0.what: {busy: {status: "
+        "429}, gone: reset}\n"
+    )
     path.write_text(GOOD + matrix)
     cells = read_scenarios(path)
     assert [cell.cell for cell in cells] == [
@@ -295,7 +481,9 @@ def _damaged(draw: st.DrawFn) -> Any:
             here = here[place]
             continue
         if isinstance(here, dict) and draw(st.booleans()):
-            here[draw(_ODD.filter(lambda key: isinstance(key, str | int | float | None)))] = here.pop(place)
+            here[draw(_ODD.filter(lambda key: isinstance(key, str | int | float | None)))] = (
+                here.pop(place)
+            )
         else:
             here[place] = draw(_ODD)
         return data

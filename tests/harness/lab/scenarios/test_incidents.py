@@ -1,4 +1,5 @@
-"""The incident library: reports are really played, our stack keeps its promises, and the mistake breaks one."""
+"""The incident library: reports are really played, our stack keeps its promises, and the mistake
+breaks one."""
 
 from __future__ import annotations
 
@@ -67,10 +68,14 @@ MISTAKES: dict[str, Mistake] = {
     "call-lost-in-thinking": DROPS,
     "call-on-one-line": Mistake("outcomes", parser="needs line breaks"),
     "call-without-a-name": DROPS,
-    "cancelled-while-queued": Mistake("in_flight_within_limit", core=reported.CountsCancelledAsReturned),
+    "cancelled-while-queued": Mistake(
+        "in_flight_within_limit", core=reported.CountsCancelledAsReturned
+    ),
     "coloured-tracebacks": with_tool("rollout_ends", reported.Simple),
     "context-overflow-by-a-tool": NO_LIMITS,
-    "dead-server-read-as-failing-code": with_tool("no_gradient_from_lost_samples", reported.BlamesTheCode),
+    "dead-server-read-as-failing-code": with_tool(
+        "no_gradient_from_lost_samples", reported.BlamesTheCode
+    ),
     "death-at-the-last-call": with_tool("infra_never_scored", reported.ScoresZero),
     "degradation-ladder": with_tool("infra_never_scored", reported.ScoresZero),
     "doubled-payload": Mistake("no_duplicate_execution", parser="whatever looks like one"),
@@ -80,9 +85,13 @@ MISTAKES: dict[str, Mistake] = {
     "executed-then-504-retried": NO_RETRY,
     "failed-to-place": with_tool("attempts_per_call", reported.Stubborn),
     "failing-loop": NO_LIMITS,
-    "fan-in-beyond-concurrency": Mistake("no_starvation", core=reported.Clogged, keys={"horizon": "60s"}),
+    "fan-in-beyond-concurrency": Mistake(
+        "no_starvation", core=reported.Clogged, keys={"horizon": "60s"}
+    ),
     "fenced-instead-of-tagged": DROPS,
-    "first-worker-leaves": Mistake("no_starvation", core=reported.DiesWithItsOwner, keys={"horizon": "60s"}),
+    "first-worker-leaves": Mistake(
+        "no_starvation", core=reported.DiesWithItsOwner, keys={"horizon": "60s"}
+    ),
     "five-a-second": with_tool("retry_after_honoured", reported.Stubborn),
     "flaky-connections": NO_RETRY,
     "gateway-504-then-fine": NO_RETRY,
@@ -94,7 +103,9 @@ MISTAKES: dict[str, Mistake] = {
     "kept-secrets": with_tool("no_secret_leaked", reported.TalksOfHeaders),
     "killed-with-137": with_tool("text_is_truthful", reported.OnlyStdout),
     "large-output": with_tool("cuts_marked", reported.Clips),
-    "limiter-dies-in-mid-flight": Mistake("in_flight_within_limit", core=reported.ForgetsEverything),
+    "limiter-dies-in-mid-flight": Mistake(
+        "in_flight_within_limit", core=reported.ForgetsEverything
+    ),
     "limiter-switched-off": with_tool("outcomes", reported.NeedsItsLimiter),
     "list-of-calls": Mistake("outcomes", parser="first only"),
     "lost-streams": with_tool("text_is_truthful", reported.BothOrNothing),
@@ -113,8 +124,12 @@ MISTAKES: dict[str, Mistake] = {
     "one-slow-sample": with_settings("deadline_honoured", default_timeout=3600),
     "one-turn-eats-the-budget": NO_LIMITS,
     "out-of-memory-program": with_tool("stderr_shown", reported.OnlyStdout),
-    "outage-trained-as-zeros": Mistake("tool_use_kept", keys={"training": lambda part: {**part, "lost": "zero"}}),
-    "over-sampling": Mistake("throughput_at_least", keys={"rollouts": lambda part: {**part, "enough": None}}),
+    "outage-trained-as-zeros": Mistake(
+        "tool_use_kept", keys={"training": lambda part: {**part, "lost": "zero"}}
+    ),
+    "over-sampling": Mistake(
+        "throughput_at_least", keys={"rollouts": lambda part: {**part, "enough": None}}
+    ),
     "overload-right-limit": with_settings("attempts_per_call", rate_limit=128),
     "overload-too-wide": with_tool("infra_never_scored", reported.ScoresZero),
     "oversize-model": Mistake("rollout_ends", limits={"max_model_len": -2}),
@@ -139,7 +154,9 @@ MISTAKES: dict[str, Mistake] = {
     "timeout-never-raised": with_tool("deadline_honoured", reported.Patient, horizon="120s"),
     "timeout-told-as-success": with_tool("outcomes", reported.TrustsStatus),
     "tokens-that-do-not-match": Mistake("lengths_consistent", tokenized_again=True),
-    "tool-text-cut-on-the-wrong-side": Mistake("outcomes", limits={"tool_response_truncate_side": "right"}),
+    "tool-text-cut-on-the-wrong-side": Mistake(
+        "outcomes", limits={"tool_response_truncate_side": "right"}
+    ),
     "truncated-call": DROPS,
     "two-kinds-of-timeout": with_tool("partial_output_kept", reported.NoStdoutHere),
     "two-limiters": with_tool("in_flight_within_limit", reported.Simple),
@@ -155,17 +172,26 @@ MISTAKES: dict[str, Mistake] = {
 
 
 def test_everything_that_an_incident_declares_must_happen() -> None:
-    """A run in which it does not happen fails, and tests/proof/test_proof.py runs them all with our stack."""
+    """A run in which it does not happen fails, and tests/proof/test_proof.py runs them all with our
+    stack."""
     for name, file in FILES.items():
         for cell in read_scenarios(file):
-            parts = [*cell.events, *cell.sandbox.faults, *(cell.rollouts.faults if cell.rollouts else ())]
+            parts = [
+                *cell.events,
+                *cell.sandbox.faults,
+                *(cell.rollouts.faults if cell.rollouts else ()),
+            ]
             assert [part for part in parts if part.may_not_strike] == [], name
 
 
 @pytest.mark.parametrize("name", ["one-of-two-sandboxes-dies", "scaled-out-unevenly"])
 def test_the_rules_of_each_sandbox_strike_there(name: str) -> None:
     for cell in read_scenarios(FILES[name]):
-        struck = {(event["sandbox"], event["rule"]) for event in sim.run(cell).events if event["event"] == "strike"}
+        struck = {
+            (event["sandbox"], event["rule"])
+            for event in sim.run(cell).events
+            if event["event"] == "strike"
+        }
         rules = {
             (sandbox, rule.name)
             for number, sandbox in enumerate(cell.sandbox.names, 1)
@@ -175,17 +201,28 @@ def test_the_rules_of_each_sandbox_strike_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_reported_mistake_breaks_the_promise_that_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reported_mistake_breaks_the_promise_that_names_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mistake, cell = MISTAKES[name], read_scenarios(FILES[name])[0]
     assert mistake.promise != "every_call_ends_once"
     found = play_with(cell, mistake, monkeypatch)[mistake.promise]
     assert found.state == "broken", found.sentence
 
 
-def play_with(cell: Scenario, mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> dict[str, Verdict]:
-    keys = {key: new(cell.written[key]) if callable(new) else new for key, new in (mistake.keys or {}).items()}
+def play_with(
+    cell: Scenario, mistake: Mistake, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Verdict]:
+    keys = {
+        key: new(cell.written[key]) if callable(new) else new
+        for key, new in (mistake.keys or {}).items()
+    }
     if mistake.tool is not None:
-        several = ["http://example.invalid"] if mistake.tool is reported.RoundRobin else "http://example.invalid"
+        several = (
+            ["http://example.invalid"]
+            if mistake.tool is reported.RoundRobin
+            else "http://example.invalid"
+        )
         config = {**(cell.own_config or {}), "sandbox_fusion_url": several}
         name = f"{mistake.tool.__module__}.{mistake.tool.__name__}"
         keys["tools"] = [{"class_name": name, "config": config, "tool_schema": SCHEMA}]
@@ -195,10 +232,20 @@ def play_with(cell: Scenario, mistake: Mistake, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(worker_rollouts, "format_parser", reported.bad_parser(mistake.parser))
     if mistake.limits is not None:
         right = sim.bounds_of(cell)
-        limits = {name: _changed(getattr(right, name), change) for name, change in mistake.limits.items()}
-        monkeypatch.setattr(sim, "bounds_of", lambda scenario: RolloutLimits(**limits) if limits else RolloutLimits())
+        limits = {
+            name: _changed(getattr(right, name), change) for name, change in mistake.limits.items()
+        }
+        monkeypatch.setattr(
+            sim,
+            "bounds_of",
+            lambda scenario: RolloutLimits(**limits) if limits else RolloutLimits(),
+        )
     if mistake.tokenized_again:
-        again = property(lambda request: [1] * len("".join(str(one.content) for one in request.messages).encode()))
+        again = property(
+            lambda request: (
+                [1] * len("".join(str(one.content) for one in request.messages).encode())
+            )
+        )
         monkeypatch.setattr(AsyncRolloutRequest, "loss_mask", again)
     options = {} if mistake.core is None else {"core": mistake.core}
     journal = sim.run(cell.changed(**keys), **options)

@@ -1,4 +1,5 @@
-"""The bundled scenarios: their promises hold, each of them can fail, and they cover verl's original design.
+"""The bundled scenarios: their promises hold, each of them can fail, and they cover verl's original
+design.
 
 The incidents have a test module of their own.
 """
@@ -33,11 +34,17 @@ class Barren(LimiterCore):
 
 def not_held(scenario: Scenario, **options: Any) -> list[str]:
     journal = sim.run(scenario, **options)
-    return [f"{one.promise}: {one.sentence}" for one in judge(journal, scenario.promises) if not one.held]
+    return [
+        f"{one.promise}: {one.sentence}"
+        for one in judge(journal, scenario.promises)
+        if not one.held
+    ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_bundled_scenario_breaks_when_the_code_is_broken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundled_scenario_breaks_when_the_code_is_broken(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cell = read_scenarios(path)[0]
     if not_held(cell, core=Barren):
         return
@@ -65,5 +72,7 @@ def test_the_cases_of_verls_original_design_are_covered() -> None:
 
 
 def test_every_promise_that_is_not_implied_is_used_by_some_scenario() -> None:
-    used = {promise.name for path in FILES + INCIDENTS for promise in read_scenarios(path)[0].promises}
+    used = {
+        promise.name for path in FILES + INCIDENTS for promise in read_scenarios(path)[0].promises
+    }
     assert {name for name, cls in PROMISES.items() if not cls.implied} <= used

@@ -1,4 +1,5 @@
-"""Bring your own tool: any class with verl's interface can run, and what cannot be observed is unknown."""
+"""Bring your own tool: any class with verl's interface can run, and what cannot be observed is
+unknown."""
 
 from __future__ import annotations
 
@@ -54,15 +55,31 @@ def test_tools_with_either_return_shape_run_and_what_they_hide_is_not_applicable
     assert {promise for promise, state in states.items() if state == "broken"} == {
         "connections_reused"  # they open a session for each call
     }
-    for hidden in ("no_permit_leaked", "grants_in_order", "no_starvation", "deadline_honoured", "no_secret_leaked"):
+    for hidden in (
+        "no_permit_leaked",
+        "grants_in_order",
+        "no_starvation",
+        "deadline_honoured",
+        "no_secret_leaked",
+    ):
         assert states[hidden] == "not_applicable", found[hidden]
-    for seen in ("in_flight_within_limit", "every_call_ends_once", "attempts_per_call", "text_is_truthful", "outcomes"):
+    for seen in (
+        "in_flight_within_limit",
+        "every_call_ends_once",
+        "attempts_per_call",
+        "text_is_truthful",
+        "outcomes",
+    ):
         assert states[seen] == "held", found[seen]
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("Retrying", set()), ("InStep", {"retries_spread"}), ("Clinging", {"no_permit_while_backing_off"})],
+    [
+        ("Retrying", set()),
+        ("InStep", {"retries_spread"}),
+        ("Clinging", {"no_permit_while_backing_off"}),
+    ],
 )
 def test_retries_of_other_tools_are_judged_at_the_sandbox(name: str, wrong: set[str]) -> None:
     busy = {"faults": [{"first_attempts": 1, "what": {"status": 503}}]}
@@ -74,7 +91,10 @@ def test_retries_of_other_tools_are_judged_at_the_sandbox(name: str, wrong: set[
 
 def test_a_class_that_never_defined_a_reward_is_not_blamed_for_that_of_its_base() -> None:
     down = {"faults": [{"what": {"status": 503}}]}
-    assert judged(with_tool("Unrewarded", sandbox=down))["infra_never_scored"].state == "not_applicable"
+    assert (
+        judged(with_tool("Unrewarded", sandbox=down))["infra_never_scored"].state
+        == "not_applicable"
+    )
     assert judged(with_tool("NewShape", sandbox=down))["infra_never_scored"].state == "broken"
 
 
@@ -85,7 +105,10 @@ def test_a_tool_that_ignores_its_limit_is_caught_at_the_sandbox() -> None:
 
 
 def test_a_misleading_tool_message_and_a_scored_outage_are_found() -> None:
-    outage = {"sandbox": {"faults": [{"call": "c0005", "what": "reset"}]}, "load": {"calls": 24, "concurrency": 12}}
+    outage = {
+        "sandbox": {"faults": [{"call": "c0005", "what": "reset"}]},
+        "load": {"calls": 24, "concurrency": 12},
+    }
     honest, vague = judged(with_tool("NewShape", **outage)), judged(with_tool("OldShape", **outage))
     assert honest["text_is_truthful"].state == "held"
     assert vague["text_is_truthful"].state == "broken"
@@ -102,7 +125,10 @@ def test_a_tool_that_works_in_threads_is_unknown_and_pointed_to_the_wall_clock()
 
 
 def test_our_own_class_in_a_tool_config_is_fully_observed() -> None:
-    own = {"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool", "config": {"rate_limit": 2}}
+    own = {
+        "class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
+        "config": {"rate_limit": 2},
+    }
     found = judged(scene(tools=[own]))
     assert found["no_permit_leaked"].state == "held"
     assert "the limit is 2" in found["in_flight_within_limit"].sentence
@@ -111,7 +137,9 @@ def test_our_own_class_in_a_tool_config_is_fully_observed() -> None:
 def test_the_command_runs_scenarios_on_a_given_tool(tmp_path: Path) -> None:
     config = tmp_path / "tools.yaml"
     config.write_text(yaml.safe_dump({"tools": [entry("OldShape")]}))
-    result = CliRunner().invoke(app, ["run", "poisoned-call", "single-node", "--jobs", "1", "--tools", str(config)])
+    result = CliRunner().invoke(
+        app, ["run", "poisoned-call", "single-node", "--jobs", "1", "--tools", str(config)]
+    )
     assert result.exit_code == 1
     assert "text_is_truthful" in result.output
 
@@ -120,9 +148,20 @@ def test_a_scenarios_limits_reach_the_given_tool(tmp_path: Path) -> None:
     config = tmp_path / "tools.yaml"
     config.write_text(yaml.safe_dump({"tools": [entry("NewShape", rate_limit=50)]}))
     out = tmp_path / "out"
-    arguments = ["run", "single-node-tight-limit", "-k", "rate_limit=2", "--jobs", "1", "--tools", str(config)]
+    arguments = [
+        "run",
+        "single-node-tight-limit",
+        "-k",
+        "rate_limit=2",
+        "--jobs",
+        "1",
+        "--tools",
+        str(config),
+    ]
     CliRunner().invoke(app, [*arguments, "--out", str(out)])
-    written = yaml.safe_load((out / "single-node-tight-limit[rate_limit=2]" / "scenario.yaml").read_text())
+    written = yaml.safe_load(
+        (out / "single-node-tight-limit[rate_limit=2]" / "scenario.yaml").read_text()
+    )
     assert written["tools"][0]["config"]["rate_limit"] == 2
 
 
@@ -161,23 +200,48 @@ def test_a_tool_that_fails_is_told_apart_and_the_other_runs_go_on(tmp_path: Path
     config, junit = tmp_path / "tools.yaml", tmp_path / "junit.xml"
     peer = {"class_name": "a_peer_of_the_tests.Peer", "config": {"rate_limit": 50}}
     config.write_text(yaml.safe_dump({"tools": [peer]}))
-    arguments = ["run", "single-node-tight-limit", "--jobs", "1", "--tools", str(config), "--junit", str(junit)]
+    arguments = [
+        "run",
+        "single-node-tight-limit",
+        "--jobs",
+        "1",
+        "--tools",
+        str(config),
+        "--junit",
+        str(junit),
+    ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
     report = junit.read_text()
-    assert 'tests="11"' in report, "five for each cell that ran, and one for the cell that could not be run"
+    assert 'tests="11"' in report, (
+        "five for each cell that ran, and one for the cell that could not be run"
+    )
     assert "the tool refused its config: RuntimeError: two is not enough" in report
-    assert "tool_never_raises: the tool raised RuntimeError: boom (c0001, a_peer_of_the_tests.py:12)" in result.output
+    assert (
+        "tool_never_raises: the tool raised RuntimeError: boom (c0001, a_peer_of_the_tests.py:12)"
+        in result.output
+    )
     assert result.output.count("not applicable in 2 runs: grants_in_order, no_starvation") == 1
     assert "outside the event loop" not in result.output
 
 
 def test_the_scenarios_keys_reach_our_own_class_when_it_is_given(tmp_path: Path) -> None:
     config = tmp_path / "tools.yaml"
-    own = {"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool", "config": {"rate_limit": 50}}
+    own = {
+        "class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
+        "config": {"rate_limit": 50},
+    }
     config.write_text(yaml.safe_dump({"tools": [own]}))
     out = tmp_path / "out"
-    arguments = ["run", "death-at-the-last-call", "worker-death", "--jobs", "1", "--tools", str(config)]
+    arguments = [
+        "run",
+        "death-at-the-last-call",
+        "worker-death",
+        "--jobs",
+        "1",
+        "--tools",
+        str(config),
+    ]
     result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
     assert result.exit_code == 0, result.output
     written = yaml.safe_load((out / "death-at-the-last-call" / "scenario.yaml").read_text())
@@ -189,7 +253,10 @@ def test_step_rewards_and_raises_count_as_scores() -> None:
     found = judged(with_tool("NewShape", sandbox=outage))["infra_never_scored"]
     assert found.sentence == "call c0005 failed because of the infrastructure and was scored 0.0"
     found = judged(with_tool("Raising", sandbox=outage))["infra_never_scored"]
-    assert found.sentence == "call c0005 failed because of the infrastructure and raised, which verl scores 0"
+    assert (
+        found.sentence
+        == "call c0005 failed because of the infrastructure and raised, which verl scores 0"
+    )
 
 
 def test_an_honest_text_about_a_sandbox_error_is_no_lie() -> None:
@@ -219,9 +286,23 @@ def test_a_tool_that_is_refused_every_connection_is_judged() -> None:
 def test_the_gate_says_once_what_it_skips_and_what_does_not_apply(tmp_path: Path) -> None:
     # That a right tool is green on the whole matrix is shown by the proof, tests/proof.
     config = tmp_path / "tools.yaml"
-    keys = {"limiter": "local", "rate_limit_mismatch": "apply", "default_timeout": 30, "max_attempts": 6}
+    keys = {
+        "limiter": "local",
+        "rate_limit_mismatch": "apply",
+        "default_timeout": 30,
+        "max_attempts": 6,
+    }
     config.write_text(yaml.safe_dump({"tools": [entry("Silent", **keys)]}))
-    arguments = ["run", "limiter-death", "node-death", "paced-requests", "--jobs", "1", "--tools", str(config)]
+    arguments = [
+        "run",
+        "limiter-death",
+        "node-death",
+        "paced-requests",
+        "--jobs",
+        "1",
+        "--tools",
+        str(config),
+    ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "1 cell skipped (the tool has no key requests_per_second)" in result.output

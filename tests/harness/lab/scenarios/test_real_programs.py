@@ -32,7 +32,12 @@ PROGRAMS: list[dict[str, Any]] = [
 def run(part: ProgramPart) -> subprocess.CompletedProcess[str]:
     code = part.prepare("c0001", seed=0).arguments["code"]
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, encoding="utf-8"
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        encoding="utf-8",
     )
 
 
@@ -42,7 +47,9 @@ def test_a_real_program_does_what_the_scenario_says(program: dict[str, Any]) -> 
     written = part.prepare("c0001", seed=0)
     ran = run(part)
     assert ran.stdout == written.early + written.prints
-    assert ran.returncode == (part.exit if not part.raises else -2 if part.raises == "KeyboardInterrupt" else 1)
+    assert ran.returncode == (
+        part.exit if not part.raises else -2 if part.raises == "KeyboardInterrupt" else 1
+    )
     assert part.errors in ran.stderr
     if part.raises:
         assert ran.stderr.rstrip().endswith(part.raises)
@@ -56,14 +63,18 @@ def test_a_long_fill_stays_short_in_the_code() -> None:
 
 
 def test_real_programs_keep_the_mark_and_hints_for_the_fake() -> None:
-    plain, real = (ProgramPart(prints="x\n", real=value).prepare("c1", seed=0) for value in (False, True))
+    plain, real = (
+        ProgramPart(prints="x\n", real=value).prepare("c1", seed=0) for value in (False, True)
+    )
     assert real.arguments["code"].startswith(plain.arguments["code"])
     assert plain.intent(30.0) == real.intent(30.0)
 
 
 def scenario(**keys: Any) -> Any:
     data = {"scenario": "s", "about": "a", "promises": ["every_call_ends_once"], "load": {}, **keys}
-    return parse_scenarios(yaml.safe_dump({key: value for key, value in data.items() if value is not None}))[0]
+    return parse_scenarios(
+        yaml.safe_dump({key: value for key, value in data.items() if value is not None})
+    )[0]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +82,15 @@ def scenario(**keys: Any) -> Any:
     [
         ({"sandbox": {"model": {"kind": "unbounded", "cores": 2}}}, "cores"),
         ({"sandbox": {"model": {"kind": "queue", "spawn_cost": 0.04}}}, "spawn_cost"),
-        ({"sandbox": {"instances": 2, "each": {"sandbox-2": {"model": {"kind": "unbounded", "cores": 2}}}}}, "cores"),
+        (
+            {
+                "sandbox": {
+                    "instances": 2,
+                    "each": {"sandbox-2": {"model": {"kind": "unbounded", "cores": 2}}},
+                }
+            },
+            "cores",
+        ),
         ({"load": {"program": {"whole": True}}}, "whole"),
         ({"load": {"program": {"sandbox_error": "no"}}}, "sandbox_error"),
         ({"load": {"program": {"language": "cpp", "compile_exit": 1}}}, "compiler"),

@@ -23,7 +23,9 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def test_the_table_of_promises_matches_the_code() -> None:
-    assert tables()["Promises"] in SCENARIOS, "update it: python -m tests.docs.tables docs/scenarios.md"
+    assert tables()["Promises"] in SCENARIOS, (
+        "update it: python -m tests.docs.tables docs/scenarios.md"
+    )
     assert updated(SCENARIOS) == SCENARIOS
 
 
@@ -34,7 +36,9 @@ def test_the_example_runs_and_its_promises_hold(tmp_path: Path) -> None:
 
 
 def test_every_event_of_a_stormy_run_is_described_with_its_keys() -> None:
-    rows = [row.split("|")[1:4] for row in JOURNAL.splitlines() if row.startswith("| ") and "`" in row]
+    rows = [
+        row.split("|")[1:4] for row in JOURNAL.splitlines() if row.startswith("| ") and "`" in row
+    ]
     described: dict[tuple[str, str], str] = {}
     for source, events, keys in rows:
         for event in re.findall(r"`([^`]+)`", events):

@@ -24,7 +24,9 @@ class NewShape:
         self._url = config["sandbox_fusion_url"]
         self._gate = asyncio.Semaphore(config.get("rate_limit", 4))
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+    async def create(
+        self, instance_id: str | None = None, **kwargs: Any
+    ) -> tuple[str, ToolResponse]:
         return instance_id or "x", ToolResponse()
 
     async def execute(
@@ -49,7 +51,8 @@ class NewShape:
 
 
 class Unrewarded(NewShape):
-    """Leaves its reward to the base class, as verl's loop never asks for it, and gives none for a step."""
+    """Leaves its reward to the base class, as verl's loop never asks for it, and gives none for a
+    step."""
 
     calc_reward = BaseTool.calc_reward  # type: ignore[assignment]
 
@@ -59,7 +62,8 @@ class Unrewarded(NewShape):
 
 
 class OldShape(NewShape):
-    """A tool for verl up to 0.5: ids and texts are plain strings, and every failure gets the same text."""
+    """A tool for verl up to 0.5: ids and texts are plain strings, and every failure gets the same
+    text."""
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> Any:
         return instance_id
@@ -71,7 +75,8 @@ class OldShape(NewShape):
 
 
 class Retrying(NewShape):
-    """A tool that tries again after a 503, at a time of its own, without its permit and on the same connection."""
+    """A tool that tries again after a 503, at a time of its own, without its permit and on the same
+    connection."""
 
     def __init__(self, config: dict[str, Any], tool_schema: Any) -> None:
         super().__init__(config, tool_schema)
@@ -83,7 +88,9 @@ class Retrying(NewShape):
                 status, text = await self._send(parameters["code"])
             if status != 503:
                 return ToolResponse(text=text), None, {}
-            await asyncio.sleep(self._pause(number, zlib.crc32(parameters["code"].encode()) / 2**32))
+            await asyncio.sleep(
+                self._pause(number, zlib.crc32(parameters["code"].encode()) / 2**32)
+            )
         return ToolResponse(text="error: the sandbox is busy"), None, {}
 
     def _pause(self, number: int, jitter: float) -> float:
@@ -92,7 +99,9 @@ class Retrying(NewShape):
     async def _send(self, code: str) -> tuple[int, str]:
         if self._session is None:
             self._session = aiohttp.ClientSession()
-        async with self._session.post(self._url, json={"code": code, "language": "python"}) as answer:
+        async with self._session.post(
+            self._url, json={"code": code, "language": "python"}
+        ) as answer:
             data = await answer.json()
             return answer.status, data["run_result"]["stdout"] if answer.status == 200 else ""
 
@@ -116,7 +125,9 @@ class Clinging(Retrying):
 
     async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
         async with self._gate:
-            free = type(self)({"sandbox_fusion_url": self._url, "rate_limit": 1000}, self.tool_schema)
+            free = type(self)(
+                {"sandbox_fusion_url": self._url, "rate_limit": 1000}, self.tool_schema
+            )
             try:
                 return await Retrying.execute(free, instance_id, parameters)
             finally:
@@ -139,7 +150,9 @@ class InThreads(NewShape):
     def _post(self, code: str) -> Any:
         body = json.dumps({"code": code, "language": "python"}).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(self._url, body), timeout=5) as answer:
+            with urllib.request.urlopen(
+                urllib.request.Request(self._url, body), timeout=5
+            ) as answer:
                 return json.load(answer)["run_result"]["stdout"], 0.0, {}
         except OSError as error:
             return f"error: {error}", 0.0, {}
@@ -159,7 +172,8 @@ class Raising(NewShape):
 
 
 class Impatient(NewShape):
-    """A tool that gives a program two seconds, and keeps the connection of one that it has given up."""
+    """A tool that gives a program two seconds, and keeps the connection of one that it has given
+    up."""
 
     _kept: ClassVar[set[Any]] = set()
 
@@ -172,7 +186,8 @@ class Impatient(NewShape):
 
 
 class Right(SandboxFusionTool):
-    """A right tool that the harness does not know: our own, under another name and with a limiter of its own."""
+    """A right tool that the harness does not know: our own, under another name and with a limiter
+    of its own."""
 
 
 class Silent(Right):

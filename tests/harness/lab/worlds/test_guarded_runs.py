@@ -16,7 +16,12 @@ from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 OUTAGE = {
     "cluster": {"nodes": 2, "workers_per_node": 1},
     "sandbox": {"faults": [{"name": "outage", "between": ["10s", "30s"], "what": {"status": 500}}]},
-    "load": {"calls": 160, "concurrency": 4, "think": "1s", "program": {"seconds": "1s", "prints": "ok\n"}},
+    "load": {
+        "calls": 160,
+        "concurrency": 4,
+        "think": "1s",
+        "program": {"seconds": "1s", "prints": "ok\n"},
+    },
 }
 
 
@@ -41,10 +46,16 @@ def test_each_worker_notices_an_outage_and_its_end_once(then: str) -> None:
     assert verdicts(journal)["tool_never_raises"].held, "the guard is meant to end the job"
     sent = {event["call"] for event in journal.events if event["event"] == "arrived"}
     assert len(sent) < 160 if then == "fail" else len(sent) == 160
-    assert list(sim.run(guarded(then)).lines()) == list(journal.lines()), "the second run begins with a new guard"
+    assert list(sim.run(guarded(then)).lines()) == list(journal.lines()), (
+        "the second run begins with a new guard"
+    )
 
 
-TURNS = {"turns": [{"programs": [{"prints": "1\n"}]}], "repeat": True, "limits": {"max_assistant_turns": 9}}
+TURNS = {
+    "turns": [{"programs": [{"prints": "1\n"}]}],
+    "repeat": True,
+    "limits": {"max_assistant_turns": 9},
+}
 
 
 def test_a_rollout_that_the_guard_stops_ends_as_failed() -> None:
@@ -53,13 +64,19 @@ def test_a_rollout_that_the_guard_stops_ends_as_failed() -> None:
     journal = sim.run(scene(tools=tools, sandbox=faults, rollouts={"count": 4, **TURNS}, load=None))
     ended = [event for event in journal.events if event["event"] == "rollout_ended"]
     assert [event["state"] for event in ended] == ["failed"] * 4
-    assert {event.get("raised") for event in journal.events if event["event"] == "returned"} >= {"GuardTripped"}
+    assert {event.get("raised") for event in journal.events if event["event"] == "returned"} >= {
+        "GuardTripped"
+    }
     assert all("sfusion doctor" in event["failure"] for event in ended)
 
 
 def test_the_guard_does_not_end_a_worker() -> None:
     """On a cluster, an error of a worker would end the whole run."""
-    config = {"sandbox_fusion_url": "http://127.0.0.1:1", "guard": {"window": 1, "then": "fail"}, "max_attempts": 1}
+    config = {
+        "sandbox_fusion_url": "http://127.0.0.1:1",
+        "guard": {"window": 1, "then": "fail"},
+        "max_attempts": 1,
+    }
     guarded = scene(load=None, rollouts=TURNS, tools={"default_timeout": 1})
 
     async def go() -> str:

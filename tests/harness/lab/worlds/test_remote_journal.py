@@ -45,7 +45,9 @@ class Received:
         self.has_connected.set()
 
     def address(self) -> JournalAddress:
-        return self.server.address({"127.0.0.1:8080": "sandbox-1"}, {"hunter2": "headers.Authorization"})
+        return self.server.address(
+            {"127.0.0.1:8080": "sandbox-1"}, {"hunter2": "headers.Authorization"}
+        )
 
 
 @asynccontextmanager
@@ -73,8 +75,12 @@ async def test_a_line_cut_off_by_the_death_of_its_process_is_dropped() -> None:
     async with journal_server() as received:
         address = received.address()
         with socket.create_connection((address.host, address.port)) as process:
-            process.sendall(json.dumps({"token": address.token, "process": "n1-w1", "at": 0.0}).encode() + b"\n")
-            process.sendall(b'{"at": 1, "source": "world", "event": "called"}\n{"at": 2, "source": "wor')
+            process.sendall(
+                json.dumps({"token": address.token, "process": "n1-w1", "at": 0.0}).encode() + b"\n"
+            )
+            process.sendall(
+                b'{"at": 1, "source": "world", "event": "called"}\n{"at": 2, "source": "wor'
+            )
         assert await received.disconnected.get() == "n1-w1"
         assert [event["event"] for event in received.events] == ["called"]
 
@@ -83,7 +89,10 @@ async def test_what_processes_sent_before_they_ended_is_read_although_the_run_is
     async with journal_server() as received:
         address = received.address()
         with socket.create_connection((address.host, address.port)) as process:
-            process.sendall(json.dumps({"token": address.token, "process": "limiter", "at": 0.0}).encode() + b"\n")
+            process.sendall(
+                json.dumps({"token": address.token, "process": "limiter", "at": 0.0}).encode()
+                + b"\n"
+            )
             await received.has_connected.wait()
             process.sendall(b'{"at": 1, "source": "limiter", "event": "expired"}\n' * 1000)
     assert len(received.events) == 1000
@@ -106,7 +115,8 @@ async def test_a_fork_that_lives_on_does_not_hide_the_end_of_its_parent() -> Non
 
 
 @pytest.mark.parametrize(
-    "hello", [b"", b"GET / HTTP/1.1\r\n\r\n", b'{"token": "guessed", "process": "n1-w1", "at": 0}\n']
+    "hello",
+    [b"", b"GET / HTTP/1.1\r\n\r\n", b'{"token": "guessed", "process": "n1-w1", "at": 0}\n'],
 )
 async def test_a_client_without_the_token_is_ignored(hello: bytes) -> None:
     async with journal_server() as received:
@@ -126,7 +136,9 @@ async def test_events_of_another_machine_are_converted_to_the_clock_of_the_journ
     here = threading.get_ident()
     # Here another thread plays another machine, whose clock is a thousand seconds ahead.
     real = time.monotonic
-    ahead = SimpleNamespace(monotonic=lambda: real() + (0.0 if threading.get_ident() == here else 1000.0))
+    ahead = SimpleNamespace(
+        monotonic=lambda: real() + (0.0 if threading.get_ident() == here else 1000.0)
+    )
     monkeypatch.setattr(remote_journal, "time", ahead)
 
     def send(address: JournalAddress) -> None:
@@ -153,10 +165,14 @@ def test_a_scaled_load_makes_the_same_draws_with_shorter_durations() -> None:
     scenario = Scenario(scenario="scaled", about="shorter", seed=7, load=load)
     whole, scaled = Workload(scenario), Workload(scenario, 0.1)
     for number in range(1, 51):
-        assert scaled.prepare(number).seconds == pytest.approx(whole.prepare(number).seconds / 10, abs=1e-6)
+        assert scaled.prepare(number).seconds == pytest.approx(
+            whole.prepare(number).seconds / 10, abs=1e-6
+        )
         assert scaled.think(number) == pytest.approx(whole.think(number) / 10)
         after = whole.cancelled_after(number)
-        assert scaled.cancelled_after(number) == (None if after is None else pytest.approx(after / 10))
+        assert scaled.cancelled_after(number) == (
+            None if after is None else pytest.approx(after / 10)
+        )
 
 
 def test_a_program_meant_to_exceed_its_timeout_is_not_shortened() -> None:

@@ -24,12 +24,16 @@ CHANGED = scene(
 
 
 @pytest.mark.parametrize("kind", ["fake", "real"])
-async def test_one_of_several_sandboxes_can_be_different_and_none_fails_before_the_load_begins(kind: str) -> None:
+async def test_one_of_several_sandboxes_can_be_different_and_none_fails_before_the_load_begins(
+    kind: str,
+) -> None:
     recorder = Recorder(Journal.begin(scenario="s", cell="", seed=0, world="sim"), lambda: 0.0)
     async with FakeSandbox() as behind:
         group: Any = FakeSandboxes(CHANGED, recorder)
         if kind == "real":
-            group = RealSandboxes(CHANGED, recorder, [RealSandbox("behind", behind.url)], "127.0.0.1")
+            group = RealSandboxes(
+                CHANGED, recorder, [RealSandbox("behind", behind.url)], "127.0.0.1"
+            )
         try:
             ports = [int(url.rpartition(":")[2]) for url in await group.start()]
             before = [await one(port, run_code("print(1)")) for port in ports]

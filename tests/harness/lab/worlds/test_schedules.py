@@ -1,4 +1,5 @@
-"""Schedules: any order that real processes and networks could have, decided by a seed, and no other."""
+"""Schedules: any order that real processes and networks could have, decided by a seed, and no
+other."""
 
 from __future__ import annotations
 
@@ -56,10 +57,15 @@ def test_callbacks_of_one_process_keep_their_order_and_those_of_two_do_not() -> 
 
     found = orders(scene)
     assert len(found) == 6, "all orders of two pairs"
-    assert all(order.index("a1") < order.index("a2") and order.index("b1") < order.index("b2") for order in found)
+    assert all(
+        order.index("a1") < order.index("a2") and order.index("b1") < order.index("b2")
+        for order in found
+    )
 
 
-def test_what_arrives_on_one_connection_stays_in_order_and_never_overtakes_what_was_ready_before() -> None:
+def test_what_arrives_on_one_connection_stays_in_order_and_never_overtakes_what_was_ready_before() -> (
+    None
+):
     async def scene() -> list[str]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -76,7 +82,9 @@ def test_what_arrives_on_one_connection_stays_in_order_and_never_overtakes_what_
 
     found = orders(scene)
     assert {order[0] for order in found} == {"before"}
-    assert all(order.index(f"{end}.1") < order.index(f"{end}.2") for order in found for end in (1, 2))
+    assert all(
+        order.index(f"{end}.1") < order.index(f"{end}.2") for order in found for end in (1, 2)
+    )
     assert {order.index("after") for order in found} > {1, 5}
     assert {order.index("1.1") < order.index("2.1") for order in found} == {True, False}
 
@@ -183,7 +191,9 @@ def test_a_process_that_polls_does_not_stop_the_others_whatever_its_priority() -
     assert orders(scene) == {("ended",)}
 
 
-def test_tasks_that_wait_until_a_time_get_there_although_timers_fire_a_rounding_error_early() -> None:
+def test_tasks_that_wait_until_a_time_get_there_although_timers_fire_a_rounding_error_early() -> (
+    None
+):
     async def scene() -> list[float]:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0.581)

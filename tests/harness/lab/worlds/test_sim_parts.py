@@ -29,7 +29,9 @@ class Cluster:
     def __init__(self, **settings: Any) -> None:
         self.journal = Journal.begin(scenario="parts", cell="", seed=0, world="sim")
         self.recorder = Recorder(self.journal, asyncio.get_running_loop().time)
-        self.limiter = SimLimiter(LimiterSettings(**{"rate_limit": 2, "lease": 6.0, **settings}), self.recorder)
+        self.limiter = SimLimiter(
+            LimiterSettings(**{"rate_limit": 2, "lease": 6.0, **settings}), self.recorder
+        )
         self.limiter.start()
 
     def link(self, name: str = "n1-w1", **part: Any) -> Link:
@@ -120,7 +122,10 @@ def test_queued_callers_are_served_by_the_restarted_limiter() -> None:
 def test_a_restarted_limiter_grants_nothing_before_it_has_learned_what_is_held() -> None:
     async def scene(cluster: Cluster) -> tuple[float, int]:
         loop = asyncio.get_running_loop()
-        holder, asker = Limiter(cluster.link("n1-w1"), name="n1-w1"), Limiter(cluster.link("n2-w1"), name="n2-w1")
+        holder, asker = (
+            Limiter(cluster.link("n1-w1"), name="n1-w1"),
+            Limiter(cluster.link("n2-w1"), name="n2-w1"),
+        )
         held = [await take(holder) for _ in range(2)]
         await cluster.limiter.kill()
         cluster.limiter.start()
@@ -162,7 +167,9 @@ class Holder:
 
 def test_a_killed_worker_releases_no_permit_and_records_nothing() -> None:
     async def scene(cluster: Cluster) -> None:
-        worker = SimWorker("n1-w1", scenes.scene(), cluster.recorder, cluster.link(), RolloutLimits())
+        worker = SimWorker(
+            "n1-w1", scenes.scene(), cluster.recorder, cluster.link(), RolloutLimits()
+        )
         worker._tools = [Holder(worker)]
         calling = asyncio.ensure_future(worker.call(1))
         await asyncio.sleep(1)
@@ -197,7 +204,13 @@ def test_a_paused_worker_loses_its_permits_and_gets_new_ones_afterwards() -> Non
 
 
 def test_all_calls_of_a_step_end_before_the_next_step_begins() -> None:
-    load = {"calls": 10, "concurrency": 4, "steps": 3, "step_pause": "5s", "program": {"seconds": "1s"}}
+    load = {
+        "calls": 10,
+        "concurrency": 4,
+        "steps": 3,
+        "step_pause": "5s",
+        "program": {"seconds": "1s"},
+    }
     journal = sim.run(scenes.scene(load=load))
     names = [(one["event"], one.get("call")) for one in journal.events if one["source"] == "world"]
     steps = [place for place, (event, _) in enumerate(names) if event == "step_ended"]
@@ -205,4 +218,6 @@ def test_all_calls_of_a_step_end_before_the_next_step_begins() -> None:
     for place, made in zip(steps, (3, 6), strict=True):
         before = [event for event, _ in names[:place]]
         assert (before.count("called"), before.count("returned")) == (made, made)
-    assert [call for event, call in names if event == "called"] == [f"c{number:04d}" for number in range(1, 11)]
+    assert [call for event, call in names if event == "called"] == [
+        f"c{number:04d}" for number in range(1, 11)
+    ]

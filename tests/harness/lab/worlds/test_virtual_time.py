@@ -1,4 +1,5 @@
-"""The virtual loop: time jumps only when nothing real is pending, and in-memory connections behave like real ones."""
+"""The virtual loop: time jumps only when nothing real is pending, and in-memory connections behave
+like real ones."""
 
 from __future__ import annotations
 
@@ -128,7 +129,11 @@ def test_a_real_client_and_the_fake_talk_in_memory() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
         async with FakeSandbox() as sandbox, aiohttp.ClientSession() as session:
-            body = {"code": '# sfusion:call=c1 seconds=25s prints="hi"', "language": "python", "run_timeout": 60}
+            body = {
+                "code": '# sfusion:call=c1 seconds=25s prints="hi"',
+                "language": "python",
+                "run_timeout": 60,
+            }
             async with session.post(sandbox.url + "/run_code", json=body) as answer:
                 data = await answer.json()
         return data["run_result"]["stdout"], loop.time()
@@ -147,10 +152,14 @@ def test_a_real_client_and_the_fake_talk_in_memory() -> None:
         ({"phase": "connect", "what": "reset"}, aiohttp.ClientOSError),
     ],
 )
-def test_broken_connections_raise_the_errors_of_real_sockets(fault: dict[str, object], error: type[Exception]) -> None:
+def test_broken_connections_raise_the_errors_of_real_sockets(
+    fault: dict[str, object], error: type[Exception]
+) -> None:
     async def main() -> None:
         async with FakeSandbox(faults=[fault]) as sandbox, aiohttp.ClientSession() as session:
-            answer = await session.post(sandbox.url + "/run_code", json={"code": "", "language": "python"})
+            answer = await session.post(
+                sandbox.url + "/run_code", json={"code": "", "language": "python"}
+            )
             await answer.read()
 
     with pytest.raises(error):
@@ -179,7 +188,9 @@ def test_bodies_larger_than_any_buffer_arrive_whole() -> None:
     async def main() -> int:
         fault = {"what": {"output": {"what": "huge", "size": 3_000_000}}}
         async with FakeSandbox(faults=[fault]) as sandbox, aiohttp.ClientSession() as session:
-            answer = await session.post(sandbox.url + "/run_code", json={"code": "", "language": "python"})
+            answer = await session.post(
+                sandbox.url + "/run_code", json={"code": "", "language": "python"}
+            )
             return len((await answer.json())["run_result"]["stdout"])
 
     assert run_virtually(main()) >= 3_000_000
@@ -216,7 +227,9 @@ def test_an_end_that_was_closed_reads_nothing_more() -> None:
     assert run_virtually(main()) == asyncio.run(main()) == b""
 
 
-def test_timers_of_one_time_are_due_in_the_order_of_their_making_whatever_other_timers_there_are() -> None:
+def test_timers_of_one_time_are_due_in_the_order_of_their_making_whatever_other_timers_there_are() -> (
+    None
+):
     async def main(others: int) -> list[int]:
         loop = asyncio.get_running_loop()
         due: list[int] = []

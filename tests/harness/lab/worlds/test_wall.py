@@ -1,4 +1,5 @@
-"""World wall: one process on a running clock, in which tools that block or use threads are played."""
+"""World wall: one process on a running clock, in which tools that block or use threads are
+played."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ class BlockingTool(BaseTool):
 
     def _post(self, code: str) -> Any:
         body = {"code": code, "language": "python"}
-        while (answer := requests.post(self.config["sandbox_fusion_url"], json=body, timeout=30)).status_code == 503:
+        while (
+            answer := requests.post(self.config["sandbox_fusion_url"], json=body, timeout=30)
+        ).status_code == 503:
             time.sleep(0.5)
         return answer.json()
 
@@ -52,7 +55,9 @@ promises: [every_call_ends_once, {outcomes: {ok: some}}]
 
 
 def read(tools: str, events: str = "[]") -> Scenario:
-    (scenario,) = parse_scenarios(SCENARIO.replace("TOOLS", tools).replace("EVENTS", events), file="short.yaml")
+    (scenario,) = parse_scenarios(
+        SCENARIO.replace("TOOLS", tools).replace("EVENTS", events), file="short.yaml"
+    )
     return scenario
 
 
@@ -70,7 +75,9 @@ def test_our_tool_keeps_its_promises_and_a_killed_worker_is_dead() -> None:
 
 
 def test_a_tool_that_blocks_its_loop_is_served() -> None:
-    result = play(read(f"[{{class_name: {__name__}.BlockingTool, config: {{sandbox_fusion_url: x}}}}]"))
+    result = play(
+        read(f"[{{class_name: {__name__}.BlockingTool, config: {{sandbox_fusion_url: x}}}}]")
+    )
     assert result.state == "held", [(one.promise, one.sentence) for one in result.verdicts]
     assert sum(event["event"] == "returned" for event in result.journal.events) == 12
 
@@ -83,7 +90,9 @@ def test_a_function_plays_scenarios_as_a_tool() -> None:
         assert bool(not_sim) == (world == "wall")
         (task,) = adapt_tasks([Task(read("{rate_limit: 2}"), world, trusted=True)], tools=tools)
         result = run_one(task)
-        assert [one.state for one in result.verdicts if one.promise == "every_call_ends_once"] == ["held"]
+        assert [one.state for one in result.verdicts if one.promise == "every_call_ends_once"] == [
+            "held"
+        ]
         returned = [event for event in result.journal.events if event["event"] == "returned"]
         assert (len(returned), {event["reward"] for event in returned}) == (12, {None})
 
@@ -92,15 +101,26 @@ def test_what_the_world_cannot_do_is_left_out_with_a_reason() -> None:
     scenario = read("{rate_limit: 2}")
     assert scenario.not_for("wall") is None
     assert scenario.changed(schedule={"random": 1}).not_for("wall") == "a schedule needs world sim"
-    foreign = scenario.changed(tools=[{"class_name": "x.Y"}], events=[{"at": "1s", "kill": "worker-2"}])
-    assert foreign.not_for("wall") == "a thread of another tool cannot be killed; world ray kills processes"
-    assert scenario.changed(worlds=["ray"]).not_for("wall") == "not for world wall: its file does not list sim"
+    foreign = scenario.changed(
+        tools=[{"class_name": "x.Y"}], events=[{"at": "1s", "kill": "worker-2"}]
+    )
+    assert (
+        foreign.not_for("wall")
+        == "a thread of another tool cannot be killed; world ray kills processes"
+    )
+    assert (
+        scenario.changed(worlds=["ray"]).not_for("wall")
+        == "not for world wall: its file does not list sim"
+    )
 
 
 def test_a_hundred_bundled_scenarios_play_a_synchronous_function() -> None:
     tools, _ = tools_of(f"{ROOT / 'tests/harness/trial/clients/threaded.py'}:run")
     tasks = adapt_tasks(read_tasks(scenario_files([]), "wall"), tools=tools)
-    assert len({task.scenario.scenario for task in tasks if task.scenario.not_for("wall") is None}) >= 100
+    assert (
+        len({task.scenario.scenario for task in tasks if task.scenario.not_for("wall") is None})
+        >= 100
+    )
 
 
 def test_every_wait_of_a_fast_clock_is_short_and_every_clock_sees_it() -> None:

@@ -44,7 +44,9 @@ async def examined(
     """Examine an address with these settings of a tool config."""
     own = {name: settings.pop(name) for name in ("client", "rate_limit") if name in settings}
     config = SandboxToolConfig(sandbox_fusion_url=url, **settings)
-    return await examine(SandboxSettings(url, config, **own), plan, environ=environ or {}, root=root, checks=checks)
+    return await examine(
+        SandboxSettings(url, config, **own), plan, environ=environ or {}, root=root, checks=checks
+    )
 
 
 def ids(examination: Examination) -> set[str]:
@@ -56,7 +58,8 @@ def breaking(examination: Examination) -> list[str]:
 
 
 def seen(examination: Examination, id: str) -> str:
-    """Return the observation of a finding that occurs once, after checking that all its texts say something."""
+    """Return the observation of a finding that occurs once, after checking that all its texts say
+    something."""
     (found,) = [finding for finding in examination.findings if finding.id == id]
     for text in (found.seen, found.training, found.change):
         assert len(text) > 10, f"{id} says too little: {text!r}"
@@ -83,7 +86,9 @@ def until(name: str) -> list[Check]:
 @asynccontextmanager
 async def answering(handler: Callable[[Request], Awaitable[Answer]]) -> AsyncIterator[str]:
     """A server that passes every request to the handler; yields its URL."""
-    server = WireServer(WireApp(handler), access=Access(allow_hosts=["*"]))  # it may be an HTTP proxy
+    server = WireServer(
+        WireApp(handler), access=Access(allow_hosts=["*"])
+    )  # it may be an HTTP proxy
     await server.start()
     try:
         yield server.url
@@ -111,7 +116,7 @@ async def serving_tls(context: ssl.SSLContext, answer: bytes = b'"pong"') -> Asy
         status = b"200 OK" if head.startswith(b"GET /v1/ping") else b"404 Not Found"
         length = str(len(answer)).encode()
         writer.write(
-            b"HTTP/1.1 " + status + b"\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: "
+            b"HTTP/1.1 " + status + (b"\r\ncontent-type: " b"application/json\r\nconnection: " b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"close\r\ncontent-length: ")
             + length + b"\r\n\r\n" + answer
         )  # fmt: skip
         await writer.drain()
@@ -139,7 +144,10 @@ async def forwarding(target: str, *, token: str | None = None) -> AsyncIterator[
             if token is not None and request.headers.get("Authorization") != f"Bearer {token}":
                 return Answer.json({"detail": "who are you"}, 401)
             async with session.request(
-                request.method, target + request.path, data=request.body, headers={"content-type": "application/json"}
+                request.method,
+                target + request.path,
+                data=request.body,
+                headers={"content-type": "application/json"},
             ) as answer:
                 body = await answer.read()
                 return Answer(answer.status, body, answer.headers["content-type"])
@@ -153,7 +161,9 @@ class Changed:
 
     runs_code = True
 
-    def __init__(self, change: Callable[[RunCode], RunCode | RunCodeAnswer], **options: Any) -> None:
+    def __init__(
+        self, change: Callable[[RunCode], RunCode | RunCodeAnswer], **options: Any
+    ) -> None:
         self._inner = PythonExecutor(**options)
         self._change = change
 
@@ -169,7 +179,8 @@ class Changed:
 
 
 def no_limits_possible(request: RunCode) -> RunCode | RunCodeAnswer:
-    """As recorded on hosts with a low hard stack limit: every memory limit fails (SandboxFusion issue 70)."""
+    """As recorded on hosts with a low hard stack limit: every memory limit fails (SandboxFusion
+    issue 70)."""
     if request.memory_limit_MB <= 0:
         return request
     message = "exception on running command python: Exception occurred in preexec_fn. | None"

@@ -40,7 +40,9 @@ async def test_a_placeholder_is_reported_and_nothing_is_sent(url: str) -> None:
     assert ids(result) == {"placeholder-url"}
     assert breaking(result) == ["placeholder-url"]
     assert result.examined == ["address"]
-    assert {why for _, why in result.not_examined} == {"the URL is a placeholder, so nothing was sent"}
+    assert {why for _, why in result.not_examined} == {
+        "the URL is a placeholder, so nothing was sent"
+    }
     assert result.reached is None
 
 
@@ -50,9 +52,12 @@ async def test_a_real_host_name_is_not_a_placeholder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "expected"), [(VERL, "breaks"), (Client.OTHER, "hurts"), (SFUSION, "note"), (Client.UNKNOWN, "note")]
+    ("client", "expected"),
+    [(VERL, "breaks"), (Client.OTHER, "hurts"), (SFUSION, "note"), (Client.UNKNOWN, "note")],
 )
-async def test_the_severity_of_a_missing_run_code_depends_on_the_client(client: Client, expected: str) -> None:
+async def test_the_severity_of_a_missing_run_code_depends_on_the_client(
+    client: Client, expected: str
+) -> None:
     async with scripted() as sandbox:
         result = await examined(sandbox.url, checks=LISTENING, client=client)
         assert ids(result) == {"missing-run-code"}
@@ -98,17 +103,23 @@ def container(tmp_path: Path, kind: str) -> tuple[Path, dict[str, str]]:
             environ["KUBERNETES_SERVICE_HOST"] = "10.96.0.1"
         case "cgroup":
             (tmp_path / "proc" / "1").mkdir(parents=True)
-            (tmp_path / "proc" / "1" / "cgroup").write_text("12:pids:/kubepods/burstable/pod1/abc\n")
+            (tmp_path / "proc" / "1" / "cgroup").write_text(
+                "12:pids:/kubepods/burstable/pod1/abc\n"
+            )
     return tmp_path, environ
 
 
 @pytest.mark.parametrize("kind", ["docker", "podman", "kubernetes", "cgroup"])
-async def test_loopback_without_a_server_inside_a_container_breaks_training(tmp_path: Path, kind: str) -> None:
+async def test_loopback_without_a_server_inside_a_container_breaks_training(
+    tmp_path: Path, kind: str
+) -> None:
     root, environ = container(tmp_path, kind)
     async with scripted() as sandbox:
         url = f"{sandbox.url}/run_code"
         inside = await examined(url, root=root, environ=environ, checks=LISTENING)
-        assert severity(inside, "loopback-in-container") == "note", "it answers, so it runs in the same container"
+        assert severity(inside, "loopback-in-container") == "note", (
+            "it answers, so it runs in the same container"
+        )
     result = await examined(url, root=root, environ=environ)
     assert breaking(result) == ["loopback-in-container"]
     assert "Connection refused" in seen(result, "loopback-in-container")

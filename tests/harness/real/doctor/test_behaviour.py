@@ -1,4 +1,5 @@
-"""Findings about memory, output, languages, packages and timeouts, on servers that really run programs."""
+"""Findings about memory, output, languages, packages and timeouts, on servers that really run
+programs."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ async def test_memory_limits_that_cannot_be_set_break_training() -> None:
         assert "Exception occurred in preexec_fn." in text
         assert any("memory_limit_mb: -1" in finding.change for finding in result.findings)
         assert "run_timeout" in result.examined, "the other checks run without a limit"
-        without = await examined(sandbox.url, checks=only(*START, "memory limit"), memory_limit_mb=-1)
+        without = await examined(
+            sandbox.url, checks=only(*START, "memory limit"), memory_limit_mb=-1
+        )
         assert breaking(without) == []
 
 
@@ -73,7 +76,9 @@ def small_stacks(request: RunCode) -> RunCode:
 
 
 async def test_a_limit_too_small_for_numpy_hurts(tmp_path: Path) -> None:
-    (tmp_path / "numpy.py").write_text("import mmap\ntables = mmap.mmap(-1, 700 * 2**20, mmap.MAP_PRIVATE)\n")
+    (tmp_path / "numpy.py").write_text(
+        "import mmap\ntables = mmap.mmap(-1, 700 * 2**20, mmap.MAP_PRIVATE)\n"
+    )
     executor = Changed(small_stacks, env={"PYTHONPATH": str(tmp_path)})
     async with FakeSandbox(executor=executor) as sandbox:
         checks = only(*START, "memory limit")
@@ -104,10 +109,14 @@ async def test_the_output_limit_is_measured() -> None:
         assert ids(result) == {"stdout-cut"}
         assert severity(result, "stdout-cut") == "hurts"
         text = seen(result, "stdout-cut")
-        assert "200,000 bytes arrive complete; 400,000 bytes end as a Success with 219,264 bytes of output" in text
+        assert (
+            "200,000 bytes arrive complete; 400,000 bytes end as a Success with 219,264 "
+            "bytes of output"
+        ) in text
         assert "1,000,000 bytes end as a TimeLimitExceeded" in text
         assert result.measured["output_bytes"] == 219_264
-        # What arrives beyond the pipe varies from run to run, so the advice is the size that always arrives.
+        # What arrives beyond the pipe varies from run to run, so the advice is the size that always
+        # arrives.
         looped = result.measured["output_bytes_of_short_prints"]
         assert 131_072 <= looped < 200_000
         assert f"of 200,000 bytes in short prints, {looped:,} arrive" in text
@@ -121,7 +130,9 @@ async def test_cutting_ordinary_output_breaks_training() -> None:
     async with FakeSandbox(executor="python", faults=[cuts]) as sandbox:
         result = await examined(sandbox.url, checks=only(*START, "long output"))
         assert breaking(result) == ["stdout-cut"]
-        assert "20,000 bytes end as a Success with 1,000 bytes of output" in seen(result, "stdout-cut")
+        assert "20,000 bytes end as a Success with 1,000 bytes of output" in seen(
+            result, "stdout-cut"
+        )
 
 
 async def test_no_finding_if_long_output_arrives_complete() -> None:
@@ -129,7 +140,11 @@ async def test_no_finding_if_long_output_arrives_complete() -> None:
         found = re.search(r"(?:range\((\d+)\): print\()?'x' \* (\d+)", request.code)
         if found is None:
             return request
-        stdout = "x" * int(found[2]) if found[1] is None else ("x" * int(found[2]) + "\n") * int(found[1])
+        stdout = (
+            "x" * int(found[2])
+            if found[1] is None
+            else ("x" * int(found[2]) + "\n") * int(found[1])
+        )
         return RunCodeAnswer("Success", "", None, CommandResult("Finished", 0.1, 0, stdout, ""))
 
     async with FakeSandbox(executor=Changed(prints_all)) as sandbox:
@@ -160,12 +175,16 @@ async def test_a_missing_required_language_breaks_training(bare_path: str) -> No
         others = await examined(sandbox.url, PATIENT, checks=checks)
         assert ids(others) == {"languages"}
         assert severity(others, "languages") == "note"
-        assert others.measured["languages"] == ["python", "bash"], "bash is started by its full path"
+        assert others.measured["languages"] == ["python", "bash"], (
+            "bash is started by its full path"
+        )
 
 
 async def test_a_language_without_a_runner_counts_as_missing() -> None:
     async with scripted() as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "languages"), default_language="sql")
+        result = await examined(
+            sandbox.url, checks=only(*START, "languages"), default_language="sql"
+        )
         assert breaking(result) == ["missing-language"]
         assert "'sql'" in seen(result, "missing-language")
 
@@ -173,7 +192,9 @@ async def test_a_language_without_a_runner_counts_as_missing() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="this machine has no C++ compiler")
 async def test_an_installed_language_is_not_reported() -> None:
     async with FakeSandbox(executor="python") as sandbox:
-        result = await examined(sandbox.url, QUICK, checks=only(*START, "languages"), default_language="cpp")
+        result = await examined(
+            sandbox.url, QUICK, checks=only(*START, "languages"), default_language="cpp"
+        )
         assert ids(result) == set()
         assert result.measured["languages"] == ["cpp"]
 
@@ -184,8 +205,14 @@ async def test_missing_required_packages_break_training() -> None:
         required = replace(PATIENT, packages=["json", "surely_not_there", "os.nor_this"])
         result = await examined(sandbox.url, required, checks=checks)
         assert breaking(result) == ["missing-packages"]
-        assert seen(result, "missing-packages") == "cannot be imported: surely_not_there, os.nor_this; available: json"
-        assert ids(await examined(sandbox.url, replace(PATIENT, packages=["json"]), checks=checks)) == set()
+        assert (
+            seen(result, "missing-packages")
+            == "cannot be imported: surely_not_there, os.nor_this; available: json"
+        )
+        assert (
+            ids(await examined(sandbox.url, replace(PATIENT, packages=["json"]), checks=checks))
+            == set()
+        )
 
 
 async def test_missing_usual_packages_hurt(tmp_path: Path) -> None:
@@ -199,7 +226,9 @@ async def test_missing_usual_packages_hurt(tmp_path: Path) -> None:
 
 
 async def test_an_unenforced_run_timeout_breaks_training() -> None:
-    async with FakeSandbox(executor=Changed(lambda request: replace(request, run_timeout=60.0))) as sandbox:
+    async with FakeSandbox(
+        executor=Changed(lambda request: replace(request, run_timeout=60.0))
+    ) as sandbox:
         plan = replace(QUICK, timed_out_after=0.3)
         result = await examined(sandbox.url, plan, checks=only(*START, "run_timeout"))
         assert breaking(result) == ["run-timeout-ignored"]

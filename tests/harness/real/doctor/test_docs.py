@@ -16,7 +16,12 @@ def found_in_source() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "harness" / "real" / "doctor").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS and node.args:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in MAKERS
+                and node.args
+            ):
                 found |= {
                     one.value
                     for one in ast.walk(node.args[0])
@@ -32,6 +37,8 @@ def test_the_docs_page_lists_exactly_the_findings_in_the_source() -> None:
 
 
 def test_every_finding_has_a_test_that_names_it() -> None:
-    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    tests = "".join(
+        path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")
+    )
     untested = {id for id in found_in_source() if f'"{id}"' not in tests}
     assert untested == set(), "every finding needs a test in tests/harness/real/doctor"

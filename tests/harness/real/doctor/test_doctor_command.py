@@ -44,7 +44,9 @@ def sandbox() -> Iterator[FakeSandbox]:
 QUICK = ["--quick", "--languages", "python", "--packages", "json", "--timeout", "30"]
 
 
-def test_a_healthy_sandbox_exits_with_0_and_plain_text(sandbox: FakeSandbox, tmp_path: Path) -> None:
+def test_a_healthy_sandbox_exits_with_0_and_plain_text(
+    sandbox: FakeSandbox, tmp_path: Path
+) -> None:
     report = tmp_path / "report.json"
     done = RUN.invoke(app, ["doctor", f"{sandbox.url}/run_code", *QUICK, "--json", str(report)])
     assert done.exit_code == 0, done.output
@@ -53,7 +55,11 @@ def test_a_healthy_sandbox_exits_with_0_and_plain_text(sandbox: FakeSandbox, tmp
     assert "not examined: left out by --quick" in done.stdout
     assert "\x1b" not in done.stdout
     for number, check in enumerate(CHECKS, 1):
-        assert re.search(rf"^\[{number:>2}/{len(CHECKS)}\] {re.escape(check.name)} +\S", done.stdout, re.MULTILINE)
+        assert re.search(
+            rf"^\[{number:>2}/{len(CHECKS)}\] {re.escape(check.name)} +\S",
+            done.stdout,
+            re.MULTILINE,
+        )
     document = json.loads(report.read_text())
     (one,) = document["sandboxes"]
     assert document["exit_code"] == 0
@@ -69,8 +75,11 @@ def test_json_on_stdout_moves_the_text_to_stderr() -> None:
     assert done.exit_code == 1
     document = json.loads(done.stdout)
     assert document["exit_code"] == 1
-    assert [finding["id"] for finding in document["sandboxes"][0]["findings"]] == ["wrong-output"] or (
-        document["sandboxes"][0]["findings"][-1]["id"] == "loopback-in-container"  # a note, inside a container
+    assert [finding["id"] for finding in document["sandboxes"][0]["findings"]] == [
+        "wrong-output"
+    ] or (
+        document["sandboxes"][0]["findings"][-1]["id"]
+        == "loopback-in-container"  # a note, inside a container
     )
     assert "1 finding breaks training" in done.stderr
 
@@ -79,7 +88,11 @@ def test_a_finding_that_breaks_training_exits_with_1_and_is_printed_in_full() ->
     with FakeSandbox(executor="scripted") as fake:
         done = RUN.invoke(app, ["doctor", fake.url])
     assert done.exit_code == 1
-    assert re.search(r"^breaks: wrong-output\n  seen +\S.*\n  training +\S.*\n  change +\S", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^breaks: wrong-output\n  seen +\S.*\n  training +\S.*\n  change +\S",
+        done.stdout,
+        re.MULTILINE,
+    )
     assert "1 finding breaks training" in done.stdout.splitlines()[-1]
 
 
@@ -135,7 +148,10 @@ def test_wrong_input_exits_with_2_and_one_sentence(
 
 def test_an_unwritable_report_is_an_error_before_anything_is_examined(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for place, why in ((tmp_path, "is a folder; give a file"), (tmp_path / "file" / "x.json", "cannot be written")):
+    for place, why in (
+        (tmp_path, "is a folder; give a file"),
+        (tmp_path / "file" / "x.json", "cannot be written"),
+    ):
         done = RUN.invoke(app, ["doctor", "http://your-box/run_code", "--json", str(place)])
         assert done.exit_code == 2
         assert why in done.stderr
@@ -145,7 +161,9 @@ def test_an_unwritable_report_is_an_error_before_anything_is_examined(tmp_path: 
 def test_secrets_of_the_url_never_appear(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     report = tmp_path / "report.json"
     with FakeSandbox() as fake:
-        address = fake.url.replace("http://", "http://user:hunter2pass@") + "/run_code?token=t0psecret"
+        address = (
+            fake.url.replace("http://", "http://user:hunter2pass@") + "/run_code?token=t0psecret"
+        )
         done = RUN.invoke(app, ["doctor", address, "--json", str(report)])
         gone = RUN.invoke(app, ["doctor", address.replace(str(fake.port), str(closed_port()))])
     assert (done.exit_code, gone.exit_code) == (1, 3)
@@ -157,7 +175,8 @@ def test_secrets_of_the_url_never_appear(tmp_path: Path, caplog: pytest.LogCaptu
 def test_a_url_replaces_that_of_the_tool_config(sandbox: FakeSandbox, tmp_path: Path) -> None:
     path = tmp_path / "tools.yaml"
     path.write_text(
-        "tools: [{class_name: verl.tools.sandbox_fusion_tools.SandboxFusionTool, config: {sandbox_fusion_url: "
+        "tools: [{class_name: verl.tools.sandbox_fusion_tools.SandboxFusionTool, config: "
+        "{sandbox_fusion_url: "
         "'https://xxx.apigateway.volceapi.com/run_code', memory_limit_mb: 4}}]\n"
     )
     placeholder = RUN.invoke(app, ["doctor", "--tools", str(path)])
@@ -175,13 +194,17 @@ def test_help_lists_exit_codes_without_the_extras() -> None:
         "assert done.exit_code == 0\nprint(done.stdout)\n"
         "assert not {'ray', 'docker', 'textual'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert "Exit code 0" in done.stdout
     for option in ("--tools", "--quick", "--no-sweep", "--packages", "--json"):
         assert option in done.stdout
 
 
-def test_an_interruption_exits_with_130(sandbox: FakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_exits_with_130(
+    sandbox: FakeSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

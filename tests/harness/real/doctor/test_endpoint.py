@@ -1,4 +1,5 @@
-"""Findings about what is behind the address: nothing, another protocol, another service, a broken sandbox."""
+"""Findings about what is behind the address: nothing, another protocol, another service, a broken
+sandbox."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ async def test_a_closed_port_is_unreachable() -> None:
     result = await examined(f"http://127.0.0.1:{port}/run_code")
     assert ids(result) == {"unreachable"}
     assert breaking(result) == ["unreachable"]
-    assert f"no connection to 127.0.0.1 port {port}: Connection refused" in seen(result, "unreachable")
+    assert f"no connection to 127.0.0.1 port {port}: Connection refused" in seen(
+        result, "unreachable"
+    )
     assert result.reached is False
 
 
@@ -79,7 +82,9 @@ async def test_a_dead_ping_hurts_if_programs_run() -> None:
         assert ids(result) == {"ping-dead"}
         assert severity(result, "ping-dead") == "hurts"
         ((check, why),) = result.not_examined
-        assert (check, why.split(" (")[0]) == ("ping", "no answer"), "the ping must not be called fine"
+        assert (check, why.split(" (")[0]) == ("ping", "no answer"), (
+            "the ping must not be called fine"
+        )
 
 
 async def test_a_ping_with_an_error_status_is_reported_with_it() -> None:
@@ -100,10 +105,18 @@ PAGE = "<!doctype html><title>Sign in</title><h1>Please log in</h1>"
         (Answer.json({"detail": "Method Not Allowed"}, 405), "method-not-allowed", "405"),
         (Answer.json({"detail": "who are you"}, 401), "authentication", "401"),
         (Answer.json({"detail": "not you"}, 403), "authentication", "403"),
-        (Answer.json({}, 429, (("retry-after", "1"),)), "throttled-at-rest", "429 with Retry-After 1"),
+        (
+            Answer.json({}, 429, (("retry-after", "1"),)),
+            "throttled-at-rest",
+            "429 with Retry-After 1",
+        ),
         (Answer.json({}, 503), "throttled-at-rest", "503"),
         (Answer.json({"detail": "boom"}, 500), "server-error", "500"),
-        (Answer.text("upstream request timeout", 504), "server-error", "504: upstream request timeout"),
+        (
+            Answer.text("upstream request timeout", 504),
+            "server-error",
+            "504: upstream request timeout",
+        ),
         (Answer.json({"result": 42}), "other-service", "not in the format of Sandbox Fusion"),
         (Answer.text("hello"), "other-service", "hello"),
         (
@@ -115,7 +128,9 @@ PAGE = "<!doctype html><title>Sign in</title><h1>Please log in</h1>"
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_an_answer_that_is_not_a_sandboxs_is_identified(answer: Answer, expected: str, telling: str) -> None:
+async def test_an_answer_that_is_not_a_sandboxs_is_identified(
+    answer: Answer, expected: str, telling: str
+) -> None:
     async with always(answer) as url:
         result = await examined(f"{url}/run_code")
         assert ids(result) == {expected}
@@ -173,7 +188,9 @@ async def answering_with(reply: bytes) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/run_code"
 
 
-@pytest.mark.parametrize("reply", [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail ESMTP\r\n", b"-ERR unknown command\r\n"])
+@pytest.mark.parametrize(
+    "reply", [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail ESMTP\r\n", b"-ERR unknown command\r\n"]
+)
 async def test_a_server_that_does_not_speak_http_is_another_service(reply: bytes) -> None:
     async with answering_with(reply) as url:
         result = await examined(url)
@@ -191,7 +208,11 @@ async def test_a_server_that_closes_every_connection_may_be_the_wrong_port() -> 
 
 
 async def test_a_missing_python_is_reported_with_its_error() -> None:
-    broken = {"pattern": "6", "exit": 127, "errors": "/bin/bash: line 1: python: command not found\n"}
+    broken = {
+        "pattern": "6",
+        "exit": 127,
+        "errors": "/bin/bash: line 1: python: command not found\n",
+    }
     async with FakeSandbox(executor="scripted", scripts=[broken]) as sandbox:
         result = await examined(sandbox.url)
         assert breaking(result) == ["program-fails"]

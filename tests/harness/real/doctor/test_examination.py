@@ -29,7 +29,9 @@ async def test_a_healthy_sandbox_has_nothing_that_breaks_training() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         result = await examined(f"{sandbox.url}/run_code", SMALL, memory_limit_mb=-1)
         assert (result.not_examined, breaking(result)) == ([], [])
-        assert {finding.id for finding in result.findings if finding.severity == "hurts"} == {"stdout-cut"}
+        assert {finding.id for finding in result.findings if finding.severity == "hurts"} == {
+            "stdout-cut"
+        }
         assert result.examined == [check.name for check in CHECKS]
         assert result.reached is True
         assert sandbox.ledger.snapshot()["in_flight"] == 0
@@ -45,10 +47,19 @@ async def test_a_check_that_takes_too_long_is_abandoned_and_the_others_run() -> 
 
     checks = [Check("never", never), Check("later", later)]
     result = await examined("http://127.0.0.1:1", replace(QUICK, per_check=0.05), checks=checks)
-    assert result.not_examined == [("never", "abandoned after 0.05 s"), ("later", "it did not want to")]
+    assert result.not_examined == [
+        ("never", "abandoned after 0.05 s"),
+        ("later", "it did not want to"),
+    ]
 
 
-SECRETS = ("hunter2pass", "t0ken-of-the-gateway", "header-secret-9", "bWU6aHVudGVyMnBhc3M=", "proxy-pass-1")
+SECRETS = (
+    "hunter2pass",
+    "t0ken-of-the-gateway",
+    "header-secret-9",
+    "bWU6aHVudGVyMnBhc3M=",
+    "proxy-pass-1",
+)
 
 
 async def test_secrets_echoed_by_a_server_are_masked() -> None:
@@ -62,8 +73,12 @@ async def test_secrets_echoed_by_a_server_are_masked() -> None:
 
     async with answering(echo_secrets) as url:
         proxied = {"HTTPS_PROXY": "http://x:proxy-pass-1@127.0.0.1:1"}
-        address = url.replace("http://", "http://me:hunter2pass@") + "/run_code?key=t0ken-of-the-gateway"
-        result = await examined(address, headers={"X-Key": "Token header-secret-9"}, environ=proxied)
+        address = (
+            url.replace("http://", "http://me:hunter2pass@") + "/run_code?key=t0ken-of-the-gateway"
+        )
+        result = await examined(
+            address, headers={"X-Key": "Token header-secret-9"}, environ=proxied
+        )
     assert breaking(result) == ["not-found"]
     shown = f"{result.findings} {result.not_examined} {result.measured} {result.settings.label}"
     for secret in SECRETS:
@@ -86,7 +101,9 @@ tools:
 """
 
 
-def tools(tmp_path: Path, url: str, *, class_name: str, rate_limit: int = 32, more: str = "num_workers: 8") -> Path:
+def tools(
+    tmp_path: Path, url: str, *, class_name: str, rate_limit: int = 32, more: str = "num_workers: 8"
+) -> Path:
     path = tmp_path / "tools.yaml"
     path.write_text(TOOLS.format(url=url, class_name=class_name, rate_limit=rate_limit, more=more))
     return path
@@ -100,8 +117,12 @@ def tools(tmp_path: Path, url: str, *, class_name: str, rate_limit: int = 32, mo
         ("ours.tools.OurTool", Client.OTHER),
     ],
 )
-def test_settings_are_read_from_the_tool_config(tmp_path: Path, class_name: str, client: Client) -> None:
-    (settings,) = settings_of_tools(tools(tmp_path, "http://10.0.0.5:8080/run_code", class_name=class_name))
+def test_settings_are_read_from_the_tool_config(
+    tmp_path: Path, class_name: str, client: Client
+) -> None:
+    (settings,) = settings_of_tools(
+        tools(tmp_path, "http://10.0.0.5:8080/run_code", class_name=class_name)
+    )
     assert (settings.url, settings.client) == ("http://10.0.0.5:8080/run_code", client)
     config = settings.config
     assert (settings.rate_limit, config.default_timeout, config.memory_limit_mb) == (32, 12.0, 2048)
@@ -111,7 +132,10 @@ def test_settings_are_read_from_the_tool_config(tmp_path: Path, class_name: str,
 
 def test_several_sandboxes_share_the_limit(tmp_path: Path) -> None:
     path = tools(
-        tmp_path, "[http://a.test/run_code, http://b.test/run_code]", class_name="sfusion_tools.x.T", rate_limit=9
+        tmp_path,
+        "[http://a.test/run_code, http://b.test/run_code]",
+        class_name="sfusion_tools.x.T",
+        rate_limit=9,
     )
     assert [(one.url, one.rate_limit) for one in settings_of_tools(path)] == [
         ("http://a.test/run_code", 5),
@@ -122,12 +146,16 @@ def test_several_sandboxes_share_the_limit(tmp_path: Path) -> None:
 
 
 def test_no_rate_limit_without_the_global_limiter(tmp_path: Path) -> None:
-    path = tools(tmp_path, "http://a.test", class_name="verl.tools.T", more="enable_global_rate_limit: false")
+    path = tools(
+        tmp_path, "http://a.test", class_name="verl.tools.T", more="enable_global_rate_limit: false"
+    )
     assert settings_of_tools(path)[0].rate_limit is None
 
 
 def test_unknown_keys_of_other_tool_classes_are_ignored(tmp_path: Path) -> None:
-    (settings,) = settings_of_tools(tools(tmp_path, "http://a.test", class_name="ours.T", more="their_own_key: 7"))
+    (settings,) = settings_of_tools(
+        tools(tmp_path, "http://a.test", class_name="ours.T", more="their_own_key: 7")
+    )
     assert settings.client is Client.OTHER
 
 
@@ -140,7 +168,9 @@ def test_unknown_keys_of_other_tool_classes_are_ignored(tmp_path: Path) -> None:
         ("http://a.test", "verl.tools.T", "num_workers: none", "num_workers"),
     ],
 )
-def test_an_invalid_config_is_refused(tmp_path: Path, url: str, class_name: str, more: str, complaint: str) -> None:
+def test_an_invalid_config_is_refused(
+    tmp_path: Path, url: str, class_name: str, more: str, complaint: str
+) -> None:
     with pytest.raises(ConfigError, match=r"tools\.yaml: tools") as refused:
         settings_of_tools(tools(tmp_path, url, class_name=class_name, more=more))
     assert complaint in str(refused.value)

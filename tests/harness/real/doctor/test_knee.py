@@ -41,7 +41,9 @@ def noise(*keys: object) -> float:
         ((10,), 1, "rising"),
     ],
 )
-def test_find_knee_handles_every_curve_shape(throughputs: tuple[float, ...], rate_limit: int, shape: str) -> None:
+def test_find_knee_handles_every_curve_shape(
+    throughputs: tuple[float, ...], rate_limit: int, shape: str
+) -> None:
     knee = find_knee(points(*throughputs))
     assert knee is not None
     assert (knee.rate_limit, knee.shape) == (rate_limit, shape)
@@ -66,7 +68,9 @@ def test_one_failure_in_a_hundred_is_tolerated() -> None:
     assert knee.shape == "rising"
 
 
-@pytest.mark.parametrize("measured", [[], [Point(1, 0.0, 0.0, 2, failed=2)], [Point(1, 0.0, 0.0, 2, throttled=2)]])
+@pytest.mark.parametrize(
+    "measured", [[], [Point(1, 0.0, 0.0, 2, failed=2)], [Point(1, 0.0, 0.0, 2, throttled=2)]]
+)
 def test_no_knee_if_no_level_works(measured: list[Point]) -> None:
     assert find_knee(measured) is None
 
@@ -77,8 +81,15 @@ def test_the_order_of_the_points_does_not_matter() -> None:
 
 
 @settings(max_examples=80)
-@given(capacity=st.integers(1, 40), seconds=st.floats(0.01, 5.0), swing=st.floats(0.0, 0.08), seed=st.integers(0, 99))
-def test_a_known_capacity_is_found_despite_noise(capacity: int, seconds: float, swing: float, seed: int) -> None:
+@given(
+    capacity=st.integers(1, 40),
+    seconds=st.floats(0.01, 5.0),
+    swing=st.floats(0.0, 0.08),
+    seed=st.integers(0, 99),
+)
+def test_a_known_capacity_is_found_despite_noise(
+    capacity: int, seconds: float, swing: float, seed: int
+) -> None:
     measured = []
     for level in LEVELS:
         factor = 1 + swing * noise(seed, capacity, level)
@@ -91,8 +102,11 @@ def test_a_known_capacity_is_found_despite_noise(capacity: int, seconds: float, 
 
 
 def test_latency_that_grows_below_the_knee_does_not_lower_it() -> None:
-    """Starting programs gets slower the more there are: 8 at a time reach about half the throughput of 16."""
+    """Starting programs gets slower the more there are: 8 at a time reach about half the throughput
+    of 16."""
     measured = {1: 5.0, 2: 10.0, 4: 19.0, 8: 35.0, 16: 60.0, 32: 66.0}
-    knee = find_knee([Point(level, rate, level / rate, requests=32) for level, rate in measured.items()])
+    knee = find_knee(
+        [Point(level, rate, level / rate, requests=32) for level, rate in measured.items()]
+    )
     assert knee is not None
     assert (knee.rate_limit, knee.throughput, knee.shape) == (16, 66.0, "plateau")

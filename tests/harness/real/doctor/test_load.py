@@ -34,13 +34,19 @@ PLAN = replace(PATIENT, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=30.
 
 
 @pytest.mark.parametrize("executor", ["python", "scripted"])
-async def test_the_stdin_race_of_the_old_image_is_detected(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "SPAWN_STALL", 2.0)  # a busy machine may need seconds to start any of the programs
+async def test_the_stdin_race_of_the_old_image_is_detected(
+    executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        command, "SPAWN_STALL", 2.0
+    )  # a busy machine may need seconds to start any of the programs
     scripts = [{"pattern": "6", "prints": "sfusion 42\n"}] if executor == "scripted" else []
     async with FakeSandbox(executor=executor, profile="2025-06", scripts=scripts) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=RACE)
         assert breaking(result) == ["stdin-race"]
-        assert "of 24 programs sent at once with stdin that they do not read" in seen(result, "stdin-race")
+        assert "of 24 programs sent at once with stdin that they do not read" in seen(
+            result, "stdin-race"
+        )
         assert "WriteUnixTransport" in seen(result, "stdin-race")
         assert "2025-06" in seen(result, "server-version")
 
@@ -58,7 +64,9 @@ async def test_a_throttled_burst_is_not_examined() -> None:
     async with scripted(faults=[refuses]) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=RACE)
         assert result.findings == []
-        assert result.not_examined == [("stdin race", "none of 24 programs sent at once was run: 24 x throttled")]
+        assert result.not_examined == [
+            ("stdin race", "none of 24 programs sent at once was run: 24 x throttled")
+        ]
 
 
 @virtually
@@ -68,7 +76,10 @@ async def test_recommended_rate_limit_is_close_to_the_queue_size() -> None:
         assert ids(result) == {"rate-limit"}
         assert 3 <= result.measured["recommended_rate_limit"] <= 8
         fitted = result.measured["server_model"]
-        assert fitted["model"]["kind"] in ("queue", "unbounded")  # by what a request costs on this machine
+        assert fitted["model"]["kind"] in (
+            "queue",
+            "unbounded",
+        )  # by what a request costs on this machine
         assert fitted["programs"] == "programs that sleep 0.05 s"
         assert severity(result, "rate-limit") == "note"
         above = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=64)
@@ -90,7 +101,9 @@ async def test_a_limit_at_the_knee_is_not_reported() -> None:
 @virtually
 async def test_a_limit_so_high_that_calls_time_out_breaks_training() -> None:
     async with scripted(model={"kind": "queue", "workers": 1}) as sandbox:
-        result = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=5000, default_timeout=1.0)
+        result = await examined(
+            sandbox.url, PLAN, checks=SWEEP, rate_limit=5000, default_timeout=1.0
+        )
         assert breaking(result) == ["rate-limit-above-knee"]
 
 
@@ -113,7 +126,9 @@ async def test_severity_of_throttling_depends_on_client_and_rate_limit(
     async with scripted(model={"kind": "quota", "in_flight": 4, "retry_after": 0.5}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP, client=client, rate_limit=limit)
         assert severity(result, "throttled") == expected
-        assert "with 8 programs at a time, requests get 429 with Retry-After 0.5" in seen(result, "throttled")
+        assert "with 8 programs at a time, requests get 429 with Retry-After 0.5" in seen(
+            result, "throttled"
+        )
         assert 3 <= result.measured["recommended_rate_limit"] <= 4
         assert breaking(result) == (["throttled"] if expected == "breaks" else [])
 
@@ -153,8 +168,12 @@ async def test_failures_under_load_bound_the_recommended_limit() -> None:
 @virtually
 async def test_throughput_is_measured_with_the_given_program() -> None:
     scripts = [ProgramScript(pattern="crunch", seconds=0.02), GREETS]
-    async with FakeSandbox(executor="scripted", scripts=scripts, model={"kind": "queue", "workers": 2}) as sandbox:
-        result = await examined(sandbox.url, replace(PLAN, levels=8, program="crunch()"), checks=SWEEP)
+    async with FakeSandbox(
+        executor="scripted", scripts=scripts, model={"kind": "queue", "workers": 2}
+    ) as sandbox:
+        result = await examined(
+            sandbox.url, replace(PLAN, levels=8, program="crunch()"), checks=SWEEP
+        )
         assert sandbox.ledger.snapshot()["arrived"] > 10
     assert "measured with the given program" in seen(result, "rate-limit")
     assert "--program" not in result.findings[0].change
@@ -183,7 +202,12 @@ async def test_the_range_of_all_sweeps_is_printed(monkeypatch: pytest.MonkeyPatc
 
     async def measure(context: object, levels: object) -> Sweep:
         knee = next(measured)
-        return Sweep([Point(level, 10.0 * min(level, knee), 0.1, 2 * level) for level in (1, 2, 4, 8, 16, 32)])
+        return Sweep(
+            [
+                Point(level, 10.0 * min(level, knee), 0.1, 2 * level)
+                for level in (1, 2, 4, 8, 16, 32)
+            ]
+        )
 
     monkeypatch.setattr(throughput, "_measure", measure)
     async with scripted() as sandbox:
@@ -191,7 +215,10 @@ async def test_the_range_of_all_sweeps_is_printed(monkeypatch: pytest.MonkeyPatc
     assert result.measured["recommended_by_sweep"] == [8, 16, 4, 8]
     assert "set rate_limit: 8 (4 to 16 in 4 sweeps)" in result.findings[0].change
     text = seen(result, "rate-limit")
-    assert "at best it runs 80 programs per second; 8 at a time are enough for nearly all of that" in text
+    assert (
+        "at best it runs 80 programs per second; 8 at a time are enough for nearly all of that"
+        in text
+    )
     assert "8: 80/s" in text
 
 
@@ -206,14 +233,20 @@ async def test_the_load_is_bounded_and_announced() -> None:
             arrived.append(sandbox.ledger.snapshot()["arrived"])
 
     async with scripted() as sandbox:
-        await examine(settings_of_url(sandbox.url), PLAN, environ={}, observer=Watching(), checks=SWEEP)
+        await examine(
+            settings_of_url(sandbox.url), PLAN, environ={}, observer=Watching(), checks=SWEEP
+        )
         sent = sandbox.ledger.snapshot()["arrived"] - arrived[0]
-        assert announced[0].startswith("load: programs that sleep 0.05 s, at most 62 of them and 16 at a time")
+        assert announced[0].startswith(
+            "load: programs that sleep 0.05 s, at most 62 of them and 16 at a time"
+        )
         assert announced[0].endswith("repeated up to 4 times until the result is stable")
         assert sent <= 4 * (62 + 1), "plus one each to check that it is still alive"
 
 
-@pytest.mark.parametrize(("plan", "why"), [(Plan(quick=True), "--quick"), (Plan(sweep=False), "--no-sweep")])
+@pytest.mark.parametrize(
+    ("plan", "why"), [(Plan(quick=True), "--quick"), (Plan(sweep=False), "--no-sweep")]
+)
 @virtually
 async def test_load_can_be_skipped(plan: Plan, why: str) -> None:
     async with scripted() as sandbox:
@@ -223,7 +256,10 @@ async def test_load_can_be_skipped(plan: Plan, why: str) -> None:
 
 
 def test_the_load_on_other_machines_is_small_by_default() -> None:
-    here, there = Plan().levels_for(local=True, rate_limit=None), Plan().levels_for(local=False, rate_limit=None)
+    here, there = (
+        Plan().levels_for(local=True, rate_limit=None),
+        Plan().levels_for(local=False, rate_limit=None),
+    )
     asked = Plan(sweep=True).levels_for(local=False, rate_limit=None)
     assert there < here < asked
     assert Plan(sweep=True).levels_for(local=False, rate_limit=100_000) <= 256

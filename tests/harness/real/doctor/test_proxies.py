@@ -42,7 +42,9 @@ async def test_a_proxy_that_answers_instead_of_the_sandbox_breaks_training() -> 
         result = await examined(ELSEWHERE, environ={"http_proxy": proxy})
         assert ids(result) == {"proxy-catches"}
         assert breaking(result) == ["proxy-catches"]
-        assert f"go through the proxy {proxy} of the environment: the ping returns 503" in seen(result, "proxy-catches")
+        assert f"go through the proxy {proxy} of the environment: the ping returns 503" in seen(
+            result, "proxy-catches"
+        )
         assert "NO_PROXY" in result.findings[0].change
 
 
@@ -77,16 +79,22 @@ async def test_requests_library_proxies_loopback_but_our_client_does_not() -> No
         verl = await examined(sandbox.url, environ=environ, checks=HELLO, client=VERL)
         assert breaking(verl) == ["proxy-catches"]
         assert "without it: the sandbox answers" in seen(verl, "proxy-catches")
-        exempt = await examined(sandbox.url, environ=environ | {"no_proxy": "127.0.0.1"}, checks=HELLO, client=VERL)
+        exempt = await examined(
+            sandbox.url, environ=environ | {"no_proxy": "127.0.0.1"}, checks=HELLO, client=VERL
+        )
         assert ids(exempt) == set()
 
 
 async def test_no_finding_without_proxy_variables() -> None:
     async with scripted() as sandbox:
-        assert ids(await examined(sandbox.url, QUICK, environ={"PATH": "/bin"}, checks=HELLO)) == set()
+        assert (
+            ids(await examined(sandbox.url, QUICK, environ={"PATH": "/bin"}, checks=HELLO)) == set()
+        )
 
 
-async def test_a_proxy_that_wants_a_password_breaks_training(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_wants_a_password_breaks_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with always(Answer.json({"detail": "log in"}, 407)) as proxy:
         # The ping passes: only programs need a password.
         result = await examined(ELSEWHERE, environ={"HTTP_PROXY": proxy}, checks=HELLO)
@@ -94,7 +102,15 @@ async def test_a_proxy_that_wants_a_password_breaks_training(monkeypatch: pytest
         assert "a proxy wants credentials" in result.findings[-1].training
 
 
-HOSTS = ("127.0.0.1", "localhost", "10.1.2.3", "box.internal", "a.box.internal", "notbox.internal", "internal")
+HOSTS = (
+    "127.0.0.1",
+    "localhost",
+    "10.1.2.3",
+    "box.internal",
+    "a.box.internal",
+    "notbox.internal",
+    "internal",
+)
 ENTRIES = (
     "127.0.0.1",
     "localhost",
@@ -114,7 +130,9 @@ ENTRIES = (
     entries=st.lists(st.sampled_from(ENTRIES), max_size=3),
     names=st.sets(st.sampled_from(["http_proxy", "HTTP_PROXY", "ALL_PROXY", "https_proxy"])),
 )
-def test_proxy_of_requests_matches_the_requests_library(host: str, entries: list[str], names: set[str]) -> None:
+def test_proxy_of_requests_matches_the_requests_library(
+    host: str, entries: list[str], names: set[str]
+) -> None:
     environ = {name: f"http://{name.lower().partition('_')[0]}.proxy:3128" for name in names}
     if entries:
         environ["NO_PROXY"] = ", ".join(entries)

@@ -18,7 +18,8 @@ LEVELS = (1, 2, 4, 8, 16)
 
 def points(*throughputs: float, alone: float) -> list[Point]:
     return [
-        Point(level, rate, max(alone, level / rate), 2 * level) for level, rate in zip(LEVELS, throughputs, strict=True)
+        Point(level, rate, max(alone, level / rate), 2 * level)
+        for level, rate in zip(LEVELS, throughputs, strict=True)
     ]
 
 
@@ -55,8 +56,15 @@ def test_a_collapse_is_named_because_no_model_has_it() -> None:
         ((503, None), {"kind": "queue", "workers": 4, "waiting": 1, "status": 503}),
     ],
 )
-def test_refusals_become_a_quota_or_a_queue(refusal: tuple[int, float | None], model: dict[str, Any]) -> None:
-    measured = [Point(1, 10, 0.1, 2), Point(2, 20, 0.1, 4), Point(4, 40, 0.1, 8), Point(8, 40, 0.1, 16, throttled=6)]
+def test_refusals_become_a_quota_or_a_queue(
+    refusal: tuple[int, float | None], model: dict[str, Any]
+) -> None:
+    measured = [
+        Point(1, 10, 0.1, 2),
+        Point(2, 20, 0.1, 4),
+        Point(4, 40, 0.1, 8),
+        Point(8, 40, 0.1, 16, throttled=6),
+    ]
     found = fit_model(measured, sleeps=0.1, status=refusal[0], retry_after=refusal[1])
     assert found is not None
     assert found.model == model
@@ -78,7 +86,8 @@ def test_the_file_is_a_commented_part_of_a_scenario(tmp_path: Path) -> None:
     text = model_file(_measured(measured, fitted), "http://a\nb: 1")
     (tmp_path / "model.yaml").write_text(text)
     (tmp_path / "mine.yaml").write_text(
-        "extends: model.yaml\nscenario: mine\nabout: It.\nload: {calls: 1}\npromises: [every_call_ends_once]\n"
+        "extends: model.yaml\nscenario: mine\nabout: It.\nload: {calls: 1}\npromises: "
+        "[every_call_ends_once]\n"
     )
     (scenario,) = read_scenarios(tmp_path / "mine.yaml")
     assert scenario.sandbox.model.as_data() == {"kind": "queue", "workers": 6}
@@ -88,9 +97,15 @@ def test_the_file_is_a_commented_part_of_a_scenario(tmp_path: Path) -> None:
 def test_doctor_writes_what_it_measured_for_a_sweep(tmp_path: Path) -> None:
     model, scenario = tmp_path / "model.yaml", tmp_path / "mine.yaml"
     scenario.write_text(
-        "scenario: mine\nabout: It.\nload: {calls: 24, program: {seconds: 0.1}}\npromises: [every_call_ends_once]\n"
+        "scenario: mine\nabout: It.\nload: {calls: 24, program: {seconds: 0.1}}\npromises: "
+        "[every_call_ends_once]\n"
     )
-    measured = [Point(1, 10, 0.1, 2), Point(2, 20, 0.1, 4), Point(4, 40, 0.1, 8), Point(8, 40, 0.1, 16, throttled=6)]
+    measured = [
+        Point(1, 10, 0.1, 2),
+        Point(2, 20, 0.1, 4),
+        Point(4, 40, 0.1, 8),
+        Point(8, 40, 0.1, 16, throttled=6),
+    ]
     fitted = fit_model(measured, sleeps=0.1, status=429, retry_after=1.0)
     assert fitted is not None
     model.write_text(model_file(_measured(measured, fitted), "http://127.0.0.1:9/run_code"))
@@ -114,6 +129,12 @@ def test_doctor_writes_what_it_measured_for_a_sweep(tmp_path: Path) -> None:
 
 
 def test_a_model_needs_the_sweep(tmp_path: Path) -> None:
-    command = ["doctor", "http://127.0.0.1:9", "--quick", "--model-out", str(tmp_path / "model.yaml")]
+    command = [
+        "doctor",
+        "http://127.0.0.1:9",
+        "--quick",
+        "--model-out",
+        str(tmp_path / "model.yaml"),
+    ]
     refused = CliRunner().invoke(app, command)
     assert (refused.exit_code, "--model-out needs the sweep" in refused.output) == (2, True)

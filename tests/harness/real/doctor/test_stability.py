@@ -10,29 +10,55 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.real.doctor.examination import CHECKS as ALL
 from sfusion.harness.real.doctor.settings import Plan
-from tests.harness.real.doctor.servers import GREETS, PATIENT, breaking, examined, ids, only, scripted, seen, severity
+from tests.harness.real.doctor.servers import (
+    GREETS,
+    PATIENT,
+    breaking,
+    examined,
+    ids,
+    only,
+    scripted,
+    seen,
+    severity,
+)
 from tests.sfusion_tools.sandbox.helpers import virtually
 
-PLAN = Plan(patience=1.0, per_check=20.0, quick=True, timed_out_after=0.1, languages=("bash",), packages=["json"])
+PLAN = Plan(
+    patience=1.0,
+    per_check=20.0,
+    quick=True,
+    timed_out_after=0.1,
+    languages=("bash",),
+    packages=["json"],
+)
 CHECKS = only("connection", "ping", "run_code", "memory limit", "languages", "stability")
 
 
 @pytest.mark.parametrize("what", [{"status": 503}, {"reset": True}, {"malformed": "status_line"}])
-async def test_occasional_failures_are_counted_and_cause_no_other_finding(what: dict[str, Any]) -> None:
+async def test_occasional_failures_are_counted_and_cause_no_other_finding(
+    what: dict[str, Any],
+) -> None:
     flaky = {"every": 3, "what": what}
     async with FakeSandbox(executor="python", faults=[flaky]) as sandbox:
-        result = await examined(sandbox.url, replace(PATIENT, pause=0.0, languages=("bash",)), checks=CHECKS)
+        result = await examined(
+            sandbox.url, replace(PATIENT, pause=0.0, languages=("bash",)), checks=CHECKS
+        )
         assert breaking(result) == []
         assert severity(result, "unsteady") == "hurts"
-        assert " programs, sent a few at a time, got no answer from the sandbox: " in seen(result, "unsteady")
+        assert " programs, sent a few at a time, got no answer from the sandbox: " in seen(
+            result, "unsteady"
+        )
 
 
 @pytest.mark.parametrize(
-    "what", [{"status": 503}, {"status": 429, "retry_after": 0.01}, {"status": 500}, {"reset": True}]
+    "what",
+    [{"status": 503}, {"status": 429, "retry_after": 0.01}, {"status": 500}, {"reset": True}],
 )
 async def test_one_failure_of_the_first_program_is_retried(what: dict[str, Any]) -> None:
     async with FakeSandbox(executor="python", faults=[{"first": 1, "what": what}]) as sandbox:
-        result = await examined(sandbox.url, replace(PATIENT, pause=0.0, languages=("bash",)), checks=CHECKS)
+        result = await examined(
+            sandbox.url, replace(PATIENT, pause=0.0, languages=("bash",)), checks=CHECKS
+        )
         assert breaking(result) == []
         assert "1 of " in seen(result, "unsteady")
 
@@ -44,7 +70,9 @@ async def test_a_stable_sandbox_is_not_called_unsteady() -> None:
         assert ids(result) == set()
 
 
-@pytest.mark.parametrize("what", ["crash", {"wedge": {"ping": "alive"}}, {"wedge": {"ping": "dead"}}], ids=str)
+@pytest.mark.parametrize(
+    "what", ["crash", {"wedge": {"ping": "alive"}}, {"wedge": {"ping": "dead"}}], ids=str
+)
 @virtually
 async def test_a_sandbox_that_dies_during_the_examination_is_reported(what: Any) -> None:
     plan = Plan(patience=0.5, seconds=0.5, packages=["json"])
@@ -52,7 +80,9 @@ async def test_a_sandbox_that_dies_during_the_examination_is_reported(what: Any)
     async with scripted(faults=[{"after": 2, "what": what}]) as sandbox:
         result = await examined(sandbox.url, plan, checks=checks)
         assert breaking(result) == ["stops-answering"]
-        assert "then stopped answering during the check `long output`" in seen(result, "stops-answering")
+        assert "then stopped answering during the check `long output`" in seen(
+            result, "stops-answering"
+        )
         assert ("stability", "it stopped answering") in result.not_examined
 
 
@@ -60,7 +90,9 @@ async def test_a_sandbox_that_dies_during_the_examination_is_reported(what: Any)
 async def test_a_check_that_hangs_on_a_dead_sandbox_is_reported() -> None:
     plan = Plan(patience=0.5, per_check=0.5, packages=["json"])
     async with scripted(faults=[{"after": 1, "what": "wedge"}]) as sandbox:
-        result = await examined(sandbox.url, plan, checks=only("connection", "ping", "run_code", "packages"))
+        result = await examined(
+            sandbox.url, plan, checks=only("connection", "ping", "run_code", "packages")
+        )
         assert breaking(result) == ["stops-answering"]
         assert "abandoned after 0.5 s" in seen(result, "stops-answering")
 
@@ -71,16 +103,22 @@ async def test_a_sandbox_that_dies_under_load_is_reported(what: Any) -> None:
     dies = {"above_in_flight": 3, "what": what}
     async with scripted(faults=[dies]) as sandbox:
         plan = Plan(patience=1.0, levels=8, sweep_sleep=0.05)
-        result = await examined(sandbox.url, plan, checks=only("connection", "ping", "run_code", "throughput"))
+        result = await examined(
+            sandbox.url, plan, checks=only("connection", "ping", "run_code", "throughput")
+        )
         assert breaking(result) == ["stops-answering"]
-        assert "then stopped answering during the check `throughput`" in seen(result, "stops-answering")
+        assert "then stopped answering during the check `throughput`" in seen(
+            result, "stops-answering"
+        )
 
 
 @virtually
 async def test_a_sandbox_that_hangs_on_one_program_is_not_called_dead() -> None:
     stuck = {"code": "doctor-output-20000", "what": {"status": 502}}
     async with scripted(faults=[stuck]) as sandbox:
-        result = await examined(sandbox.url, PLAN, checks=only("connection", "ping", "run_code", "long output"))
+        result = await examined(
+            sandbox.url, PLAN, checks=only("connection", "ping", "run_code", "long output")
+        )
         assert result.not_examined == [("long output", "no answer in 3 attempts: status 502")]
         assert breaking(result) == []
 
@@ -121,8 +159,12 @@ async def test_there_is_a_report_whatever_the_server_does(what: Any) -> None:
         levels=2, sweep_sleep=0.01, pause=0.0,
     )  # fmt: skip
     prints: list[Any] = [GREETS, {"pattern": "json.dumps", "prints": "[]\n"}]
-    async with FakeSandbox(executor="scripted", scripts=prints, faults=[{"every": 2, "what": what}]) as sandbox:
+    async with FakeSandbox(
+        executor="scripted", scripts=prints, faults=[{"every": 2, "what": what}]
+    ) as sandbox:
         result = await examined(sandbox.url, plan, default_timeout=0.2)
         assert "run_code" in result.examined
         assert len(result.examined) + len(result.not_examined) == len(ALL)
-        assert all(finding.seen and finding.training and finding.change for finding in result.findings)
+        assert all(
+            finding.seen and finding.training and finding.change for finding in result.findings
+        )

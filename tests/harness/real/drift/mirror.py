@@ -26,7 +26,10 @@ class Mirror:
     @classmethod
     @asynccontextmanager
     async def serving(
-        cls, probes: Sequence[Probe], answers: Mapping[str, ProbeAnswer], plants: Mapping[str, Plant]
+        cls,
+        probes: Sequence[Probe],
+        answers: Mapping[str, ProbeAnswer],
+        plants: Mapping[str, Plant],
     ) -> AsyncIterator[Mirror]:
         """Serve these answers; a plant may also remove one."""
         mirror = cls("", {})
@@ -37,7 +40,9 @@ class Mirror:
             answer = answers[probe.id]
             if probe.id in plants:
                 answer = plants[probe.id](answer)
-            mirror.answers[request_bytes(probe, Server.at(mirror.url))] = _bytes(answer, probe.method == "HEAD")
+            mirror.answers[request_bytes(probe, Server.at(mirror.url))] = _bytes(
+                answer, probe.method == "HEAD"
+            )
         ping = b"GET /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port
         mirror.answers.setdefault(ping, _bytes(ProbeAnswer(200, (), b'"pong"'), False))
         async with server:
@@ -61,9 +66,13 @@ def _bytes(answer: ProbeAnswer, head_only: bool) -> bytes:
         headers.append(("content-length", str(len(answer.body))))
     if not head_only:
         headers = [
-            (name, str(len(answer.body)) if name.lower() == "content-length" else value) for name, value in headers
+            (name, str(len(answer.body)) if name.lower() == "content-length" else value)
+            for name, value in headers
         ]
-    lines = [f"HTTP/1.1 {answer.status} Some reason", *(f"{name}: {value}" for name, value in headers)]
+    lines = [
+        f"HTTP/1.1 {answer.status} Some reason",
+        *(f"{name}: {value}" for name, value in headers),
+    ]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (b"" if head_only else answer.body)
 
 
@@ -72,7 +81,9 @@ def body(change: Callable[[Any], Any]) -> Plant:
 
     def plant(answer: ProbeAnswer) -> ProbeAnswer:
         value = change(json.loads(answer.body))
-        return replace(answer, body=json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+        return replace(
+            answer, body=json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        )
 
     return plant
 

@@ -18,7 +18,9 @@ PATIENCE = 60.0
 def served(*options: str) -> Iterator[str]:
     """Run ``sfusion serve sandbox`` on a free port; yields its address."""
     command = [warm("sfusion"), "serve", "sandbox", "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             found = re.search(r"http://\S+", process.stdout.readline())

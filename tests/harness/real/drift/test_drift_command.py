@@ -40,9 +40,20 @@ def test_a_breaking_difference_exits_with_1_and_a_plain_table(old: str, tmp_path
     lines = done.stdout.splitlines()
     assert lines[0] == f"fake 2026-07 against {old}"
     assert lines[2].split() == ["grade", "probe", "place", "fake", "2026-07", old]
-    assert lines[3].split() == ["breaking", "memory/over-limit", "body.status", '"Failed"', '"Success"']
-    assert "breaking: outcome: The status or exit code decides whether a call counts as solved." in lines
-    assert lines[-1].startswith("7 breaking, 0 visible, 0 cosmetic: differences in 4 of 16 probes compared")
+    assert lines[3].split() == [
+        "breaking",
+        "memory/over-limit",
+        "body.status",
+        '"Failed"',
+        '"Success"',
+    ]
+    assert (
+        "breaking: outcome: The status or exit code decides whether a call counts as solved."
+        in lines
+    )
+    assert lines[-1].startswith(
+        "7 breaking, 0 visible, 0 cosmetic: differences in 4 of 16 probes compared"
+    )
     assert f"{old}: 16 of 16 probes" in done.stderr
     report = json.loads((tmp_path / "drift.json").read_text())
     assert report["counts"] == {"breaking": 7, "visible": 0, "cosmetic": 0, "variable": 0}
@@ -64,20 +75,28 @@ def test_the_profile_is_detected_from_the_answers(old: str) -> None:
     assert code == 0
     assert "the fake plays profile 2025-06 (detected by its memory limits)" in output
     code, output = drift(old, "-k", "http/ping")
-    assert "the fake plays profile 2026-07 (the default, as the answers do not show which it is)" in output
+    assert (
+        "the fake plays profile 2026-07 (the default, as the answers do not show which it is)"
+        in output
+    )
 
 
 def test_what_our_own_server_refuses_to_web_pages_is_not_drift(old: str) -> None:
     code, output = drift(old, "-k", "run-code-origin or preflight or http/ping")
     assert code == 0
-    assert "is sfusion's fake, which refuses requests of web pages and of other host names: http/preflight" in output
+    assert (
+        "is sfusion's fake, which refuses requests of web pages and of other host names: "
+        "http/preflight"
+    ) in output
     assert "2 not comparable" in output
 
 
 def test_programs_are_not_compared_with_a_fake_that_runs_no_code(old: str) -> None:
     code, output = drift(old, "--executor", "scripted", "-k", "results/exit or http/ping")
     assert code == 0, output
-    assert "not comparable: the fake runs no code with executor scripted: results/exit-0, " in output
+    assert (
+        "not comparable: the fake runs no code with executor scripted: results/exit-0, " in output
+    )
 
 
 def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None:
@@ -136,7 +155,9 @@ def test_a_server_that_is_not_a_sandbox_exits_with_3() -> None:
     assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 404 with text/html" in output
 
 
-def test_secrets_echoed_by_the_server_are_masked_in_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_echoed_by_the_server_are_masked_in_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def echo(request: Request) -> Answer:
         return Answer.json({"detail": f"{dict(request.headers)} {request.query}"}, status=404)
 
@@ -144,10 +165,19 @@ def test_secrets_echoed_by_the_server_are_masked_in_reports(tmp_path: Path, monk
         url = server.url.replace("http://", "http://zquser:zqpass@") + "?key=zqquery"
         monkeypatch.setenv("KEY", "zqheader")
         code, output = drift(
-            url, "-k", "http/unknown or no-host", "--header", "X-Key: $KEY", "--json", tmp_path / "a.json"
+            url,
+            "-k",
+            "http/unknown or no-host",
+            "--header",
+            "X-Key: $KEY",
+            "--json",
+            tmp_path / "a.json",
         )
     assert code == 0, output
-    assert "not comparable: raw bytes cannot carry the header, prefix or key of a gateway: http/no-host" in output
+    assert (
+        "not comparable: raw bytes cannot carry the header, prefix or key of a gateway: "
+        "http/no-host"
+    ) in output
     content = output + (tmp_path / "a.json").read_text()
     assert "<SECRET>" in content
     for planted in ("zquser", "zqpass", "zqquery", "zqheader"):

@@ -1,4 +1,5 @@
-"""For probes whose request was once recorded from the real server, the fake gives the same answer."""
+"""For probes whose request was once recorded from the real server, the fake gives the same
+answer."""
 
 from __future__ import annotations
 
@@ -26,9 +27,16 @@ def key(request: dict[str, Any]) -> str:
 
 @cache
 def same() -> list[tuple[Probe, Recording]]:
-    """Pair probes with recordings of the same request, except long answers, of which only digests were kept."""
-    recorded = {key(one.request): one for one in recordings(*FILES) if "$elided" not in str(one.response)}
-    pairs = [(probe, recorded.get(key(probe_request_record(probe)))) for probe in bundled_probes() if not probe.slow]
+    """Pair probes with recordings of the same request, except long answers, of which only
+    digests were kept."""
+    recorded = {
+        key(one.request): one for one in recordings(*FILES) if "$elided" not in str(one.response)
+    }
+    pairs = [
+        (probe, recorded.get(key(probe_request_record(probe))))
+        for probe in bundled_probes()
+        if not probe.slow
+    ]
     return [(probe, recording) for probe, recording in pairs if recording is not None]
 
 
@@ -38,8 +46,12 @@ def test_enough_probes_have_a_recording() -> None:
 
 def test_the_fake_answers_like_the_recorded_server() -> None:
     probes = [probe for probe, _ in same()]
-    golden: dict[str, ProbeAnswer] = {probe.id: read_response(recording.response) for probe, recording in same()}
-    report = compare_answers(probes, asyncio.run(fake_answers(probes)), ServerAnswers("recorded", golden))
+    golden: dict[str, ProbeAnswer] = {
+        probe.id: read_response(recording.response) for probe, recording in same()
+    }
+    report = compare_answers(
+        probes, asyncio.run(fake_answers(probes)), ServerAnswers("recorded", golden)
+    )
     assert [finding.difference for finding in report.findings] == []
     assert report.compared + len(report.not_comparable) == len(same())
 
@@ -50,4 +62,7 @@ def test_recordings_survive_a_round_trip(file: str) -> None:
 
     for recording in recordings(file):
         if "json" in recording.response:
-            assert response_record(read_response(recording.response))["json"] == recording.response["json"]
+            assert (
+                response_record(read_response(recording.response))["json"]
+                == recording.response["json"]
+            )

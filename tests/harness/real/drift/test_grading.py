@@ -11,16 +11,32 @@ from hypothesis import strategies as st
 from sfusion.fakes.wire.message import dump_json
 from sfusion.harness.real.drift.command import drift_headline
 from sfusion.harness.real.drift.comparing import KINDS, Difference, matches
-from sfusion.harness.real.drift.judging import GRADES, RULES, ServerAnswers, compare_answers, rule_for
+from sfusion.harness.real.drift.judging import (
+    GRADES,
+    RULES,
+    ServerAnswers,
+    compare_answers,
+    rule_for,
+)
 from sfusion.harness.real.probes.model import bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from tests import ROOT
 
-PLACES = ["body", "status", "headers", "header.x-any", "body.run_result.stdout", "body.files.a", "body.detail[0].msg"]
+PLACES = [
+    "body",
+    "status",
+    "headers",
+    "header.x-any",
+    "body.run_result.stdout",
+    "body.files.a",
+    "body.detail[0].msg",
+]
 
 
 def test_every_kind_of_difference_has_a_rule_without_conditions() -> None:
-    plain = [rule for rule in RULES if rule.places == ".*" and not (rule.one_empty or rule.same_media)]
+    plain = [
+        rule for rule in RULES if rule.places == ".*" and not (rule.one_empty or rule.same_media)
+    ]
     assert {kind for rule in plain for kind in rule.kinds} == set(KINDS)
 
 
@@ -64,7 +80,9 @@ def test_every_difference_is_graded(place: str, kind: str, left: object, right: 
         ("body.anything", "value", 1, 2, "number"),
     ],
 )
-def test_rule_is_chosen_by_place(place: str, kind: str, left: object, right: object, rule: str) -> None:
+def test_rule_is_chosen_by_place(
+    place: str, kind: str, left: object, right: object, rule: str
+) -> None:
     assert rule_for(Difference("a/b", place, kind, left, right)).name == rule  # type: ignore[arg-type] # kinds as text
 
 
@@ -86,7 +104,9 @@ def test_a_pattern_matches_a_place_and_everything_below_it() -> None:
 
 
 def test_long_texts_are_shown_from_where_they_diverge() -> None:
-    left, right = Difference("a/b", "body", "text", "x" * 300 + "left\n", "x" * 300 + "right").shown(20)
+    left, right = Difference(
+        "a/b", "body", "text", "x" * 300 + "left\n", "x" * 300 + "right"
+    ).shown(20)
     assert "left" in left
     assert "right" in right
     assert max(len(left), len(right)) <= 22
@@ -94,14 +114,17 @@ def test_long_texts_are_shown_from_where_they_diverge() -> None:
 
 
 def test_races_inside_the_server_do_not_count_as_drift() -> None:
-    """Above 131,072 bytes the real server cuts at random: the same probe is whole, cut, or out of time."""
+    """Above 131,072 bytes the real server cuts at random: the same probe is whole, cut, or out of
+    time."""
     racy = {probe.id: probe for probe in bundled_probes() if probe.racy}
     assert set(racy) == {"output/silently-cut", "output/blocked-for-ever", "jupyter/asks"}
     probe = racy["output/silently-cut"]
     result = {"status": "Finished", "return_code": 0, "stdout": "x" * 1000}
     late = {"status": "TimeLimitExceeded", "return_code": None, "stdout": "x" * 500}
     one, other = (
-        ServerAnswers(name, {probe.id: ProbeAnswer(200, (), dump_json({"status": status, "run_result": ran}))})
+        ServerAnswers(
+            name, {probe.id: ProbeAnswer(200, (), dump_json({"status": status, "run_result": ran}))}
+        )
         for name, status, ran in (("one", "Success", result), ("other", "Failed", late))
     )
     report = compare_answers([probe], one, other)
@@ -111,4 +134,6 @@ def test_races_inside_the_server_do_not_count_as_drift() -> None:
     steady = probe.model_copy(update={"racy": False})
     assert compare_answers([steady], one, other).breaking
     refused = ServerAnswers("refused", {probe.id: ProbeAnswer(503)})
-    assert compare_answers([probe], one, refused).breaking, "no race answers with another HTTP status"
+    assert compare_answers([probe], one, refused).breaking, (
+        "no race answers with another HTTP status"
+    )

@@ -10,7 +10,13 @@ from functools import cache
 
 import pytest
 
-from sfusion.harness.real.drift.judging import DriftReport, ServerAnswers, compare_answers, fake_answers, live_answers
+from sfusion.harness.real.drift.judging import (
+    DriftReport,
+    ServerAnswers,
+    compare_answers,
+    fake_answers,
+    live_answers,
+)
 from sfusion.harness.real.probes.model import Probe, bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from tests.cases import every
@@ -19,17 +25,43 @@ from tests.harness.real.drift.mirror import Mirror, Plant, body, header, headers
 NOTHING = ""
 PLANTS: dict[str, tuple[Plant, str]] = {
     # What a client or a training loop acts on.
-    "results/hello": (renamed("run_result", "stdout", to="output"), "body.run_result.stdout key-renamed breaking"),
-    "results/exit-3": (put("run_result", "return_code", value=4), "body.run_result.return_code value breaking"),
-    "results/exit-1": (put("run_result", "return_code", value="1"), "body.run_result.return_code type breaking"),
-    "results/exit-0": (put("run_result", "return_code", value=0.0), "body.run_result.return_code type breaking"),
+    "results/hello": (
+        renamed("run_result", "stdout", to="output"),
+        "body.run_result.stdout key-renamed breaking",
+    ),
+    "results/exit-3": (
+        put("run_result", "return_code", value=4),
+        "body.run_result.return_code value breaking",
+    ),
+    "results/exit-1": (
+        put("run_result", "return_code", value="1"),
+        "body.run_result.return_code type breaking",
+    ),
+    "results/exit-0": (
+        put("run_result", "return_code", value=0.0),
+        "body.run_result.return_code type breaking",
+    ),
     "results/exit-none": (put("status", value="Failed"), "body.status text breaking"),
-    "results/exit-256": (put("run_result", "stderr", value=None), "body.run_result.stderr type breaking"),
-    "results/blank": (put("run_result", "execution_time", value=0), "body.run_result.execution_time type breaking"),
-    "results/floats": (put("run_result", "stdout", value="0.3 1e+100 nan\n"), "body.run_result.stdout text breaking"),
-    "results/exit-text": (put("run_result", "stderr", value=""), "body.run_result.stderr text breaking"),
+    "results/exit-256": (
+        put("run_result", "stderr", value=None),
+        "body.run_result.stderr type breaking",
+    ),
+    "results/blank": (
+        put("run_result", "execution_time", value=0),
+        "body.run_result.execution_time type breaking",
+    ),
+    "results/floats": (
+        put("run_result", "stdout", value="0.3 1e+100 nan\n"),
+        "body.run_result.stdout text breaking",
+    ),
+    "results/exit-text": (
+        put("run_result", "stderr", value=""),
+        "body.run_result.stderr text breaking",
+    ),
     "results/both-streams": (
-        body(lambda content: {name: content[name] for name in content if name != "executor_pod_name"}),
+        body(
+            lambda content: {name: content[name] for name in content if name != "executor_pod_name"}
+        ),
         "body.executor_pod_name key-missing breaking",
     ),
     "results/at-exit": (
@@ -41,9 +73,18 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         body(lambda content: {**content, "files": {"a": "YQ==", "b": "Yg=="}}),
         "body.files.c key-missing breaking",
     ),
-    "timeouts/zero": (put("run_result", "status", value="Finished"), "body.run_result.status text breaking"),
-    "http/unknown-post": (lambda answer: replace(answer, status=410), "status http-status breaking"),
-    "http/metrics": (header("content-type", "text/plain"), "header.content-type header-value breaking"),
+    "timeouts/zero": (
+        put("run_result", "status", value="Finished"),
+        "body.run_result.status text breaking",
+    ),
+    "http/unknown-post": (
+        lambda answer: replace(answer, status=410),
+        "status http-status breaking",
+    ),
+    "http/metrics": (
+        header("content-type", "text/plain"),
+        "header.content-type header-value breaking",
+    ),
     "http/run-code-slash": (
         header("location", "http://127.0.0.1:1/elsewhere"),
         "header.location header-value breaking",
@@ -56,10 +97,19 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         headers(lambda all_: [*all_, ("retry-after", "3")]),
         "header.retry-after header-extra breaking",
     ),
-    "http/ping-body": (lambda answer: replace(answer, body=b"<p>pong</p>"), "body not-json breaking"),
+    "http/ping-body": (
+        lambda answer: replace(answer, body=b"<p>pong</p>"),
+        "body not-json breaking",
+    ),
     "bodies/nan": (lambda _: ProbeAnswer(failure="nothing"), "answer no-answer breaking"),
-    "validation/no-code": (put("detail", 0, "type", value="absent"), "body.detail[0].type text breaking"),
-    "validation/no-language": (put("detail", 0, "loc", 1, value="lang"), "body.detail[0].loc[1] text breaking"),
+    "validation/no-code": (
+        put("detail", 0, "type", value="absent"),
+        "body.detail[0].type text breaking",
+    ),
+    "validation/no-language": (
+        put("detail", 0, "loc", 1, value="lang"),
+        "body.detail[0].loc[1] text breaking",
+    ),
     "validation/all-wrong": (
         body(lambda content: {"detail": content["detail"][:-1]}),
         "body.detail length breaking",
@@ -69,12 +119,20 @@ PLANTS: dict[str, tuple[Plant, str]] = {
     "results/child": (text("the parent\\n", "the parent"), "body.run_result.stdout blanks visible"),
     "files/bad-padding": (text("Incorrect padding", "Wrong padding"), "body.message text visible"),
     "datasets/submit-unknown": (text("no eval class", "no class"), "body.detail text visible"),
-    "validation/code-null": (put("detail", 0, "msg", value="Not a text"), "body.detail[0].msg text visible"),
-    "validation/code-list": (put("detail", 0, "input", value=["b"]), "body.detail[0].input[0] text visible"),
+    "validation/code-null": (
+        put("detail", 0, "msg", value="Not a text"),
+        "body.detail[0].msg text visible",
+    ),
+    "validation/code-list": (
+        put("detail", 0, "input", value=["b"]),
+        "body.detail[0].input[0] text visible",
+    ),
     "http/run-code-get": (header("allow", "GET, POST"), "header.allow header-value visible"),
     # What makes no difference to anyone.
     "results/nothing": (
-        lambda answer: replace(answer, body=re.sub(rb"(?<=time\":)[\d.e-]+", b"0.0200", answer.body)),
+        lambda answer: replace(
+            answer, body=re.sub(rb"(?<=time\":)[\d.e-]+", b"0.0200", answer.body)
+        ),
         "body.run_result.execution_time number-form cosmetic",
     ),
     "results/comment": (
@@ -82,15 +140,23 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         "body key-order cosmetic",
     ),
     "results/unicode": (
-        lambda answer: replace(answer, body=json.dumps(json.loads(answer.body), separators=(",", ":")).encode()),
+        lambda answer: replace(
+            answer, body=json.dumps(json.loads(answer.body), separators=(",", ":")).encode()
+        ),
         "body body-form cosmetic",
     ),
     "results/no-newline": (
         lambda answer: replace(answer, body=json.dumps(json.loads(answer.body)).encode()),
         "body body-form cosmetic",
     ),
-    "results/syntax-error": (text("SyntaxError: ", "SyntaxError:  "), "body.run_result.stderr blanks cosmetic"),
-    "results/threads": (put("executor_pod_name", value="pod-7"), "body.executor_pod_name type cosmetic"),
+    "results/syntax-error": (
+        text("SyntaxError: ", "SyntaxError:  "),
+        "body.run_result.stderr blanks cosmetic",
+    ),
+    "results/threads": (
+        put("executor_pod_name", value="pod-7"),
+        "body.executor_pod_name type cosmetic",
+    ),
     "validation/code-number": (text("dev/2.6/", "dev/2.9/"), "body.detail[0].url text cosmetic"),
     "http/ping": (header("server", "nginx"), "header.server header-value cosmetic"),
     "http/ping-query": (
@@ -102,10 +168,16 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         header("content-type", "application/json; charset=utf-8"),
         "header.content-type header-value cosmetic",
     ),
-    "http/favicon": (headers(lambda all_: [*all_, ("via", "1.1 gateway")]), "header.via header-extra cosmetic"),
+    "http/favicon": (
+        headers(lambda all_: [*all_, ("via", "1.1 gateway")]),
+        "header.via header-extra cosmetic",
+    ),
     # What changes between runs, or may vary: not a difference.
     "results/exit-127": (put("run_result", "execution_time", value=1.25), NOTHING),
-    "results/work-directory": (put("run_result", "stdout", value="/var/lib/other/tmpab12cd34\n"), NOTHING),
+    "results/work-directory": (
+        put("run_result", "stdout", value="/var/lib/other/tmpab12cd34\n"),
+        NOTHING,
+    ),
     "http/ping-upper": (header("date", "Mon, 01 Jan 2035 00:00:00 GMT"), NOTHING),
     "http/docs": (lambda answer: replace(answer, body=b"<html>another page</html>"), NOTHING),
     "languages/cpp-compile-timeout": (put("compile_result", "execution_time", value=9.5), NOTHING),

@@ -1,4 +1,5 @@
-"""The fake in this process compared with fakes in other processes, of the same and of another profile."""
+"""The fake in this process compared with fakes in other processes, of the same and of another
+profile."""
 
 from __future__ import annotations
 
@@ -6,20 +7,38 @@ import asyncio
 
 import pytest
 
-from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers, fake_answers, live_answers, profile_of
+from sfusion.harness.real.drift.judging import (
+    ServerAnswers,
+    compare_answers,
+    fake_answers,
+    live_answers,
+    profile_of,
+)
 from sfusion.harness.real.probes.model import bundled_probes, chosen
 from tests.harness.real.drift.served import served
 
 pytestmark = pytest.mark.xdist_group("drift between processes")
 
 QUICK = chosen(bundled_probes(), quick=True)
-LIGHT = chosen(QUICK, keyword="http/ or validation/ or datasets/ or files/ or stdin/ or memory/ or languages/bash")
+LIGHT = chosen(
+    QUICK,
+    keyword="http/ or validation/ or datasets/ or files/ or stdin/ or memory/ or languages/bash",
+)
 SAMPLE = [*LIGHT, *[probe for probe in QUICK if probe.id not in {one.id for one in LIGHT}][1::4]]
 """All that profiles are about, and every fourth probe of the rest."""
 
 LIKE_THE_REAL_ONE = ("--allow-host", "probe", "--allow-origin", "http://browser.test")
-RAN_ANYWAY = {"body.status", "body.run_result.return_code", "body.run_result.stdout", "body.run_result.stderr"}
-COULD_NOT_RUN = RAN_ANYWAY | {"body.message", "body.run_result.status", "body.run_result.execution_time"}
+RAN_ANYWAY = {
+    "body.status",
+    "body.run_result.return_code",
+    "body.run_result.stdout",
+    "body.run_result.stderr",
+}
+COULD_NOT_RUN = RAN_ANYWAY | {
+    "body.message",
+    "body.run_result.status",
+    "body.run_result.execution_time",
+}
 DIFFERENT = {
     # The published image ignores memory limits ...
     "memory/over-limit": RAN_ANYWAY,
@@ -57,7 +76,9 @@ def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
 
 
 def test_the_same_profile_in_another_process_does_not_differ(here: ServerAnswers) -> None:
-    told_apart = [probe for probe in LIGHT if probe.id in DIFFERENT]  # the others do not differ between profiles either
+    told_apart = [
+        probe for probe in LIGHT if probe.id in DIFFERENT
+    ]  # the others do not differ between profiles either
     with served("--executor", "python", *LIKE_THE_REAL_ONE) as url:
         there = asyncio.run(live_answers(url, told_apart, name="the same"))
     report = compare_answers(told_apart, here, there)
@@ -75,7 +96,9 @@ def test_with_a_fake_that_runs_no_code_programs_are_not_comparable() -> None:
     ran = [probe.id for probe in some if probe.runs and scripted.answers[probe.id].status == 200]
     assert ran
     report = compare_answers(some, scripted, ServerAnswers("other", scripted.answers))
-    assert report.not_comparable == tuple((name, "the fake runs no code with executor scripted") for name in ran)
+    assert report.not_comparable == tuple(
+        (name, "the fake runs no code with executor scripted") for name in ran
+    )
 
 
 def test_no_profile_is_guessed_without_evidence() -> None:

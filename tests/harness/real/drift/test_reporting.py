@@ -22,14 +22,25 @@ class Terminal(io.StringIO):
 
 def report(count: int = 1) -> DriftReport:
     probes = [
-        Probe(id=f"evil/{n}", about="Any question will do.", request=ProbeRequest(), needs=("cc",) if n else ())
+        Probe(
+            id=f"evil/{n}",
+            about="Any question will do.",
+            request=ProbeRequest(),
+            needs=("cc",) if n else (),
+        )
         for n in range(count)
     ]
-    left = {probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": EVIL}}).encode()) for probe in probes}
-    right = {
-        probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": "other"}}).encode()) for probe in probes
+    left = {
+        probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": EVIL}}).encode())
+        for probe in probes
     }
-    return compare_answers(probes, ServerAnswers("fake", left), ServerAnswers("real", right), notes=["a note"])
+    right = {
+        probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": "other"}}).encode())
+        for probe in probes
+    }
+    return compare_answers(
+        probes, ServerAnswers("fake", left), ServerAnswers("real", right), notes=["a note"]
+    )
 
 
 def test_a_terminal_gets_colours_but_no_escape_codes_of_the_server() -> None:
@@ -66,7 +77,9 @@ def test_long_tables_are_cut_with_a_note() -> None:
     assert len(as_data(report(250))["differences"]) == 250
 
 
-def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest())
     shown: list[str] = []
     for stream in (Terminal(), io.StringIO()):

@@ -17,7 +17,9 @@ from sfusion.harness.real.probes.scrubbing import Scrubber
 from sfusion.harness.rollouts.viewer.sample import read_call
 
 DEEP = [b"[" * 100_000 + b"]" * 100_000, b'{"a": ' * 900 + b"1" + b"}" * 900]
-PROBE = Probe(id="a/b", about="A probe that needs a command.", request=ProbeRequest(path="/"), needs=("node",))
+PROBE = Probe(
+    id="a/b", about="A probe that needs a command.", request=ProbeRequest(path="/"), needs=("node",)
+)
 READERS: dict[str, Callable[[ProbeAnswer], Any]] = {
     "scrubbed": Scrubber.of(url="http://x").answer,
     "recorded and read again": lambda answer: read_response(response_record(answer)),

@@ -9,7 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
-from sfusion.harness.real.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
+from sfusion.harness.real.probes.raw_http import (
+    NotConnected,
+    ProbeAnswer,
+    Server,
+    exchange,
+    request_bytes,
+)
 from tests.ports import closed_port
 
 
@@ -73,7 +79,8 @@ async def saying(answer: bytes, *, hang: bool = False) -> AsyncIterator[Server]:
         ),
         (b"HTTP/1.0 404 No\r\n\r\nto the end", 404, (), b"to the end"),
         (
-            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=1\r\nhi\r\n3\r\n yo\r\n0\r\nt: 1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=1\r\nhi\r\n3\r\n "
+            b"yo\r\n0\r\nt: 1\r\n\r\n",
             200,
             (("transfer-encoding", "chunked"),),
             b"hi yo",
@@ -86,7 +93,12 @@ async def test_an_answer_is_read_exactly(
 ) -> None:
     async with saying(sent) as server:
         answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
-    assert (answer.status, answer.headers, answer.body, answer.failure) == (status, headers, body, "")
+    assert (answer.status, answer.headers, answer.body, answer.failure) == (
+        status,
+        headers,
+        body,
+        "",
+    )
 
 
 async def test_the_answer_to_head_has_no_body_whatever_its_length() -> None:
@@ -99,11 +111,26 @@ async def test_the_answer_to_head_has_no_body_whatever_its_length() -> None:
     ("sent", "failure"),
     [
         (b"", "the connection was closed without an answer"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi", "the connection was closed after 2 bytes of the answer"),
-        (b"220 mail.test ESMTP\r\n\r\n", "the answer is not HTTP: it begins with '220 mail.test ESMTP'"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "the answer is not HTTP: invalid literal"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n", "the answer is not HTTP: it has 99999999999 bytes"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "the answer is not HTTP: invalid literal"),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi",
+            "the connection was closed after 2 bytes of the answer",
+        ),
+        (
+            b"220 mail.test ESMTP\r\n\r\n",
+            "the answer is not HTTP: it begins with '220 mail.test ESMTP'",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n",
+            "the answer is not HTTP: invalid literal",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n",
+            "the answer is not HTTP: it has 99999999999 bytes",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            "the answer is not HTTP: invalid literal",
+        ),
     ],
 )
 async def test_an_incomplete_answer_is_a_failure(sent: bytes, failure: str) -> None:

@@ -20,7 +20,12 @@ from sfusion.fakes.wire.message import dump_json
 from sfusion.harness.cli import app
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.real.drift.judging import compare_answers, live_answers, recorded_answers
-from sfusion.harness.real.probes.cassette import read_recording, read_response, recording_lines, response_record
+from sfusion.harness.real.probes.cassette import (
+    read_recording,
+    read_response,
+    recording_lines,
+    response_record,
+)
 from sfusion.harness.real.probes.model import Probe, ProbeRequest, bundled_probes, chosen
 from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.real.probes.scrubbing import Scrubber
@@ -42,7 +47,9 @@ def sfusion(*arguments: object) -> tuple[int, str]:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of a fake that runs code."""
     path = tmp_path_factory.mktemp("recorded") / "answers.jsonl"
-    with FakeSandbox(executor="python", allow_hosts=["probe"], allow_origins=["http://browser.test"]) as sandbox:
+    with FakeSandbox(
+        executor="python", allow_hosts=["probe"], allow_origins=["http://browser.test"]
+    ) as sandbox:
         code, output = sfusion("drift", sandbox.url, "--record", path, *CODE)
     assert code == 0, output
     return path
@@ -90,7 +97,9 @@ def test_a_cassette_describes_what_it_does_not_serve(recorded: Path) -> None:
     assert cassette.skips.keys() == {"not for an endpoint that runs code", "refused"}
     message = cassette.describe()
     assert f"{cassette.skipped} requests are answered without the cassette: " in message
-    assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(read_recording(recorded))
+    assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(
+        read_recording(recorded)
+    )
 
 
 def test_requests_that_are_not_plain_json_are_served(tmp_path: Path) -> None:
@@ -98,14 +107,28 @@ def test_requests_that_are_not_plain_json_are_served(tmp_path: Path) -> None:
         sfusion("drift", sandbox.url, "--record", tmp_path / "a.jsonl", "-k", "bodies/")
     cassette = Cassette.load(tmp_path / "a.jsonl")
     recording = read_recording(tmp_path / "a.jsonl")
-    sent = {name.partition("/")[2] for name, (_, answer) in recording.items() if answer.status == 200}
+    sent = {
+        name.partition("/")[2] for name, (_, answer) in recording.items() if answer.status == 200
+    }
     assert {"utf-16", "same-key-twice", "no-type"} <= sent
-    answered = [take for takes in cassette.takes.values() for take in takes if isinstance(take, dict)]
+    answered = [
+        take for takes in cassette.takes.values() for take in takes if isinstance(take, dict)
+    ]
     assert len(answered) == len(sent)
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"a": 1}', b'{"a":1.50}', b'"\\u00e9"', b"<p>", b"\xff", b"", b'{"a":"\\ud800"}', b"[1,null]"]
+    "body",
+    [
+        b'{"a": 1}',
+        b'{"a":1.50}',
+        b'"\\u00e9"',
+        b"<p>",
+        b"\xff",
+        b"",
+        b'{"a":"\\ud800"}',
+        b"[1,null]",
+    ],
 )
 def test_the_bytes_of_an_answer_are_kept(body: bytes) -> None:
     answer = ProbeAnswer(200, (("X-A", "b"),), body)
@@ -136,10 +159,21 @@ def test_a_failure_is_recorded_as_one(tmp_path: Path) -> None:
 
 def test_a_recorded_500_is_served_again() -> None:
     cassette = Cassette()
-    request = {"method": "POST", "path": "/run_code", "raw_body": '{"code":"\\ud800","language":"python"}'}
-    cassette.add({"request": request, "response": {"status": 500, "json": {"detail": "it cannot", "traceback": []}}})
+    request = {
+        "method": "POST",
+        "path": "/run_code",
+        "raw_body": '{"code":"\\ud800","language":"python"}',
+    }
+    cassette.add(
+        {
+            "request": request,
+            "response": {"status": 500, "json": {"detail": "it cannot", "traceback": []}},
+        }
+    )
     with FakeSandbox(executor="recorded", cassette=cassette) as sandbox:
-        probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest(text=request["raw_body"]))
+        probe = Probe(
+            id="a/b", about="Any question will do.", request=ProbeRequest(text=request["raw_body"])
+        )
         side = asyncio.run(live_answers(sandbox.url, [probe], name="served"))
     assert side.answers["a/b"].status == 500
     assert json.loads(side.answers["a/b"].body)["detail"] == "it cannot"
@@ -147,7 +181,11 @@ def test_a_recorded_500_is_served_again() -> None:
 
 def test_an_encoded_path_is_decoded() -> None:
     cassette = Cassette()
-    request = {"method": "POST", "path": "/run%5Fcode?x=1", "json": {"code": "1", "language": "python"}}
+    request = {
+        "method": "POST",
+        "path": "/run%5Fcode?x=1",
+        "json": {"code": "1", "language": "python"},
+    }
     cassette.add({"request": request, "response": {"status": 200, "json": {}}})
     assert (len(cassette.takes), cassette.skipped) == (1, 0)
 
@@ -188,19 +226,30 @@ async def test_probes_marked_alone_are_sent_alone() -> None:
     assert 1 < most["together"] <= 4
 
 
-def test_special_files_are_refused_and_links_are_followed(tmp_path: Path, scripted: FakeSandbox) -> None:
+def test_special_files_are_refused_and_links_are_followed(
+    tmp_path: Path, scripted: FakeSandbox
+) -> None:
     os.mkfifo(tmp_path / "pipe")
-    code, output = sfusion("drift", scripted.url, "--record", tmp_path / "pipe", "-k", "http/ping", "--force")
+    code, output = sfusion(
+        "drift", scripted.url, "--record", tmp_path / "pipe", "-k", "http/ping", "--force"
+    )
     assert (code, "is not a regular file" in output) == (2, True)
     assert (tmp_path / "pipe").is_fifo()
     (tmp_path / "real.jsonl").write_text("old")
     (tmp_path / "link.jsonl").symlink_to("real.jsonl")
-    assert sfusion("drift", scripted.url, "--record", tmp_path / "link.jsonl", "-k", "http/ping", "--force")[0] == 0
+    assert (
+        sfusion(
+            "drift", scripted.url, "--record", tmp_path / "link.jsonl", "-k", "http/ping", "--force"
+        )[0]
+        == 0
+    )
     assert (tmp_path / "link.jsonl").is_symlink()
     assert "v1/ping" in (tmp_path / "real.jsonl").read_text()
 
 
-def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, scripted: FakeSandbox) -> None:
+def test_an_existing_file_is_replaced_only_with_force(
+    tmp_path: Path, scripted: FakeSandbox
+) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
     code, output = sfusion("drift", scripted.url, "--record", path, "-k", "http/ping")
@@ -218,8 +267,14 @@ def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, scripted: 
         (["--record", "x"], "give a real sandbox"),
         (["http://127.0.0.1:1", "--record", "none/x.jsonl"], "there is no folder none"),
         (["http://127.0.0.1:1", "--record", "."], "is a folder"),
-        (["http://127.0.0.1:1", "--record", "x", "-k", "nonsense"], "-k 'nonsense' matches no probe"),
-        (["http://127.0.0.1:1", "--record", "x", "--header", "no colon"], "--header takes 'Name: value'"),
+        (
+            ["http://127.0.0.1:1", "--record", "x", "-k", "nonsense"],
+            "-k 'nonsense' matches no probe",
+        ),
+        (
+            ["http://127.0.0.1:1", "--record", "x", "--header", "no colon"],
+            "--header takes 'Name: value'",
+        ),
         (["dokcer", "--record", "x"], "is not a sandbox"),
         (["fake", "--record", "x"], "fake is not a real sandbox"),
     ],
@@ -249,17 +304,29 @@ def test_nothing_is_written_if_the_server_goes_away(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
     with FakeSandbox(faults=[{"after": 5, "what": "crash"}]) as sandbox:
-        code, output = sfusion("drift", sandbox.url, "--record", path, "--force", "-k", "results/", "--timeout", "20")
+        code, output = sfusion(
+            "drift", sandbox.url, "--record", path, "--force", "-k", "results/", "--timeout", "20"
+        )
     assert code == 3
     assert "cannot be reached after" in output
-    assert f"of {len(chosen(bundled_probes(), keyword='results/'))} probes: connection refused" in output
+    assert (
+        f"of {len(chosen(bundled_probes(), keyword='results/'))} probes: connection refused"
+        in output
+    )
     assert path.read_text() == "mine"
 
 
 def test_nothing_is_written_if_the_server_stops_answering(tmp_path: Path) -> None:
     with FakeSandbox(faults=[{"what": "hang"}]) as sandbox:
         code, output = sfusion(
-            "drift", sandbox.url, "--record", tmp_path / "a.jsonl", "-k", "results/", "--timeout", "2"
+            "drift",
+            sandbox.url,
+            "--record",
+            tmp_path / "a.jsonl",
+            "-k",
+            "results/",
+            "--timeout",
+            "2",
         )
     assert code == 3
     assert "stopped answering: 3 probes got no answer within 2 s" in output
@@ -289,7 +356,9 @@ def test_an_interrupted_recording_keeps_the_old_file(tmp_path: Path) -> None:
     with FakeSandbox(faults=[{"what": "hang"}], journal=note) as sandbox:
         options = [sandbox.url, "--record", str(path), "--force", "-k", "results/"]
         command = [warm("sfusion"), "drift", *options]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             assert asked.wait(PATIENCE)
             process.send_signal(signal.SIGINT)
             _, output = process.communicate(timeout=PATIENCE)
@@ -299,12 +368,16 @@ def test_an_interrupted_recording_keeps_the_old_file(tmp_path: Path) -> None:
     assert (path.read_text(), os.listdir(tmp_path)) == ("mine", ["a.jsonl"])
 
 
-def test_secrets_echoed_by_the_server_are_masked_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_echoed_by_the_server_are_masked_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def echo(request: Request) -> Answer:
         if request.path == "/base/v1/ping":
             return Answer(body=b'"pong"')
         output = f"{dict(request.headers)} {request.query} at {request.host} in /srv/zqteam/app.py"
-        return Answer.json({"detail": output, "seen": {output: [output]}}, status=500, headers=[("x-echo", output)])
+        return Answer.json(
+            {"detail": output, "seen": {output: [output]}}, status=500, headers=[("x-echo", output)]
+        )
 
     path = tmp_path / "a.jsonl"
     with Served(WireServer(WireApp(echo))) as server:
@@ -312,7 +385,9 @@ def test_secrets_echoed_by_the_server_are_masked_in_the_file(tmp_path: Path, mon
         monkeypatch.setenv("KEY", "zqheader")
         monkeypatch.setenv("BEARER", "Bearer zqbearer")
         headers = ["--header", "X-Key: $KEY", "--header", "Authorization: $BEARER"]
-        code, output = sfusion("drift", url, "--record", path, "-k", "results/exit or http/no-host", *headers)
+        code, output = sfusion(
+            "drift", url, "--record", path, "-k", "results/exit or http/no-host", *headers
+        )
         port = str(server.port)
     assert code == 0, output
     assert "left out 1 raw-byte probe, which" in output
@@ -333,7 +408,9 @@ def test_secrets_echoed_by_the_server_are_masked_in_the_file(tmp_path: Path, mon
         ("[1]\n", "a.jsonl:1: expected an object"),
     ],
 )
-def test_an_invalid_recording_is_an_error_with_file_and_line(content: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_recording_is_an_error_with_file_and_line(
+    content: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(BadProbes, match=message):
         read_recording(tmp_path / "a.jsonl")

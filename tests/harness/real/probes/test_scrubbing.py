@@ -23,7 +23,9 @@ QUIET = settings(max_examples=25)
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=12).map(lambda word: f"zq{word}")
 """Words that no answer contains by chance."""
-SIGNS = st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"], exclude_characters="\\/@:?#&=%+ ")
+SIGNS = st.characters(
+    codec="utf-8", exclude_categories=["Cs", "Cc"], exclude_characters="\\/@:?#&=%+ "
+)
 SECRETS = st.text(SIGNS, min_size=6, max_size=30).map(lambda text: f"zq{text}Z")
 AROUND = st.sampled_from(
     [
@@ -52,7 +54,13 @@ PLACES = st.sampled_from(
 
 def echo_answer(place: str, text: str) -> ProbeAnswer:
     """An answer that echoes a text in some place."""
-    result = {"status": "Finished", "execution_time": 0.1, "return_code": 0, "stdout": "", "stderr": ""}
+    result = {
+        "status": "Finished",
+        "execution_time": 0.1,
+        "return_code": 0,
+        "stdout": "",
+        "stderr": "",
+    }
     body: dict[str, Any] = {"status": "Success", "message": "", "run_result": result, "files": {}}
     headers = [("server", "uvicorn"), ("content-type", "application/json")]
     match place:
@@ -82,7 +90,11 @@ def written(answer: ProbeAnswer, scrubber: Scrubber, *, target: str = "http://ta
     probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest())
     lines = recording_lines([probe], [answer], target=target, recorded_at="now", scrubber=scrubber)
     files = json.loads(lines[1])["response"].get("json", {})
-    opened = [base64.b64decode(one) for one in (files.get("files") or {}).values()] if isinstance(files, dict) else []
+    opened = (
+        [base64.b64decode(one) for one in (files.get("files") or {}).values()]
+        if isinstance(files, dict)
+        else []
+    )
     return "".join(lines).encode() + b"\n".join(opened)
 
 
@@ -94,7 +106,9 @@ def written(answer: ProbeAnswer, scrubber: Scrubber, *, target: str = "http://ta
     place=PLACES,
     way=st.sampled_from(["url", "query", "header", "environ"]),
 )
-def test_secrets_never_reach_a_recording(secret: str, before: str, after: str, place: str, way: str) -> None:
+def test_secrets_never_reach_a_recording(
+    secret: str, before: str, after: str, place: str, way: str
+) -> None:
     scrubber = {
         "url": lambda: Scrubber.of(url=f"http://team:{quote(secret)}@sandbox.test:8080"),
         "query": lambda: Scrubber.of(url=f"http://sandbox.test/?key={quote(secret)}"),
@@ -111,9 +125,17 @@ def test_secrets_never_reach_a_recording(secret: str, before: str, after: str, p
 def test_encoded_secrets_never_reach_a_recording(secret: str, place: str) -> None:
     token = base64.b64encode(f"team:{secret}".encode()).decode()
     scrubber = Scrubber.of(
-        url=f"http://team:{quote(secret)}@sandbox.test", headers={"authorization": f"Bearer {secret}"}
+        url=f"http://team:{quote(secret)}@sandbox.test",
+        headers={"authorization": f"Bearer {secret}"},
     )
-    echoes = [token, quote(secret, safe=""), repr(secret), json.dumps(secret), f"Bearer {secret}", f"Basic {token}"]
+    echoes = [
+        token,
+        quote(secret, safe=""),
+        repr(secret),
+        json.dumps(secret),
+        f"Bearer {secret}",
+        f"Basic {token}",
+    ]
     content = written(echo_answer(place, " ".join(echoes)), scrubber)
     assert secret.encode() not in content
     assert token.encode() not in content
@@ -128,8 +150,16 @@ def test_the_host_of_the_target_never_reaches_a_recording(
 ) -> None:
     host = f"{name}.example.org"
     scrubber = Scrubber.of(url=f"https://{host}:{port}/base-{name}")
-    for echo in (host, host.upper(), f"{host}:{port}", f"https://{host}:{port}/base-{name}/run_code", f"root@{host}"):
-        content = written(echo_answer(place, before + echo + after), scrubber, target=f"https://{host}:{port}")
+    for echo in (
+        host,
+        host.upper(),
+        f"{host}:{port}",
+        f"https://{host}:{port}/base-{name}/run_code",
+        f"root@{host}",
+    ):
+        content = written(
+            echo_answer(place, before + echo + after), scrubber, target=f"https://{host}:{port}"
+        )
         assert name.encode() not in content.lower()
 
 
@@ -140,7 +170,9 @@ def test_the_host_of_the_target_never_reaches_a_recording(
     after=st.sampled_from(["", " ", "'", "\n", '"', ")", ", "]),
     port=st.integers(1, 65535),
 )
-def test_addresses_never_reach_a_recording(address: Any, before: str, after: str, port: int) -> None:
+def test_addresses_never_reach_a_recording(
+    address: Any, before: str, after: str, port: int
+) -> None:
     if address.version == 6 and len([part for part in str(address).split(":") if part]) < 2:
         return  # `::` and `::b` are names in C++ as well
     bracketed = f"[{address}]" if address.version == 6 else str(address)
@@ -150,7 +182,9 @@ def test_addresses_never_reach_a_recording(address: Any, before: str, after: str
 
 @QUIET
 @given(
-    root=st.sampled_from(["/home", "/root", "/srv", "/data", "/opt", "/Users", "/tmp", "/mnt", "/var", "/work", "~"]),
+    root=st.sampled_from(
+        ["/home", "/root", "/srv", "/data", "/opt", "/Users", "/tmp", "/mnt", "/var", "/work", "~"]
+    ),
     steps=st.lists(WORDS, min_size=1, max_size=4),
     before=AROUND,
     after=st.sampled_from(["", " ", "'", '"', "\n", ":12: error", ", line 3", ")", "/"]),
@@ -168,7 +202,10 @@ def test_paths_of_a_machine_never_reach_a_recording(
     [
         ("/tmp/sfusion-x1/run-2/tmpab12cd34/tmpzz99yy88.py", "<TMP>/<TMPFILE>.py"),
         ('File "/tmp/tmpab12cd34/tmpzz99yy88.py", line 2', 'File "<TMP>/<TMPFILE>.py", line 2'),
-        ("/home/ann/miniconda3/envs/x/lib/python3.10/site-packages/starlette/a.py", "<PY>/starlette/a.py"),
+        (
+            "/home/ann/miniconda3/envs/x/lib/python3.10/site-packages/starlette/a.py",
+            "<PY>/starlette/a.py",
+        ),
         ("<built-in method at 0x7f12ab34cd56>", "<built-in method at 0x<ADDR>>"),
         ("x.sh: line 1:   4711 Segmentation fault", "x.sh: line 1: <PID> Segmentation fault"),
         ("worker pid=4711 died", "worker pid=<PID> died"),
@@ -209,8 +246,30 @@ def test_harmless_text_is_kept(text: str) -> None:
 
 
 PARTS = (
-    *("/tmp/tmpab12cd34", "/tmpzz99yy88.py", "/home/x", "localhost:80", "http://", "10.0.0.1", "TOKEN=", "0x7f00aa11"),
-    *("pid 12", "@", "a.internal", "<HOST>", ":80", "::1", "~/a", "Bearer abcdefghij", "<SECRET>", "\n", " ", "'"),
+    *(
+        "/tmp/tmpab12cd34",
+        "/tmpzz99yy88.py",
+        "/home/x",
+        "localhost:80",
+        "http://",
+        "10.0.0.1",
+        "TOKEN=",
+        "0x7f00aa11",
+    ),
+    *(
+        "pid 12",
+        "@",
+        "a.internal",
+        "<HOST>",
+        ":80",
+        "::1",
+        "~/a",
+        "Bearer abcdefghij",
+        "<SECRET>",
+        "\n",
+        " ",
+        "'",
+    ),
 )
 TEXTS = st.lists(st.one_of(st.sampled_from(PARTS), st.text(max_size=6)), max_size=8).map("".join)
 
@@ -230,7 +289,9 @@ def test_scrubbed_text_compares_equal_to_the_original(text: str) -> None:
     assert steady(mask(text)) == steady(text)
 
 
-@pytest.mark.parametrize("secret", ["zqsecret1", "zq/a b+c=é&d", 'zq"quoted"', "zq\\back", "zq\nline"])
+@pytest.mark.parametrize(
+    "secret", ["zqsecret1", "zq/a b+c=é&d", 'zq"quoted"', "zq\\back", "zq\nline"]
+)
 def test_a_secret_is_masked_inside_words_and_in_any_encoding(secret: str) -> None:
     scrubber = Scrubber.of(headers={"x-key": secret})
     ways = [
@@ -257,7 +318,9 @@ def test_an_answer_with_nothing_to_mask_keeps_its_bytes() -> None:
 def test_a_masked_answer_keeps_its_formatting() -> None:
     spaced = Scrubber.of().answer(ProbeAnswer(200, (), b'{"detail": "caf\\u00e9 at /srv/x"}')).body
     assert spaced == b'{"detail": "caf\\u00e9 at <PATH>"}'
-    compact = Scrubber.of().answer(ProbeAnswer(200, (), '{"detail":"café at /srv/x"}'.encode())).body
+    compact = (
+        Scrubber.of().answer(ProbeAnswer(200, (), '{"detail":"café at /srv/x"}'.encode())).body
+    )
     assert compact == '{"detail":"café at <PATH>"}'.encode()
 
 
@@ -265,7 +328,11 @@ def test_references_inside_a_document_are_no_paths() -> None:
     """The `$ref`s of /openapi.json."""
     body = b'{"$ref":"#/components/schemas/RunCodeRequest"}'
     assert Scrubber.of().answer(ProbeAnswer(200, (), body)).body == body
-    outside = Scrubber.of().answer(ProbeAnswer(200, (), b'{"$ref":"/srv/data/x","a":"#/srv/data/x"}')).body
+    outside = (
+        Scrubber.of()
+        .answer(ProbeAnswer(200, (), b'{"$ref":"/srv/data/x","a":"#/srv/data/x"}'))
+        .body
+    )
     assert b"/srv/" not in outside
 
 
@@ -273,7 +340,9 @@ def test_requests_are_masked_only_for_secrets() -> None:
     request = ProbeRequest(json={"code": "open('/srv/data')  # zq-secret-zq", "language": "python"})
     probe = Probe(id="a/b", about="Any question will do.", request=request)
     scrubber = Scrubber.of(headers={"x-key": "zq-secret-zq"})
-    lines = recording_lines([probe], [ProbeAnswer(200, (), b"1")], target="t", recorded_at="now", scrubber=scrubber)
+    lines = recording_lines(
+        [probe], [ProbeAnswer(200, (), b"1")], target="t", recorded_at="now", scrubber=scrubber
+    )
     assert json.loads(lines[1])["request"]["json"]["code"] == "open('/srv/data')  # <SECRET>"
 
 
@@ -285,19 +354,28 @@ def test_secrets_in_a_probes_own_headers_are_masked() -> None:
     probe = Probe(id="a/b", about="Any question will do.", request=request)
     scrubber = scrubber_for("http://sandbox.test", {}, [probe])
     lines = recording_lines(
-        [probe], [echo_answer("stdout", "zqtoken1 zqcookie")], target="t", recorded_at="now", scrubber=scrubber
+        [probe],
+        [echo_answer("stdout", "zqtoken1 zqcookie")],
+        target="t",
+        recorded_at="now",
+        scrubber=scrubber,
     )
     assert b"zq" not in "".join(lines).encode()
     assert json.loads(lines[1])["request"]["headers"]["accept"] == "text/html"
 
 
 def test_no_bundled_request_contains_anything_masked_as_a_secret() -> None:
-    asked = [(probe.id, json.dumps(probe.request.body)) for probe in bundled_probes() if probe.request is not None]
+    asked = [
+        (probe.id, json.dumps(probe.request.body))
+        for probe in bundled_probes()
+        if probe.request is not None
+    ]
     assert [name for name, text in asked if "<SECRET>" in mask(text)] == []
 
 
 @pytest.mark.parametrize(
-    "part", ["a.", "/a", "a-", "x", "/tmp", "a@", "[:", ":a", "0.", "http://a", "TOKEN", "~/", "eyJ"]
+    "part",
+    ["a.", "/a", "a-", "x", "/tmp", "a@", "[:", ":a", "0.", "http://a", "TOKEN", "~/", "eyJ"],
 )
 def test_scrubbing_a_long_answer_stays_fast(part: str) -> None:
     text = part * (60_000 // len(part))

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.real.targets import BadTarget, FakeTarget, MissingTarget, UrlTarget, open_targets
+from sfusion.harness.real.targets import (
+    BadTarget,
+    FakeTarget,
+    MissingTarget,
+    UrlTarget,
+    open_targets,
+)
 from tests.ports import closed_port
 
 
@@ -28,7 +34,10 @@ def test_any_http_answer_counts_as_one(running: FakeSandbox) -> None:
 
 
 def test_addresses_take_turns(running: FakeSandbox) -> None:
-    with FakeSandbox() as other, open_targets([UrlTarget(running.url), UrlTarget(other.url)], at_least=3) as three:
+    with (
+        FakeSandbox() as other,
+        open_targets([UrlTarget(running.url), UrlTarget(other.url)], at_least=3) as three,
+    ):
         assert [one.url for one in three] == [running.url, other.url, running.url]
         assert [one.name for one in three] == [running.url, other.url, f"{running.url} #2"]
 

@@ -30,9 +30,15 @@ sfusion("drift", "docker", "--record", "more.jsonl")
 
 
 def test_docker_extra_is_needed_only_for_containers(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     lines = done.stdout.splitlines()
-    assert [line.rsplit(" ")[:2] for line in lines[:3]] == [["doctor", "0"], ["drift", "0"], ["drift", "0"]], done
+    assert [line.rsplit(" ")[:2] for line in lines[:3]] == [
+        ["doctor", "0"],
+        ["drift", "0"],
+        ["drift", "0"],
+    ], done
     missing = "a docker sandbox needs an extra that is not installed"
     for line, command in zip(lines[3:], ("doctor", "drift", "run", "drift"), strict=True):
         assert line.startswith(f"{command} 3 "), line

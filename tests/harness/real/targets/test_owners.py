@@ -19,13 +19,23 @@ GONE = replace(HERE, pid=HERE.pid, started="1")
 
 def test_labels_survive_a_round_trip_and_invalid_ones_are_rejected() -> None:
     assert Owner.read(HERE.label()) == HERE
-    for nonsense in ("", "{}", "[]", "3", "null", '{"pid": 1}', HERE.label().replace(str(HERE.pid), '"1"')):
+    for nonsense in (
+        "",
+        "{}",
+        "[]",
+        "3",
+        "null",
+        '{"pid": 1}',
+        HERE.label().replace(str(HERE.pid), '"1"'),
+    ):
         assert Owner.read(nonsense) is None, nonsense
 
 
 def test_a_running_process_is_alive() -> None:
     assert HERE.is_alive(HERE, running=True) is True
-    assert HERE.is_alive(HERE, running=False) is True, "it may have killed its container and revive it later"
+    assert HERE.is_alive(HERE, running=False) is True, (
+        "it may have killed its container and revive it later"
+    )
 
 
 def test_a_reused_pid_is_not_the_owner() -> None:

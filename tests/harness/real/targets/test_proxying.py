@@ -38,7 +38,9 @@ def only_proxy(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("HTTP_PROXY", url)
 
 
-def test_the_environments_proxy_is_used_for_a_remote_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_proxy_is_used_for_a_remote_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with Forward() as forward:
         only_proxy(monkeypatch, forward.url)
         with proxy_in_front_of("http://sandbox.test:8080") as proxy:

@@ -7,7 +7,9 @@ from typing import Any
 from sfusion.harness.real.targets.docker_engine import PullProgress
 
 
-def event(layer: str, status: str, current: int | None = None, total: int | None = None) -> dict[str, Any]:
+def event(
+    layer: str, status: str, current: int | None = None, total: int | None = None
+) -> dict[str, Any]:
     detail: dict[str, int | None] = {} if current is None else {"current": current, "total": total}
     return {"id": layer, "status": status, "progressDetail": detail}
 
@@ -35,7 +37,9 @@ def test_layers_are_summed_up() -> None:
 def test_progress_lines_are_rate_limited_and_never_repeated() -> None:
     progress = PullProgress("sandbox:1")
     lines = [
-        progress.update(event("a", "Downloading", at * 2**20, 600 * 2**20), now=at / 100)  # a hundred events a second
+        progress.update(
+            event("a", "Downloading", at * 2**20, 600 * 2**20), now=at / 100
+        )  # a hundred events a second
         for at in range(600)
     ]
     assert [line for line in lines if line] == [

@@ -6,7 +6,14 @@ import re
 
 import pytest
 
-from sfusion.harness.real.targets import DEFAULT_IMAGE, BadTarget, DockerTarget, FakeTarget, UrlTarget, read_target
+from sfusion.harness.real.targets import (
+    DEFAULT_IMAGE,
+    BadTarget,
+    DockerTarget,
+    FakeTarget,
+    UrlTarget,
+    read_target,
+)
 from sfusion_tools.sandbox.endpoints import redact
 
 DIGEST = "sha256:" + "0a" * 32
@@ -82,7 +89,10 @@ def test_docker_without_an_image_means_the_published_one() -> None:
         ("http://", "not the address of a sandbox"),
         ("http://127.0.0.1:99999", "not the address of a sandbox"),
         ("http://my box:8080", "not the address of a sandbox"),
-        ("https://xxx.apigateway-cn-beijing.volceapi.com/run_code", "a placeholder that was never filled in"),
+        (
+            "https://xxx.apigateway-cn-beijing.volceapi.com/run_code",
+            "a placeholder that was never filled in",
+        ),
         ("http://<host>:8080", "a placeholder"),
     ],
 )

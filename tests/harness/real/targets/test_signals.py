@@ -16,7 +16,9 @@ from sfusion.harness.real.targets.container import Terminated, signals_as_interr
 
 @pytest.fixture(autouse=True)
 def _as_started() -> Iterator[None]:
-    kept = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    kept = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)

@@ -50,16 +50,28 @@ def test_a_refused_call_is_explained_and_exits_with_1(tmp_path: Path) -> None:
 def test_tools_are_read_from_a_json_list_or_a_tool_config(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.write_text(
-        TOOL_CONFIG if name.endswith("yaml") else (DATA / "tools.json").read_text(encoding="utf-8"), encoding="utf-8"
+        TOOL_CONFIG if name.endswith("yaml") else (DATA / "tools.json").read_text(encoding="utf-8"),
+        encoding="utf-8",
     )
-    result = run("--format", "hermes", "--tools", str(file), text=GOOD.replace('"search"', '"calc_gsm8k_rewrd"'))
+    result = run(
+        "--format",
+        "hermes",
+        "--tools",
+        str(file),
+        text=GOOD.replace('"search"', '"calc_gsm8k_rewrd"'),
+    )
     assert result.exit_code == 1
     assert 'did you mean "calc_gsm8k_reward"' in result.output
 
 
 def test_jsonl_writes_one_line_per_line_with_problems_as_data() -> None:
-    lines = [{"id": 1, "format": "hermes", "text": GOOD}, {"id": "b", "format": "qwen", "text": f"a\u2028b{BAD}"}]
-    result = run("--jsonl", text="\n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n")
+    lines = [
+        {"id": 1, "format": "hermes", "text": GOOD},
+        {"id": "b", "format": "qwen", "text": f"a\u2028b{BAD}"},
+    ]
+    result = run(
+        "--jsonl", text="\n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n"
+    )
     assert result.exit_code == 0
     first, second = map(json.loads, result.output.splitlines())
     assert first == {
@@ -83,7 +95,12 @@ def test_jsonl_reports_bad_lines_parses_the_others_and_exits_with_2() -> None:
     ]
     result = run("--jsonl", text="\n".join(lines))
     assert result.exit_code == 2
-    for number, word in ((1, "format is missing"), (2, "not JSON"), (3, "found list"), (4, "did you mean 'hermes'")):
+    for number, word in (
+        (1, "format is missing"),
+        (2, "not JSON"),
+        (3, "found list"),
+        (4, "did you mean 'hermes'"),
+    ):
         assert any(f"line {number}:" in line and word in line for line in result.stderr.split("\n"))
     assert json.loads(result.stdout)["id"] == 5
 
@@ -107,27 +124,39 @@ ODD_TEXTS = [
     ("pythonic", f"[search(query={{{HEX}: 1}})]"),
     ("llama3", f"{{'name': {HEX}, 'parameters': {{}}}}"),
     ("llama3", f"{{'name': 'search', 'parameters': {HEX}}}"),
-    ("glm45", f"<tool_call>search\n<arg_key>top_k</arg_key>\n<arg_value>{HEX}</arg_value>\n</tool_call>"),
+    (
+        "glm45",
+        f"<tool_call>search\n<arg_key>top_k</arg_key>\n<arg_value>{HEX}</arg_value>\n</tool_call>",
+    ),
     ("pythonic", "[search(query='\ud800')]"),
     ("hermes", '<tool_call>\n{"name": "\ud800", "arguments": {}}\n</tool_call>'),
 ]
 
 
 def test_jsonl_never_stops_at_a_line() -> None:
-    """Neither what cannot be read, nor what Python cannot write, keeps the other lines from being parsed."""
+    """Neither what cannot be read, nor what Python cannot write, keeps the other lines from being
+    parsed."""
     odd = [
-        json.dumps({"id": "\udfff", "format": form, "text": text, "finish_reason": ["\ud800"]}).encode()
+        json.dumps(
+            {"id": "\udfff", "format": form, "text": text, "finish_reason": ["\ud800"]}
+        ).encode()
         for form, text in ODD_TEXTS
     ]
     last = json.dumps({"id": "last", "format": "hermes", "text": GOOD}).encode()
-    result = CliRunner().invoke(app, ["parse", "--jsonl"], input=b"\n".join([*BAD_LINES, *odd, last]))
+    result = CliRunner().invoke(
+        app, ["parse", "--jsonl"], input=b"\n".join([*BAD_LINES, *odd, last])
+    )
     assert result.exit_code == 2
-    assert [line.split(":")[0] for line in result.stderr.splitlines()] == [f"line {n}" for n in range(1, 6)]
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
+        f"line {n}" for n in range(1, 6)
+    ]
     *answers, final = (json.loads(line) for line in result.stdout.splitlines())
     assert final["calls"] == [{"name": "search", "arguments": {"query": "q"}}]
     assert len(answers) == len(odd)
     assert [bool(answer["calls"] or answer["problems"]) for answer in answers] == [True] * len(odd)
-    assert not any(problem["kind"] == "parser_failed" for answer in answers for problem in answer["problems"])
+    assert not any(
+        problem["kind"] == "parser_failed" for answer in answers for problem in answer["problems"]
+    )
 
 
 @pytest.mark.parametrize(

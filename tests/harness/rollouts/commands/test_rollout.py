@@ -22,12 +22,23 @@ RUN = CliRunner()
 
 def test_rollout_writes_a_dump_and_prints_a_summary(tmp_path: Path) -> None:
     done = RUN.invoke(
-        app, ["rollout", "--problems", "2", "--out", str(tmp_path / "new" / "dir"), "--sandbox-executor", "scripted"]
+        app,
+        [
+            "rollout",
+            "--problems",
+            "2",
+            "--out",
+            str(tmp_path / "new" / "dir"),
+            "--sandbox-executor",
+            "scripted",
+        ],
     )
     assert done.exit_code == 0, done.output
     assert "2 samples in" in done.output
     assert "mean score 0.500; calls: ok 2" in done.output
-    records = [json.loads(line) for line in (tmp_path / "new" / "dir" / "1.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (tmp_path / "new" / "dir" / "1.jsonl").read_text().splitlines()
+    ]
     assert records[0]["output"].endswith("#### 220000.0")
 
 
@@ -44,7 +55,9 @@ def test_rollout_writes_a_dump_and_prints_a_summary(tmp_path: Path) -> None:
         (["--tokenizer", "missing"], "missing"),
     ],
 )
-def test_wrong_input_exits_with_2_and_a_message(tmp_path: Path, options: list[str], message: str) -> None:
+def test_wrong_input_exits_with_2_and_a_message(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
     if "--tokenizer" in options:
         pytest.importorskip("transformers", reason="extra hf is not installed")
     done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), *options])
@@ -57,10 +70,20 @@ STUCK = "- {name: stuck, after: 6, what: {hang: 600s}}\n"
 
 
 def test_a_killed_rollout_leaves_a_dump_of_what_was_done(tmp_path: Path) -> None:
-    """The calls after the sixth never end. The process is killed when it has reported half of its requests."""
+    """The calls after the sixth never end. The process is killed when it has reported half of its
+    requests."""
     faults, out = tmp_path / "faults.yaml", tmp_path / "dump"
     faults.write_text(STUCK)
-    options = ["--problems", "10", "--sandbox-executor", "scripted", "--faults", str(faults), "--out", str(out)]
+    options = [
+        "--problems",
+        "10",
+        "--sandbox-executor",
+        "scripted",
+        "--faults",
+        str(faults),
+        "--out",
+        str(out),
+    ]
     command = [sys.executable, "-m", "sfusion", "rollout", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -86,10 +109,16 @@ def test_a_rollout_that_is_run_again_replaces_the_dump_of_a_killed_one(tmp_path:
     for name in ("1.jsonl", "requests/1.jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("old\n" * 9)
-    done = RUN.invoke(app, ["rollout", "--problems", "2", "--out", str(tmp_path), "--sandbox-executor", "scripted"])
+    done = RUN.invoke(
+        app,
+        ["rollout", "--problems", "2", "--out", str(tmp_path), "--sandbox-executor", "scripted"],
+    )
     assert done.exit_code == 0, done.output
     for name in ("1.jsonl", "requests/1.jsonl"):
-        assert [type(json.loads(line)) for line in (tmp_path / name).read_text().splitlines()] == [dict, dict]
+        assert [type(json.loads(line)) for line in (tmp_path / name).read_text().splitlines()] == [
+            dict,
+            dict,
+        ]
 
 
 def test_failed_requests_exit_with_1(tmp_path: Path) -> None:
@@ -101,7 +130,9 @@ def test_failed_requests_exit_with_1(tmp_path: Path) -> None:
     assert "1 request failed; the first reason: the prompt has" in done.stderr
 
 
-def test_a_missing_transformers_package_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_transformers_package_exits_with_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     done = RUN.invoke(app, ["rollout", "--out", str(tmp_path), "--tokenizer", str(tmp_path)])
     assert done.exit_code == 3

@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 SYSTEM = "system\nYou are a math expert.\n\n# Tools\n<tools>\n{}\n</tools>\n"
-CALL = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "x = 2\\nprint(x)"}}\n</tool_call>'
+CALL = (
+    '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "x = '
+    '2\\nprint(x)"}}\n</tool_call>'
+)
 
 
-def record(question: str, answer: str = "4", score: float = 1, step: int = 1, **more: Any) -> dict[str, Any]:
+def record(
+    question: str, answer: str = "4", score: float = 1, step: int = 1, **more: Any
+) -> dict[str, Any]:
     """A line as verl dumps it."""
     return {
         "input": f"{SYSTEM}user\n{question}\nassistant\n",
-        "output": f"assistant\n<think>\nI compute.\n</think>\n\n{CALL}\ntool\n{answer}\n\nassistant\n#### {answer}",
+        "output": (
+            "assistant\n<think>\nI "
+            f"compute.\n</think>\n\n{CALL}\ntool\n{answer}\n\nassistant\n#### {answer}"
+        ),
         "score": score,
         "step": step,
         **more,

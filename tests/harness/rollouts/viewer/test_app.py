@@ -31,7 +31,10 @@ def opened(tmp_path: Path) -> Opener:
     @asynccontextmanager
     async def run(**files: list[Any]) -> AsyncIterator[tuple[ViewerApp, Pilot[None]]]:
         for name, records in files.items():
-            write(tmp_path / f"{name.replace('requests_', 'requests/').replace('step_', '')}.jsonl", records)
+            write(
+                tmp_path / f"{name.replace('requests_', 'requests/').replace('step_', '')}.jsonl",
+                records,
+            )
         app = ViewerApp(open_dump(tmp_path), tmp_path)
         async with app.run_test(size=(120, 40)) as pilot:
             await settle(app, pilot)
@@ -43,7 +46,8 @@ def opened(tmp_path: Path) -> Opener:
 async def settle(app: ViewerApp, pilot: Pilot[None], *keys: str) -> None:
     """Press keys and wait until their effects are complete.
 
-    The waits of Textual's pilot also end when the process gets no processor time, as on a busy machine.
+    The waits of Textual's pilot also end when the process gets no processor time, as on a busy
+    machine.
     """
     for key in keys or [None]:
         await pilot.press(*[key] if key else [])
@@ -53,13 +57,16 @@ async def settle(app: ViewerApp, pilot: Pilot[None], *keys: str) -> None:
 
 
 async def messages_handled(app: ViewerApp) -> None:
-    """Wait until no widget has had a message for 20 turns of the application, which handles most of them."""
+    """Wait until no widget has had a message for 20 turns of the application, which handles most of
+    them."""
     quiet = 0
     while quiet < 20:
         handled = asyncio.Event()
         app.call_later(handled.set)
         await handled.wait()
-        has_more = any(widget.message_queue_size for widget in app.screen.walk_children(with_self=True))
+        has_more = any(
+            widget.message_queue_size for widget in app.screen.walk_children(with_self=True)
+        )
         quiet = 0 if has_more else quiet + 1
 
 
@@ -79,16 +86,33 @@ def status(app: ViewerApp) -> str:
     return str(app.query_one("#status", Static).render())
 
 
-QUESTIONS = [record("What is 2 + 2?"), record("John's bonus?", "220000.0", 0), record("How many [red]eggs[/red]?", "7")]
+QUESTIONS = [
+    record("What is 2 + 2?"),
+    record("John's bonus?", "220000.0", 0),
+    record("How many [red]eggs[/red]?", "7"),
+]
 
 
 async def test_keys_select_samples_and_steps_and_are_in_the_footer(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS, step_2=[record("second step", step=2)]) as (app, pilot):
         assert app.query("Footer")
         described = {
-            key.description for _, key, enabled, _ in app.screen.active_bindings.values() if enabled and key.show
+            key.description
+            for _, key, enabled, _ in app.screen.active_bindings.values()
+            if enabled and key.show
         }
-        assert {"Next", "Prev", "Step+", "Step-", "Find", "Next hit", "Filter", "Calls", "Fields", "Quit"} <= described
+        assert {
+            "Next",
+            "Prev",
+            "Step+",
+            "Step-",
+            "Find",
+            "Next hit",
+            "Filter",
+            "Calls",
+            "Fields",
+            "Quit",
+        } <= described
         assert "What is 2 + 2?" in shown(app)
         await settle(app, pilot, "n")
         assert "John's bonus?" in shown(app)
@@ -105,7 +129,9 @@ async def test_keys_select_samples_and_steps_and_are_in_the_footer(opened: Opene
         assert "What is 2 + 2?" in shown(app)
 
 
-async def test_tool_calls_are_collapsed_until_t_is_pressed_or_the_text_is_found(opened: Opener) -> None:
+async def test_tool_calls_are_collapsed_until_t_is_pressed_or_the_text_is_found(
+    opened: Opener,
+) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         collapsibles = list(app.query(Collapsible))
         assert [one.title for one in collapsibles] == [
@@ -124,7 +150,9 @@ async def test_tool_calls_are_collapsed_until_t_is_pressed_or_the_text_is_found(
         assert [one.collapsed for one in app.query(Collapsible)] == [True, False, False]
 
 
-async def test_a_search_selects_the_sample_highlights_the_text_and_enter_the_next_hit(opened: Opener) -> None:
+async def test_a_search_selects_the_sample_highlights_the_text_and_enter_the_next_hit(
+    opened: Opener,
+) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         await ask(app, pilot, "slash", "What is")
         assert "sample 1 of 3" in status(app)
@@ -143,7 +171,9 @@ async def test_a_search_selects_the_sample_highlights_the_text_and_enter_the_nex
 async def test_a_filter_lists_the_matching_samples_and_a_malformed_one_changes_nothing(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ViewerApp, "NOTIFICATION_TIMEOUT", 600.0)  # a busy machine may take longer than 5 s
+    monkeypatch.setattr(
+        ViewerApp, "NOTIFICATION_TIMEOUT", 600.0
+    )  # a busy machine may take longer than 5 s
     requests = [{"outcomes": {"ok": 1}}, {"outcomes": {"unreachable": 1}}, {"outcomes": {"ok": 1}}]
     async with opened(step_1=QUESTIONS, requests_1=requests) as (app, pilot):
         await ask(app, pilot, "f", "score<high")
@@ -165,7 +195,10 @@ async def test_a_filter_lists_the_matching_samples_and_a_malformed_one_changes_n
 
 
 async def test_request_fields_are_shown_on_demand(opened: Opener) -> None:
-    async with opened(step_1=[record("q", acc=0.5)], requests_1=[{"ended_by": "length"}]) as (app, pilot):
+    async with opened(step_1=[record("q", acc=0.5)], requests_1=[{"ended_by": "length"}]) as (
+        app,
+        pilot,
+    ):
         assert not app.query_one("#fields").display
         await settle(app, pilot, "r")
         assert app.query_one("#fields").display
@@ -204,12 +237,19 @@ async def test_control_characters_do_not_reach_the_terminal(opened: Opener) -> N
         await settle(app, pilot, "t")
         rows = "".join(segment.text for segment in app.samples.render_line(0))
         assert "\x1b" not in shown(app) + rows
-        assert all(rf"\x1b[{colour}" in shown(app) for colour in ("31mred", "32mgreen", "33myellow"))
+        assert all(
+            rf"\x1b[{colour}" in shown(app) for colour in ("31mred", "32mgreen", "33myellow")
+        )
         assert r"\x1b[32m" in rows
 
 
-async def test_the_viewer_begins_at_the_sample_that_was_asked_for_and_shows_its_group(tmp_path: Path) -> None:
-    write(tmp_path / "1.jsonl", [record(n) | {"uid": f"u{n // 2}", "advantage": n - 1.5} for n in range(4)])
+async def test_the_viewer_begins_at_the_sample_that_was_asked_for_and_shows_its_group(
+    tmp_path: Path,
+) -> None:
+    write(
+        tmp_path / "1.jsonl",
+        [record(n) | {"uid": f"u{n // 2}", "advantage": n - 1.5} for n in range(4)],
+    )
     app = ViewerApp(open_dump(tmp_path), tmp_path, sample=3)
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(app, pilot)

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from sfusion.harness.errors import BadFilter, NoDump
 from sfusion.harness.rollouts.viewer import sample as sample_module
 from sfusion.harness.rollouts.viewer.filters import read_filter
-from sfusion.harness.rollouts.viewer.sample import LineIndex, Sample, open_dump, read_call, read_sample, split_turns
+from sfusion.harness.rollouts.viewer.sample import (
+    LineIndex,
+    Sample,
+    open_dump,
+    read_call,
+    read_sample,
+    split_turns,
+)
 from tests.harness.rollouts.viewer.dumps import CALL, record, write
 
 
@@ -68,7 +75,9 @@ def test_a_path_without_a_dump_is_an_error(tmp_path: Path) -> None:
 
 def test_the_requests_file_adds_its_fields(tmp_path: Path) -> None:
     write(tmp_path / "1.jsonl", [record("a"), record("b", acc=True)])
-    write(tmp_path / "requests" / "1.jsonl", [{"request_id": "r0", "outcomes": {"ok": 2}, "step": 99}])
+    write(
+        tmp_path / "requests" / "1.jsonl", [{"request_id": "r0", "outcomes": {"ok": 2}, "step": 99}]
+    )
     step = open_dump(tmp_path)[0]
     step.index.extend()
     first, second = step.sample(0), step.sample(1)
@@ -101,7 +110,8 @@ def test_a_malformed_line_is_a_sample_with_a_problem(line: str, problem: str) ->
 @settings(max_examples=25)
 @given(
     st.one_of(
-        st.binary(max_size=60), st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode())
+        st.binary(max_size=60),
+        st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode()),
     )
 )
 def test_any_line_is_read_without_an_exception(raw: bytes) -> None:
@@ -116,7 +126,10 @@ def test_scores_that_only_python_calls_json_are_shown(score: float) -> None:
 
 @pytest.mark.parametrize("score", ["high", None, True])
 def test_a_score_that_is_not_a_number_is_none(score: Any) -> None:
-    assert read_sample(json.dumps({"input": "", "output": "", "score": score}).encode(), 0).score is None
+    assert (
+        read_sample(json.dumps({"input": "", "output": "", "score": score}).encode(), 0).score
+        is None
+    )
 
 
 def test_turns_are_split_at_role_names_on_a_line_of_their_own() -> None:
@@ -130,7 +143,11 @@ def test_turns_are_split_at_role_names_on_a_line_of_their_own() -> None:
 
 
 def test_turns_are_split_at_special_tokens_if_the_dump_has_them() -> None:
-    text = "I say.<|im_end|>\n<|im_start|>tool\nuser\n4<|im_end|>\n<|im_start|>assistant\n#### 4<|im_end|>"
+    text = (
+        "I "
+        "say.<|im_end|>\n<|im_start|>tool\nuser\n4<|im_end|>\n<|im_start|>assistant\n#### "
+        "4<|im_end|>"
+    )
     turns = split_turns(text)
     assert [(turn.role, turn.parts[0].text) for turn in turns] == [
         ("assistant", "I say."),
@@ -147,12 +164,18 @@ def test_unclosed_thinking_ends_at_the_call() -> None:
 def test_a_call_has_real_line_breaks_and_a_malformed_one_only_its_name() -> None:
     call = read_call(CALL)
     assert (call.name, call.arguments) == ("code_interpreter", (("code", "x = 2\nprint(x)"),))
-    broken = read_call('<tool_call>\n{"name": "code_interpreter", "arguments": {"code": \n</tool_call>')
+    broken = read_call(
+        '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": \n</tool_call>'
+    )
     assert (broken.name, broken.arguments) == ("code_interpreter", ())
 
 
 SAMPLE = Sample(
-    0, "user\nJohn's bonus", "#### 4", 0.5, {"outcomes": {"unreachable": 1}, "ended_by": "length", "turns": 2}
+    0,
+    "user\nJohn's bonus",
+    "#### 4",
+    0.5,
+    {"outcomes": {"unreachable": 1}, "ended_by": "length", "turns": 2},
 )
 
 

@@ -28,9 +28,13 @@ def test_without_a_terminal_it_ends_and_names_what_works(tmp_path: Path) -> None
     assert "sfusion look" in done.stderr
 
 
-def test_a_missing_textual_package_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_textual_package_exits_with_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [
-        name for name in sys.modules if name.split(".")[0] == "textual" or name == "sfusion.harness.rollouts.viewer.app"
+        name
+        for name in sys.modules
+        if name.split(".")[0] == "textual" or name == "sfusion.harness.rollouts.viewer.app"
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "textual", None)

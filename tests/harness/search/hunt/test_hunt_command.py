@@ -27,11 +27,17 @@ def options(folder: Path, tool: type[GoodTool]) -> HuntOptions:
     (folder / "near.yaml").write_text(SCENARIO)
     (folder / "tools.yaml").write_text(yaml.safe_dump({"tools": tool_config(tool)}))
     return HuntOptions(
-        cases=1, near=[str(folder / "near.yaml")], tools=folder / "tools.yaml", jobs=1, out=folder / "found"
+        cases=1,
+        near=[str(folder / "near.yaml")],
+        tools=folder / "tools.yaml",
+        jobs=1,
+        out=folder / "found",
     )
 
 
-def test_each_finding_of_a_case_is_a_run_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_finding_of_a_case_is_a_run_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = options(tmp_path, ExitCodeIgnored)
     assert hunt(given) == 1
     assert "\x1b" not in capsys.readouterr().out
@@ -39,7 +45,9 @@ def test_each_finding_of_a_case_is_a_run_of_its_own(tmp_path: Path, capsys: pyte
     assert {"text-is-truthful", "outcomes"} <= runs.keys()
     for name, run in runs.items():
         (promise,) = yaml.safe_load((run / "scenario.yaml").read_text())["promises"]
-        assert (promise if isinstance(promise, str) else next(iter(promise))).replace("_", "-") == name
+        assert (promise if isinstance(promise, str) else next(iter(promise))).replace(
+            "_", "-"
+        ) == name
         assert (run / "journal.ndjson").exists()
     kept = keep(runs["outcomes"], tmp_path / "kept", tools=given.tools)
     assert kept.stem == runs["outcomes"].name
@@ -60,9 +68,13 @@ def test_tools_that_block_or_exit_end_neither_the_hunt_nor_its_shrinking(
     assert run.name.endswith("-error")
 
 
-def test_the_hunt_of_the_docs_finds_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_hunt_of_the_docs_finds_what_they_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = (ROOT / "docs" / "hunting.md").read_text(encoding="utf-8")
     (tmp_path / "tool.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
     assert hunt(HuntOptions(cases=10, seed=1, tools=tmp_path / "tool.yaml", jobs=1)) == 1
-    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("found in case"))
+    told = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("found in case")
+    )
     assert told in page.splitlines()

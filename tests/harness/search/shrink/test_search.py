@@ -1,4 +1,5 @@
-"""The search finds the smallest scenario that fails in the same way. The failures here are invented: nothing is run."""
+"""The search finds the smallest scenario that fails in the same way. The failures here are
+invented: nothing is run."""
 
 from __future__ import annotations
 
@@ -35,10 +36,16 @@ def big(**keys: Any) -> Scenario:
         "load": {
             "calls": 500,
             "concurrency": 100,
-            "program": [{"seconds": {"lognormal": [0.2, 0.5]}}, {"share": 0.1, "prints": "{call}\n"}],
+            "program": [
+                {"seconds": {"lognormal": [0.2, 0.5]}},
+                {"share": 0.1, "prints": "{call}\n"},
+            ],
             "cancel": {"share": 0.2, "after": "1s"},
         },
-        "events": [{"at": "1234ms", "kill": "n3-w2"}, {"at": "2s", "kill": "limiter", "seconds": "1s"}],
+        "events": [
+            {"at": "1234ms", "kill": "n3-w2"},
+            {"at": "2s", "kill": "limiter", "seconds": "1s"},
+        ],
         "promises": ["every_call_ends_once", {"outcomes": {"ok": "all"}}, "no_permit_leaked"],
     }
     return Scenario.from_data({**data, **keys})
@@ -69,7 +76,9 @@ def test_a_large_number_is_found_in_a_few_runs() -> None:
         return size is not None and int(size[1]) >= 100_000
 
     found = shrink(
-        big(load={"calls": 1, "program": {"prints": "{fill:262144}\n"}}), fails, Budget(cases=300, seconds=None)
+        big(load={"calls": 1, "program": {"prints": "{fill:262144}\n"}}),
+        fails,
+        Budget(cases=300, seconds=None),
     )
     assert found.finished
     assert found.scenario.plain["load"]["program"] == {"prints": "{fill:100000}\n"}
@@ -110,7 +119,10 @@ def test_chance_becomes_a_rule_that_always_strikes_and_a_distribution_a_plain_nu
     def fails(scenario: Scenario) -> bool:
         load = scenario.load
         assert load is not None
-        return any(rule.name == "a" for rule in scenario.sandbox.faults) and load.program[0].seconds.numbers[0] >= 0.15
+        return (
+            any(rule.name == "a" for rule in scenario.sandbox.faults)
+            and load.program[0].seconds.numbers[0] >= 0.15
+        )
 
     found = smallest(fails)
     assert found["sandbox"]["faults"] == [{"name": "a", "what": {"status": 503}}]
@@ -181,7 +193,13 @@ def test_reductions_of_bundled_scenarios_end_and_never_change_the_seed() -> None
             {"outcomes": {"ok": "all"}},
             "not_as_promised",
             {"count": 1, "total": 1, "outcome": "ok", "promised": 63, "summary": ["ok 1"]},
-            {"count": 60, "total": 64, "outcome": "ok", "promised": "all", "summary": ["ok 60", "throttled 4"]},
+            {
+                "count": 60,
+                "total": 64,
+                "outcome": "ok",
+                "promised": "all",
+                "summary": ["ok 60", "throttled 4"],
+            },
         ),
         (
             "text_is_truthful",
@@ -200,7 +218,10 @@ def test_reductions_of_bundled_scenarios_end_and_never_change_the_seed() -> None
 def test_failures_are_the_same_whatever_their_ids_numbers_and_texts(
     promise: Any, kind: str, one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    made = [read_promise(promise).broken(kind, [], count, **facts) for count, facts in ((1, one), (18, other))]
+    made = [
+        read_promise(promise).broken(kind, [], count, **facts)
+        for count, facts in ((1, one), (18, other))
+    ]
     first, second = (Failure(verdict.how, verdict.sentence) for verdict in made)
     assert first == second
     assert first.sentence != second.sentence
@@ -210,15 +231,25 @@ def test_failures_are_the_same_whatever_their_ids_numbers_and_texts(
     ("kind", "other"),
     [("not_allowed", {"outcome": "ok"}), ("not_as_promised", {"outcome": "throttled"})],
 )
-def test_failures_differ_by_kind_and_by_what_their_promise_declares(kind: str, other: dict[str, str]) -> None:
+def test_failures_differ_by_kind_and_by_what_their_promise_declares(
+    kind: str, other: dict[str, str]
+) -> None:
     facts = {"count": 1, "total": 1, "outcome": "ok", "promised": 63, "summary": ["ok 1"]}
     promise = read_promise({"outcomes": {"ok": "all"}})
-    assert promise.broken("not_as_promised", [], **facts).how != promise.broken(kind, [], **facts | other).how
+    assert (
+        promise.broken("not_as_promised", [], **facts).how
+        != promise.broken(kind, [], **facts | other).how
+    )
 
 
 def test_what_a_tool_raises_is_told_apart_by_type_and_function() -> None:
     def raised(**facts: Any) -> How:
-        usual = {"raised": "KeyError", "place": "tool.py:12", "function": "tool.py:run", "what": "KeyError: 7"}
+        usual = {
+            "raised": "KeyError",
+            "place": "tool.py:12",
+            "function": "tool.py:run",
+            "what": "KeyError: 7",
+        }
         usual["call"] = "c0001"
         return read_promise("tool_never_raises").broken("raised", [], **usual | facts).how
 

@@ -28,7 +28,9 @@ def sfusion(*arguments: object) -> tuple[int, str]:
 
 def shrunk(task: Task, promise: str) -> dict[str, Any]:
     failure = next(one for one in failures_of(run_one(task)) if one.promise == promise)
-    found = shrink(task.scenario, Reproduces(task.scenario, failure), Budget(cases=400, seconds=None))
+    found = shrink(
+        task.scenario, Reproduces(task.scenario, failure), Budget(cases=400, seconds=None)
+    )
     assert found.finished
     assert failure in failures_of(run_one(Task(found.scenario, "sim", trusted=True)))
     right = failures_of(run_one(Task(with_right_tool(found.scenario), "sim")))
@@ -61,25 +63,44 @@ def played(tool: type[GoodTool], cell: str, schedule: dict[str, int] | None) -> 
 
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_a_race_is_not_seen_first_in_first_out_but_soon_with_seeds_and_shrunk_to_a_few_deviations(race: Any) -> None:
+def test_a_race_is_not_seen_first_in_first_out_but_soon_with_seeds_and_shrunk_to_a_few_deviations(
+    race: Any,
+) -> None:
     (cell,) = race.shown_in
     assert failures_of(run_one(played(race.tool, cell, None))) == []
     for schedule in SEEDS:
         assert failures_of(run_one(played(GoodTool, cell, schedule))) == []
     for kind in ("random", "priority"):
         tasks = [played(race.tool, cell, schedule) for schedule in SEEDS if kind in schedule]
-        found = [task for task in tasks if race.promise in {one.promise for one in failures_of(run_one(task))}]
+        found = [
+            task
+            for task in tasks
+            if race.promise in {one.promise for one in failures_of(run_one(task))}
+        ]
         assert found, kind
     data = shrunk(played(race.tool, cell, race.schedule), race.promise)
     assert data["load"]["calls"] <= 2
     assert 1 <= len(data["schedule"]["deviations"]) <= 2
 
 
-def test_shrink_and_keep_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrink_and_keep_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tools = tmp_path / "tools.yaml"
     tools.write_text(yaml.safe_dump({"tools": tool_config(races.AnswersInOrder)}))
-    given = ("run", "same-moment", "-k", "seconds=0s", "--tools", tools, "--jobs", "1", "--out", "runs")
+    given = (
+        "run",
+        "same-moment",
+        "-k",
+        "seconds=0s",
+        "--tools",
+        tools,
+        "--jobs",
+        "1",
+        "--out",
+        "runs",
+    )
     assert sfusion(*given)[0] == 0
     assert sfusion(*given, "--schedule", "1")[0] == 1
     run = Path("runs/same-moment[seconds=0s]")
@@ -120,7 +141,9 @@ def test_shrink_and_keep_from_the_command_line(tmp_path: Path, monkeypatch: pyte
     given = ("shrink", run, "--keep", mended, "--tools", tools)
     verdict.write_text(verdict.read_text().replace("answers_are_own", "arguments_are_own"))
     code, output = sfusion(*given)
-    assert (code, "another run: verdict.json; run" in output.replace("\n", " ")) == (2, True), output
+    assert (code, "another run: verdict.json; run" in output.replace("\n", " ")) == (2, True), (
+        output
+    )
     verdict.write_text(verdict.read_text().replace("arguments_are_own", "answers_are_own"))
     assert sfusion(*given)[0] == 0
     assert mended.read_text().startswith("# Broke answers_are_own"), "only the recording says so"
@@ -128,7 +151,9 @@ def test_shrink_and_keep_from_the_command_line(tmp_path: Path, monkeypatch: pyte
 
 def test_what_cannot_be_shrunk_says_why(tmp_path: Path) -> None:
     fine = tmp_path / "fine.yaml"
-    fine.write_text("scenario: fine\nabout: x\nload: {calls: 2}\npromises: [every_call_ends_once]\n")
+    fine.write_text(
+        "scenario: fine\nabout: x\nload: {calls: 2}\npromises: [every_call_ends_once]\n"
+    )
     code, output = sfusion("shrink", fine)
     assert (code, "no promise is broken" in output) == (2, True)
     code, output = sfusion("shrink", fine, "--promise", "outcome")

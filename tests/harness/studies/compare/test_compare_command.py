@@ -25,13 +25,19 @@ promises: [every_call_ends_once, {outcomes: {ok: all}}]
 """
 
 
-def run(folder: Path, *, quota: int = 4, seed: int = 1, name: str = "compared", world: str = "sim") -> Path:
+def run(
+    folder: Path, *, quota: int = 4, seed: int = 1, name: str = "compared", world: str = "sim"
+) -> Path:
     """Record a run below the folder."""
     folder.mkdir(exist_ok=True)
-    text = SCENARIO.replace("QUOTA", str(quota)).replace("SEED", str(seed)).replace("compared", name)
+    text = (
+        SCENARIO.replace("QUOTA", str(quota)).replace("SEED", str(seed)).replace("compared", name)
+    )
     file = folder.parent / f"{folder.name}-{name}.yaml"
     file.write_text(text)
-    CliRunner().invoke(app, ["run", str(file), "--jobs", "1", "--out", str(folder), "--history", "0"])
+    CliRunner().invoke(
+        app, ["run", str(file), "--jobs", "1", "--out", str(folder), "--history", "0"]
+    )
     recorded = folder / name
     if world != "sim":
         journal = recorded / "journal.ndjson"
@@ -43,7 +49,8 @@ def run(folder: Path, *, quota: int = 4, seed: int = 1, name: str = "compared", 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs to compare: a good one, the same again, one with a smaller quota, one of another name."""
+    """Runs to compare: a good one, the same again, one with a smaller quota, one of another
+    name."""
     root = tmp_path_factory.mktemp("recorded")
     run(root / "good")
     shutil.copytree(root / "good", root / "again")
@@ -58,7 +65,9 @@ def compare(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_run_that_got_worse_shows_what_changed_and_where_it_began(recorded: Path, tmp_path: Path) -> None:
+def test_a_run_that_got_worse_shows_what_changed_and_where_it_began(
+    recorded: Path, tmp_path: Path
+) -> None:
     answer, page = tmp_path / "answer.json", tmp_path / "page.html"
     one, other = recorded / "good" / "compared", recorded / "small" / "compared"
     code, text = compare(one, other, "--json", answer, "--html", page)
@@ -74,7 +83,12 @@ def test_a_run_that_got_worse_shows_what_changed_and_where_it_began(recorded: Pa
     assert "- 0.002000 server started call=c0003" in text
     assert "+ 0.002000 server answered call=c0003 attempt=1 status=429" in text
     (found,) = json.loads(answer.read_text())["runs"]
-    assert (found["worse"], found["same"], len(found["texts"]), len(found["first"]["context"])) == (True, False, 8, 3)
+    assert (found["worse"], found["same"], len(found["texts"]), len(found["first"]["context"])) == (
+        True,
+        False,
+        8,
+        3,
+    )
     shown = page.read_text(encoding="utf-8")
     assert "1 run got worse" in shown
     for line in ("outcomes: held", "ok: 10", "throttled: 0", "calls ok per second"):
@@ -90,7 +104,9 @@ def test_equal_runs_are_the_same(recorded: Path) -> None:
     assert (code, text) == (0, "compared: the same journal and the same verdicts\n\n")
 
 
-def test_a_promise_that_is_no_longer_checked_is_worse_and_a_new_one_is_not(recorded: Path, tmp_path: Path) -> None:
+def test_a_promise_that_is_no_longer_checked_is_worse_and_a_new_one_is_not(
+    recorded: Path, tmp_path: Path
+) -> None:
     one, other = recorded / "good" / "compared", tmp_path / "interrupted"
     shutil.copytree(one, other)
     (other / "verdict.json").unlink()
@@ -102,9 +118,12 @@ def test_a_promise_that_is_no_longer_checked_is_worse_and_a_new_one_is_not(recor
 
 
 def without_digests(text: str, *names: str) -> str:
-    """Return an edited verdict without the digests that would show it, or without those of these files."""
+    """Return an edited verdict without the digests that would show it, or without those of these
+    files."""
     data = json.loads(text.replace('"seed": 1', '"seed": 2'))
-    data["digests"] = {name: one for name, one in data["digests"].items() if names and name not in names}
+    data["digests"] = {
+        name: one for name, one in data["digests"].items() if names and name not in names
+    }
     return json.dumps({key: one for key, one in data.items() if one or key != "digests"})
 
 
@@ -115,13 +134,37 @@ NO_DIGEST = "verdict.json has no digest of "
 @pytest.mark.parametrize(
     ("name", "edit", "found"),
     [
-        ("verdict.json", lambda text: text.replace('"seed": 1', '"seed": 2'), f"{OTHERS}verdict.json"),
-        ("journal.ndjson", lambda text: "".join(text.splitlines(keepends=True)[:-2]), f"{OTHERS}journal.ndjson"),
+        (
+            "verdict.json",
+            lambda text: text.replace('"seed": 1', '"seed": 2'),
+            f"{OTHERS}verdict.json",
+        ),
+        (
+            "journal.ndjson",
+            lambda text: "".join(text.splitlines(keepends=True)[:-2]),
+            f"{OTHERS}journal.ndjson",
+        ),
         ("scenario.yaml", lambda text: text + "# a comment\n", f"{OTHERS}scenario.yaml"),
-        ("verdict.json", without_digests, f"{NO_DIGEST}verdict.json, scenario.yaml: it was edited, or"),
-        ("verdict.json", lambda text: without_digests(text, "verdict.json"), f"{NO_DIGEST}verdict.json: it was"),
-        ("verdict.json", lambda text: text.replace("journal_digest", "digest"), f"{NO_DIGEST}journal.ndjson: it was"),
-        ("verdict.json", lambda text: json.dumps(json.loads(text) | {"digests": ["?"]}), f"{NO_DIGEST}verdict.json"),
+        (
+            "verdict.json",
+            without_digests,
+            f"{NO_DIGEST}verdict.json, scenario.yaml: it was edited, or",
+        ),
+        (
+            "verdict.json",
+            lambda text: without_digests(text, "verdict.json"),
+            f"{NO_DIGEST}verdict.json: it was",
+        ),
+        (
+            "verdict.json",
+            lambda text: text.replace("journal_digest", "digest"),
+            f"{NO_DIGEST}journal.ndjson: it was",
+        ),
+        (
+            "verdict.json",
+            lambda text: json.dumps(json.loads(text) | {"digests": ["?"]}),
+            f"{NO_DIGEST}verdict.json",
+        ),
         ("verdict.json", None, "verdict.json is missing: the run was interrupted, or"),
     ],
 )
@@ -141,7 +184,11 @@ def assert_named(one: Path, other: Path, found: str) -> None:
     for command in (["compare", str(one), str(other)], ["replay", str(other)]):
         result = CliRunner().invoke(app, command)
         text = "".join(result.output.split())  # lines are wrapped anywhere
-        assert (result.exit_code, expected in text, "runthescenarioagain" in text) == (1, True, True), result.output
+        assert (result.exit_code, expected in text, "runthescenarioagain" in text) == (
+            1,
+            True,
+            True,
+        ), result.output
 
 
 @pytest.mark.parametrize(
@@ -163,7 +210,8 @@ def test_files_of_two_runs_in_one_folder_are_named(
 
 
 @pytest.mark.parametrize(
-    "edit", [lambda text: text[: len(text) // 2], lambda text: f"<<<<<<< ours\n{text}>>>>>>> theirs\n"]
+    "edit",
+    [lambda text: text[: len(text) // 2], lambda text: f"<<<<<<< ours\n{text}>>>>>>> theirs\n"],
 )
 def test_a_verdict_that_is_cut_short_or_has_merge_conflicts_is_refused(
     recorded: Path, tmp_path: Path, edit: Callable[[str], str]

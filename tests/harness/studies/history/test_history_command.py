@@ -33,7 +33,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["run", "kept.yaml", "--jobs", "1", "--out", "runs", *arguments])
+    result = CliRunner().invoke(
+        app, ["run", "kept.yaml", "--jobs", "1", "--out", "runs", *arguments]
+    )
     assert result.exit_code in (0, 1), result.output
     return result.output
 
@@ -44,7 +46,9 @@ def history(*arguments: str) -> tuple[int, str]:
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def test_the_latest_run_stays_in_place_and_earlier_ones_are_kept_beside_it(folder: Path) -> None:
@@ -53,7 +57,12 @@ def test_the_latest_run_stays_in_place_and_earlier_ones_are_kept_beside_it(folde
     run("--seed", "2")
     kept = folder / "runs" / ".history" / "kept"
     assert {path.name: path.read_bytes() for path in (kept / "0001").iterdir()} == before
-    assert files(folder / "runs" / "kept") == ["journal.ndjson", "report.html", "scenario.yaml", "verdict.json"]
+    assert files(folder / "runs" / "kept") == [
+        "journal.ndjson",
+        "report.html",
+        "scenario.yaml",
+        "verdict.json",
+    ]
     assert json.loads((folder / "runs" / "kept" / "verdict.json").read_text())["seed"] == 2
     compared = CliRunner().invoke(app, ["compare", str(kept / "0001"), "runs/kept"])
     assert (compared.exit_code, "seed: 1 -> 2" in compared.output) == (0, True)
@@ -70,7 +79,10 @@ def test_equal_runs_are_recorded_but_kept_once(folder: Path) -> None:
     records = json.loads((folder / "answer.json").read_text())["scenarios"]["kept"]
     assert code == 0
     assert [record["run"] for record in records] == [1, 2, 3, 4, 5]
-    places = [f"runs/{name}" for name in ("kept", "kept", ".history/kept/0004", ".history/kept/0004", "kept")]
+    places = [
+        f"runs/{name}"
+        for name in ("kept", "kept", ".history/kept/0004", ".history/kept/0004", "kept")
+    ]
     assert [record["folder"] for record in records] == places
     assert records[0]["figures"]["outcomes"] == {"ok": 6}
 
@@ -93,7 +105,9 @@ def test_runs_in_parallel_are_all_recorded(folder: Path) -> None:
 
     def write(number: int) -> None:
         now, out = datetime.now(UTC), folder / "runs"
-        with written_with_history(result, out, limit=100, now=now, commit="", on_damage=pytest.fail) as place:
+        with written_with_history(
+            result, out, limit=100, now=now, commit="", on_damage=pytest.fail
+        ) as place:
             (place / "report.html").write_text(str(number))
 
     with ThreadPoolExecutor(4) as pool:
@@ -120,7 +134,12 @@ def test_no_history_on_request(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damaged", "left", "number", "why"),
     [
-        (lambda lines: [lines[0], b'{"run": "x"}\n', lines[2]], [1, 3], 4, "2: run of a record: expected int"),
+        (
+            lambda lines: [lines[0], b'{"run": "x"}\n', lines[2]],
+            [1, 3],
+            4,
+            "2: run of a record: expected int",
+        ),
         (lambda lines: [*lines[:2], lines[2][:40]], [1, 2], 3, "3: not JSON"),
         (lambda lines: [], [], 3, "1: no record in it"),
         (lambda lines: [b"\xff\n"] * 3, [], 3, "1: not JSON"),
@@ -128,7 +147,11 @@ def test_no_history_on_request(folder: Path) -> None:
     ids=["middle", "last", "emptied", "all"],
 )
 def test_a_damaged_history_is_told_and_loses_nothing_but_its_damaged_lines(
-    folder: Path, damaged: Callable[[list[bytes]], list[bytes]], left: list[int], number: int, why: str
+    folder: Path,
+    damaged: Callable[[list[bytes]], list[bytes]],
+    left: list[int],
+    number: int,
+    why: str,
 ) -> None:
     for seed in ("1", "2", "3"):
         run("--seed", seed)
@@ -143,7 +166,10 @@ def test_a_damaged_history_is_told_and_loses_nothing_but_its_damaged_lines(
     aside = kept / f"records.damaged-{number:04d}.ndjson"
     assert (aside.read_bytes(), str(aside.relative_to(folder)) in text) == (content, True)
     assert [json.loads(line)["run"] for line in records.read_text().splitlines()] == [*left, number]
-    seeds = {path.name: json.loads((path / "verdict.json").read_text())["seed"] for path in earlier_runs(kept)}
+    seeds = {
+        path.name: json.loads((path / "verdict.json").read_text())["seed"]
+        for path in earlier_runs(kept)
+    }
     assert seeds == {"0001": 1, "0002": 2} | ({"0003": 3} if 3 in left else {})
     assert "records.damaged" not in run("--seed", "5"), "it is told once"
     assert history()[0] == 0
@@ -151,7 +177,15 @@ def test_a_damaged_history_is_told_and_loses_nothing_but_its_damaged_lines(
 
 def test_verdicts_and_figures_over_commits(folder: Path) -> None:
     def commit() -> str:
-        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
+        git = [
+            "git",
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@example.com",
+            "-c",
+            "commit.gpgsign=false",
+        ]
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
         command = ["git", "rev-parse", "--short=10", "HEAD"]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -161,14 +195,19 @@ def test_verdicts_and_figures_over_commits(folder: Path) -> None:
     run()
     history("kept", "--html", "page.html")
     page = (folder / "page.html").read_text(encoding="utf-8")
-    assert ("1 run</span>" in page, "<svg class=" in page) == (True, False), "one run has no course to plot"
+    assert ("1 run</span>" in page, "<svg class=" in page) == (True, False), (
+        "one run has no course to plot"
+    )
     (folder / "kept.yaml").write_text(SCENARIO.replace("ok: all", "ok: none"))
     second = commit()
     run()
     code, text = history("kept", "--html", "page.html")
     assert code == 0
     rows = [line.split() for line in text.splitlines()[2:4]]
-    assert [(row[0], row[3], row[4]) for row in rows] == [("2", second, "broken"), ("1", first, "held")]
+    assert [(row[0], row[3], row[4]) for row in rows] == [
+        ("2", second, "broken"),
+        ("1", first, "held"),
+    ]
     assert "outcomes: held -> broken" in text
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert page.count("<svg class=") == 2
@@ -179,7 +218,9 @@ def test_verdicts_and_figures_over_commits(folder: Path) -> None:
 
 
 def test_without_a_name_each_scenario_has_a_line_with_its_last_change(folder: Path) -> None:
-    (folder / "other.yaml").write_text(SCENARIO.replace("kept", "other") + "matrix: {tools.rate_limit: [1, 2]}\n")
+    (folder / "other.yaml").write_text(
+        SCENARIO.replace("kept", "other") + "matrix: {tools.rate_limit: [1, 2]}\n"
+    )
     for seed in ("1", "2"):
         run("other.yaml", "--seed", seed)
     code, text = history()

@@ -33,7 +33,11 @@ def write_log(path: Path, calls: Iterable[Call]) -> Path:
     names = {"endpoint": "sandbox", "execution_time": "run_seconds"}
     with path.open("w") as file:
         for one in calls:
-            data = {key: value for key, value in asdict(one).items() if value is not None and key != "timed"}
+            data = {
+                key: value
+                for key, value in asdict(one).items()
+                if value is not None and key != "timed"
+            }
             data["attempts"] = [
                 {names.get(key, key): value for key, value in attempt.items() if value is not None}
                 for attempt in data["attempts"]

@@ -1,4 +1,5 @@
-"""The advice that follows from a log: what was measured on a real Sandbox Fusion, and a part of the round trips.
+"""The advice that follows from a log: what was measured on a real Sandbox Fusion, and a part of the
+round trips.
 
 ``python -m benchmarks.advice_round_trips`` makes all of them.
 """
@@ -33,7 +34,9 @@ MEASURED: dict[str, Any] = {
 
 
 def played(**data: Any) -> list[Call]:
-    (result,) = run_scenario({"scenario": "x", "about": "x", "promises": ["every_call_ends_once"], **data}, check=False)
+    (result,) = run_scenario(
+        {"scenario": "x", "about": "x", "promises": ["every_call_ends_once"], **data}, check=False
+    )
     return list(Story(result.journal).records)
 
 
@@ -41,7 +44,9 @@ def advised(learned: Learned) -> tuple[Any, str]:
     """What is recommended for a learned scenario, and the last line of the sweep."""
     (cell,) = parse_scenarios(scenario_text(learned, "learned", "a log"))
     result = sweep(cell, 1, values=VALUES)
-    return None if result.overall is None else result.overall[0], result.headline + "; " + "; ".join(result.sentences())
+    return None if result.overall is None else result.overall[
+        0
+    ], result.headline + "; " + "; ".join(result.sentences())
 
 
 @pytest.mark.parametrize("kind", PART)
@@ -51,7 +56,9 @@ def test_the_advice_from_a_log_is_that_for_its_production(kind: str) -> None:
     assert found.verdict in ("same", "neighbour"), found
 
 
-def test_a_server_that_was_always_full_with_as_many_is_not_blamed_on_the_client_and_nothing_is_recommended() -> None:
+def test_a_server_that_was_always_full_with_as_many_is_not_blamed_on_the_client_and_nothing_is_recommended() -> (
+    None
+):
     learned = learn(played(**MEASURED, sandbox={"model": {"kind": "unbounded", "cores": 2}}))
     assert "or by a server that is full with as many" in learned.causes[0].says
     value, says = advised(learned)
@@ -64,7 +71,9 @@ def test_a_server_that_was_always_full_with_as_many_is_not_blamed_on_the_client_
 
 def test_the_same_server_in_steps_shows_its_cores() -> None:
     load = {**MEASURED["load"], "steps": 5, "step_pause": 1}
-    learned = learn(played(**{**MEASURED, "load": load}, sandbox={"model": {"kind": "unbounded", "cores": 2}}))
+    learned = learn(
+        played(**{**MEASURED, "load": load}, sandbox={"model": {"kind": "unbounded", "cores": 2}})
+    )
     assert learned.headline == "contention"
     assert learned.sandboxes[0].slowness.model["cores"] == pytest.approx(2, rel=0.5)
     assert advised(learned)[0] == 4
@@ -72,14 +81,17 @@ def test_the_same_server_in_steps_shows_its_cores() -> None:
 
 
 def test_a_cost_for_each_start_is_learned_although_all_requests_met_the_same_load() -> None:
-    learned = learn(played(**MEASURED, sandbox={"model": {"kind": "unbounded", "cores": 2, "spawn_cost": 0.3}}))
+    learned = learn(
+        played(**MEASURED, sandbox={"model": {"kind": "unbounded", "cores": 2, "spawn_cost": 0.3}})
+    )
     assert learned.headline == "spawn"
     assert learned.sandboxes[0].slowness.model["spawn_cost"] == pytest.approx(0.3, rel=0.05)
     assert advised(learned)[0] == 4
 
 
 def saturated(calls: int = 250, limit: int = 16, seed: int = 5) -> list[Call]:
-    """As logged on the real server: requests take 4.6 s by the median, and their programs run for 1 s of them."""
+    """As logged on the real server: requests take 4.6 s by the median, and their programs run for 1
+    s of them."""
     draw, free, ends = random.Random(seed), [0.0] * 4, [0.0] * limit
     found = []
     for number in range(calls):
@@ -122,9 +134,15 @@ def test_failures_that_lose_calls_come_before_a_quota_that_only_slows() -> None:
             tools={"rate_limit": 16, "max_attempts": 2},
             sandbox={
                 "model": {"kind": "quota", "in_flight": 4, "retry_after": 0.5},
-                "faults": [{"name": "e", "between": [10, 60], "probability": 0.6, "what": {"status": 500}}],
+                "faults": [
+                    {"name": "e", "between": [10, 60], "probability": 0.6, "what": {"status": 500}}
+                ],
             },
-            load={"calls": 180, "concurrency": 16, "program": {"seconds": {"lognormal": [0.3, 0.4]}}},
+            load={
+                "calls": 180,
+                "concurrency": 16,
+                "program": {"seconds": {"lognormal": [0.3, 0.4]}},
+            },
         )
     )
     assert [cause.kind for cause in learned.causes][:2] == ["status_500_burst", "quota"]
@@ -133,14 +151,17 @@ def test_failures_that_lose_calls_come_before_a_quota_that_only_slows() -> None:
 def test_sandboxes_that_are_down_together_are_one_cause() -> None:
     events = [{"at": 4, "crash": f"sandbox-{number}", "seconds": 3} for number in (1, 2, 3)]
     load = {"calls": 150, "concurrency": 12, "program": {"seconds": {"lognormal": [0.3, 0.4]}}}
-    learned = learn(played(tools={"rate_limit": 12}, sandbox={"instances": 3}, events=events, load=load))
+    learned = learn(
+        played(tools={"rate_limit": 12}, sandbox={"instances": 3}, events=events, load=load)
+    )
     down = [cause for cause in learned.causes if cause.kind == "crash"]
     assert [cause.says.partition(":")[0] for cause in down] == ["all 3 sandboxes"]
     assert learned.headline == "crash"
 
 
 def limited(limits: tuple[int, ...], each: int = 60, per_second: float | None = None) -> list[Call]:
-    """Calls that wait for permits of one limit after the other; the server answers at most so many per second."""
+    """Calls that wait for permits of one limit after the other; the server answers at most so many
+    per second."""
     found, now, number = [], 0.0, 0
     for limit in limits:
         rate = limit / 0.5 if per_second is None else min(limit / 0.5, per_second)
@@ -148,7 +169,9 @@ def limited(limits: tuple[int, ...], each: int = 60, per_second: float | None = 
             began = now + place / rate
             took = limit / rate
             made = attempt_at(began, took, "s", 200, "ok", 1.0, execution_time=0.5)
-            found.append(call_at(f"c{number}", began - 1.0, took + 1.0, "client", "ok", "w", (made,)))
+            found.append(
+                call_at(f"c{number}", began - 1.0, took + 1.0, "client", "ok", "w", (made,))
+            )
             number += 1
         now += each / rate + limit / rate
     return found
@@ -166,7 +189,8 @@ KILLED, BACK = 21.0, 41.0
 
 
 def outage() -> list[Call]:
-    """A server is killed and started again; calls wait for permits for up to 13 s, and are then refused at once."""
+    """A server is killed and started again; calls wait for permits for up to 13 s, and are then
+    refused at once."""
     found = []
     for number in range(600):
         began = number * 0.1
@@ -175,11 +199,15 @@ def outage() -> list[Call]:
         took = 0.01 if is_down else 0.3
         outcome = "unreachable" if is_down else "ok"
         made = attempt_at(granted, took, "s", None if is_down else 200, outcome, granted - began)
-        found.append(call_at(f"c{number}", began, granted + took - began, "client", outcome, "w", (made,)))
+        found.append(
+            call_at(f"c{number}", began, granted + took - began, "client", outcome, "w", (made,))
+        )
     return found
 
 
-def test_an_outage_stands_where_its_attempts_failed_and_refused_connections_are_not_fast_answers() -> None:
+def test_an_outage_stands_where_its_attempts_failed_and_refused_connections_are_not_fast_answers() -> (
+    None
+):
     digest = Digest()
     for call in outage():
         digest.add(call)
@@ -192,11 +220,22 @@ def test_an_outage_stands_where_its_attempts_failed_and_refused_connections_are_
 
 @every((True, False), str)
 def test_what_the_model_read_is_quoted_as_it_was(may_have_run: bool) -> None:
-    read = "The code may have run, but its output is lost." if may_have_run else "The code did not run."
+    read = (
+        "The code may have run, but its output is lost."
+        if may_have_run
+        else "The code did not run."
+    )
     digest = Digest()
     digest.add(
         call_at(
-            "c", 1.0, 2.0, "client", "unreachable", "w", (attempt_at(1.0, 2.0, "s", None, "unreachable"),), read=read
+            "c",
+            1.0,
+            2.0,
+            "client",
+            "unreachable",
+            "w",
+            (attempt_at(1.0, 2.0, "s", None, "unreachable"),),
+            read=read,
         )
     )
     assert overview(digest).read == [("unreachable", 1, read)]

@@ -18,7 +18,8 @@ def load_of(calls: list[Call]) -> LoadFit:
 
 
 def closed_loop(callers: int, count: int, think: float) -> list[Call]:
-    """Callers that pause before each call; calls take ten times as long in the middle of the log."""
+    """Callers that pause before each call; calls take ten times as long in the middle of the
+    log."""
     draw = random.Random(1)
     ready = [draw.expovariate(1 / think) if think else 0.0 for _ in range(callers)]
     heapq.heapify(ready)
@@ -57,7 +58,11 @@ def test_calls_that_come_evenly_whatever_happens_are_told_from_callers_that_wait
 
 
 def test_steps_of_a_training_are_found() -> None:
-    calls = [call(40 * step + n, 60.0 * step + 0.5 * (n // 8), 0.45) for step in range(5) for n in range(40)]
+    calls = [
+        call(40 * step + n, 60.0 * step + 0.5 * (n // 8), 0.45)
+        for step in range(5)
+        for n in range(40)
+    ]
     found = load_of(calls)
     assert (found.kind, found.steps, found.concurrency) == ("steps", 5, 8)
     assert found.step_pause == pytest.approx(57.55, abs=0.1)

@@ -14,7 +14,16 @@ from tests.harness.studies.learn.test_round_trips import learned_from
 
 def learned_of(tools: dict[str, Any], load: dict[str, Any], **more: Any) -> Learned:
     promises = ["every_call_ends_once"]
-    return learned_from({"scenario": "log", "about": "x", "tools": tools, "load": load, "promises": promises, **more})
+    return learned_from(
+        {
+            "scenario": "log",
+            "about": "x",
+            "tools": tools,
+            "load": load,
+            "promises": promises,
+            **more,
+        }
+    )
 
 
 def learned_and_checked(tools: dict[str, Any], load: dict[str, Any], **more: Any) -> Learned:
@@ -38,7 +47,9 @@ def test_the_timeout_is_longer_than_every_program_that_was_answered() -> None:
     )
     assert learned.headline == "wedge"
     assert setting(learned, "default_timeout") > 9
-    assert setting(learned, "default_timeout") + setting(learned, "transport_margin") == pytest.approx(12)
+    assert setting(learned, "default_timeout") + setting(
+        learned, "transport_margin"
+    ) == pytest.approx(12)
 
 
 def test_calls_that_were_told_to_wait_until_their_deadline_say_nothing_about_max_attempts() -> None:
@@ -73,7 +84,9 @@ def test_requests_that_end_with_the_attempts_of_their_calls_show_call_deadline()
     assert not {"default_timeout", "total_timeout", "max_attempts"} & learned.client.keys()
 
 
-def test_a_deadline_that_ends_calls_of_a_sandbox_without_answers_hides_neither_the_outage_nor_the_timeout() -> None:
+def test_a_deadline_that_ends_calls_of_a_sandbox_without_answers_hides_neither_the_outage_nor_the_timeout() -> (
+    None
+):
     learned = learned_of(
         {"rate_limit": 16, "default_timeout": 5, "transport_margin": 2, "call_deadline": 10},
         {"calls": 120, "concurrency": 16, "program": {"seconds": {"uniform": [1, 2]}}},
@@ -81,11 +94,15 @@ def test_a_deadline_that_ends_calls_of_a_sandbox_without_answers_hides_neither_t
     )
     assert learned.headline == "wedge"
     assert setting(learned, "call_deadline") == 10
-    assert setting(learned, "default_timeout") + setting(learned, "transport_margin") == pytest.approx(7)
+    assert setting(learned, "default_timeout") + setting(
+        learned, "transport_margin"
+    ) == pytest.approx(7)
     assert "max_attempts" not in learned.client
 
 
-def test_calls_that_got_no_permit_within_the_same_time_show_queue_timeout_and_the_limit_is_the_cause() -> None:
+def test_calls_that_got_no_permit_within_the_same_time_show_queue_timeout_and_the_limit_is_the_cause() -> (
+    None
+):
     learned = learned_and_checked(
         {"rate_limit": 8, "queue_timeout": 2},
         {"calls": 400, "concurrency": 64, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
@@ -131,7 +148,9 @@ def test_calls_that_are_told_to_wait_and_never_sent_again_show_one_attempt() -> 
     assert setting(learned, "max_attempts") == 1
 
 
-def test_calls_that_are_told_to_wait_and_give_up_show_between_which_times_their_deadline_is() -> None:
+def test_calls_that_are_told_to_wait_and_give_up_show_between_which_times_their_deadline_is() -> (
+    None
+):
     learned = learned_and_checked(
         {"rate_limit": 16, "call_deadline": 20},
         {"calls": 100, "concurrency": 16, "program": {"seconds": {"uniform": [0.5, 0.6]}}},

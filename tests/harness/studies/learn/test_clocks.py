@@ -11,12 +11,19 @@ from sfusion_tools.record import Call
 from tests.harness.studies.learn.records import call
 
 
-def three_workers(late: tuple[float, float, float], outage: tuple[float, float] = (0, 0)) -> list[Call]:
-    """Each worker makes a call every 0.3 s for 60 s; the clock of each is late by so many seconds."""
+def three_workers(
+    late: tuple[float, float, float], outage: tuple[float, float] = (0, 0)
+) -> list[Call]:
+    """Each worker makes a call every 0.3 s for 60 s; the clock of each is late by so many
+    seconds."""
     calls = []
     for n in range(600):
         at, worker = 0.1 * n, n % 3
-        facts = {"outcome": "unreachable", "status": None, "seconds": 0.002} if outage[0] <= at < outage[1] else {}
+        facts = (
+            {"outcome": "unreachable", "status": None, "seconds": 0.002}
+            if outage[0] <= at < outage[1]
+            else {}
+        )
         calls.append(replace(call(n, 1e9 + at + late[worker], **facts), worker=f"w{worker}"))  # type: ignore[arg-type]
     return calls
 

@@ -28,7 +28,9 @@ def test_the_shape_and_numbers_of_a_sample_are_found(written: object) -> None:
 
 
 def test_a_sample_with_two_modes_becomes_quantiles() -> None:
-    sample = [0.1 + 0.0001 * number for number in range(100)] + [5 + 0.001 * number for number in range(100)]
+    sample = [0.1 + 0.0001 * number for number in range(100)] + [
+        5 + 0.001 * number for number in range(100)
+    ]
     found = fit(sample)
     assert found.shape == "choice"
     assert sample_distance(found.numbers, sample) < 0.05

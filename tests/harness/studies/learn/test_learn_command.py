@@ -20,7 +20,10 @@ def sfusion(*arguments: object) -> tuple[int, str, str]:
 def log(tmp_path: Path) -> Path:
     """A third of the requests gets a 502 at once, all the time; nobody tries again."""
     facts = {"outcome": "sandbox_error", "status": 502}
-    calls = [call(n, 1e9 + 0.1 * n, **(facts | {"seconds": 0.001} if n % 3 == 0 else {})) for n in range(120)]  # type: ignore[arg-type]
+    calls = [
+        call(n, 1e9 + 0.1 * n, **(facts | {"seconds": 0.001} if n % 3 == 0 else {}))
+        for n in range(120)
+    ]  # type: ignore[arg-type]
     return write_log(tmp_path / "events.ndjson", calls)
 
 
@@ -57,9 +60,17 @@ def test_a_file_is_written_once_and_replaced_only_by_force(log: Path, tmp_path: 
 
 def test_a_long_log_is_learned_from_where_it_has_most_trouble(tmp_path: Path) -> None:
     calls = [call(n, 1e9 + n) for n in range(3000)]
-    calls[2000:2050] = [call(n, 1e9 + n, 0.01, outcome="unreachable", status=None) for n in range(2000, 2050)]
+    calls[2000:2050] = [
+        call(n, 1e9 + n, 0.01, outcome="unreachable", status=None) for n in range(2000, 2050)
+    ]
     code, told, _ = sfusion(
-        "learn", write_log(tmp_path / "e.ndjson", calls), "--calls", 300, "--to", tmp_path / "s.yaml", "--no-check"
+        "learn",
+        write_log(tmp_path / "e.ndjson", calls),
+        "--calls",
+        300,
+        "--to",
+        tmp_path / "s.yaml",
+        "--no-check",
     )
     assert code == 0
     assert "of 3,000 calls, the stretch of" in told
@@ -100,8 +111,13 @@ def test_lines_that_cannot_be_read_are_counted_and_left_out(log: Path, tmp_path:
 def test_a_scenario_that_does_not_behave_like_its_log_is_said_to(tmp_path: Path) -> None:
     """Calls that waited for a minute in vain, although nothing says for what."""
     calls = [call(n, 1e9 + n, 0.1) for n in range(60)]
-    calls += [call(100 + n, 1e9 + n, None if n % 2 else 60.0, outcome="throttled", status=None) for n in range(60)]
-    code, told, _ = sfusion("learn", write_log(tmp_path / "e.ndjson", calls), "--to", tmp_path / "s.yaml")
+    calls += [
+        call(100 + n, 1e9 + n, None if n % 2 else 60.0, outcome="throttled", status=None)
+        for n in range(60)
+    ]
+    code, told, _ = sfusion(
+        "learn", write_log(tmp_path / "e.ndjson", calls), "--to", tmp_path / "s.yaml"
+    )
     assert code == 1, told
     assert "does NOT behave like the log" in told
     assert (tmp_path / "s.yaml").exists()

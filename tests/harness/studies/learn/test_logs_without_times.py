@@ -31,11 +31,14 @@ def test_no_seconds_are_learned_from_a_log_without_times(tmp_path: Path) -> None
     assert set(data["tools"]) == {"enable_global_rate_limit", "max_attempts"}
     (rule,) = data["sandbox"]["faults"]
     assert (rule["after"], rule["times"], rule["what"]) == (400, 100, {"status": 500})
-    assert learned.causes[0].says == "status 500 from request 401 to request 500, 100% of the requests"
+    assert (
+        learned.causes[0].says == "status 500 from request 401 to request 500, 100% of the requests"
+    )
     assert " s to " not in text
     assert "assumed" in text
     assert learned.remarks == (
-        "the log has no times: how calls arrive, how long programs run, limits and outages cannot be learned from it; "
+        "the log has no times: how calls arrive, how long programs run, limits and outages "
+        "cannot be learned from it; "
         "16 callers are assumed, and programs that take no time",
     )
     checked = check(learned, text)
@@ -52,8 +55,13 @@ def test_no_durations_are_learned_from_a_log_without_them(tmp_path: Path) -> Non
     assert data["load"]["program"] == [{}]
     assert data["load"]["think"] == {"uniform": [0, pytest.approx(59.9, abs=0.1)]}
     assert "default_timeout" not in data["tools"]
-    assert data["sandbox"]["faults"][0]["between"] == [pytest.approx(20, abs=0.1), pytest.approx(24, abs=0.1)]
+    assert data["sandbox"]["faults"][0]["between"] == [
+        pytest.approx(20, abs=0.1),
+        pytest.approx(24, abs=0.1),
+    ]
     assert "model" not in data["sandbox"], "how many were in flight is not known"
     (remark,) = learned.remarks
-    assert remark.startswith("the log has no durations: how long programs run, how many calls are under way")
+    assert remark.startswith(
+        "the log has no durations: how long programs run, how many calls are under way"
+    )
     assert check(learned, text).agrees

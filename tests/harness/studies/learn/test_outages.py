@@ -1,4 +1,5 @@
-"""An outage of one sandbox of several is seen by few requests, because the client goes to the others."""
+"""An outage of one sandbox of several is seen by few requests, because the client goes to the
+others."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.harness.studies.learn.records import call
 
 
 def two_sandboxes(lost: list[float], again: float) -> list[Call]:
-    """The second one loses requests at some times, and is not used until somebody finds it well again."""
+    """The second one loses requests at some times, and is not used until somebody finds it well
+    again."""
     calls = []
     for n in range(400):
         at = 0.05 * n
@@ -45,7 +47,10 @@ def test_an_outage_that_lasts_until_the_log_ends_does_not_end_in_the_scenario() 
 
 def test_a_server_that_gives_no_answer_any_more_does_not_come_back() -> None:
     calls = [call(n, 1e9 + 0.1 * n, 0.2) for n in range(200)]
-    calls += [call(n, 1e9 + 0.1 * n, 5.0, outcome="transport_timeout", status=None) for n in range(200, 300)]
+    calls += [
+        call(n, 1e9 + 0.1 * n, 5.0, outcome="transport_timeout", status=None)
+        for n in range(200, 300)
+    ]
     learned = learn(calls)
     assert learned.headline == "wedge"
     (event,) = parse_scenarios(scenario_text(learned, "x", "a test"))[0].events

@@ -12,7 +12,8 @@ from tests.harness.studies.made_calls import attempt_at
 
 
 def limited(limit: int, count: int, late: float) -> list[Call]:
-    """Twice as many callers as permits, so each call waits as long as it runs; ends are noticed ``late``."""
+    """Twice as many callers as permits, so each call waits as long as it runs; ends are noticed
+    ``late``."""
     calls = []
     for n in range(count):
         began = 1e9 + n // limit * 0.2 + n % limit * 0.01
@@ -25,9 +26,16 @@ def test_a_client_that_waits_for_its_own_permits_is_the_cause() -> None:
     learned = learn(limited(4, 400, 0.00001))
     assert learned.client["rate_limit"][0] == 4
     assert learned.headline == "rate_limit"
-    says = "limited by the client's own rate_limit 4: 50% of the time is waits for a permit; or by a server that is"
-    assert learned.causes[0].says.startswith(says)  # with always the same load, this log does not tell
-    assert learned.causes[0].evidence.startswith("400 of 400 requests waited for a permit, 0.2 s each")
+    says = (
+        "limited by the client's own rate_limit 4: 50% of the time is waits for a "
+        "permit; or by a server that is"
+    )
+    assert learned.causes[0].says.startswith(
+        says
+    )  # with always the same load, this log does not tell
+    assert learned.causes[0].evidence.startswith(
+        "400 of 400 requests waited for a permit, 0.2 s each"
+    )
 
 
 def test_requests_that_wait_because_many_fail_are_not_the_main_cause() -> None:

@@ -26,7 +26,9 @@ def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -
     for number, began in enumerate(sorted(draw.uniform(0, 60) for _ in range(400))):
         ends = [end for end in ends if end > began]
         if len(ends) >= limit:
-            refused = call(number, began, 0.001, outcome="throttled", status=status, retry_after=retry_after)
+            refused = call(
+                number, began, 0.001, outcome="throttled", status=status, retry_after=retry_after
+            )
             calls.append(refused)
         else:
             ends.append(began + 1.0)
@@ -54,7 +56,8 @@ def test_requests_that_come_at_the_same_moment_are_counted_too() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_limit_without_retry_after_is_a_quota_too(status: int) -> None:
-    """A quota of the fake always sends Retry-After, so the model is a queue that nobody waits in."""
+    """A quota of the fake always sends Retry-After, so the model is a queue that nobody waits
+    in."""
     found = quota_of(gateway(5, status=status, retry_after=None))
     assert found is not None
     assert found.kind == "quota"
@@ -86,7 +89,9 @@ def test_a_limit_per_second_is_found() -> None:
             tokens -= 1
             calls.append(call(number, began, 0.01))
         else:
-            calls.append(call(number, began, 0.001, outcome="throttled", status=429, retry_after=0.1))
+            calls.append(
+                call(number, began, 0.001, outcome="throttled", status=429, retry_after=0.1)
+            )
     found = quota_of(calls)
     assert found is not None
     assert found.model["per_second"] == 10 or abs(found.model["per_second"] - 10) < 0.3

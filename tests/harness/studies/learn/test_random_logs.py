@@ -24,7 +24,10 @@ def random_log(seed: int) -> list[Call]:
     outcomes = draw.sample(outcomes, draw.randint(1, len(outcomes)))
     statuses = draw.sample(STATUSES, draw.randint(1, len(STATUSES)))
     scale, span = 10 ** draw.uniform(-6, 4), draw.choice([0, 1e-6, 1, 60, 3600, 1e6])
-    source, count = draw.choice(["client", "server", "access", "dump"]), draw.choice([1, 2, 3, 5, 10, 50, 200, 600])
+    source, count = (
+        draw.choice(["client", "server", "access", "dump"]),
+        draw.choice([1, 2, 3, 5, 10, 50, 200, 600]),
+    )
 
     def seconds() -> float | None:
         return draw.choice([None, 0.0, draw.uniform(0, scale), draw.lognormvariate(-1, 1) * scale])
@@ -45,8 +48,23 @@ def random_log(seed: int) -> list[Call]:
     for _ in range(count):
         began = draw.choice([0, 1.7e9]) + draw.uniform(0, span)
         attempts = tuple(attempt(began) for _ in range(draw.choice([0, 1, 1, 1, 2, 7])))
-        name, worker, outcome = f"c{draw.randint(0, count)}", draw.choice(["w1", "w2", ""]), draw.choice(outcomes)
-        calls.append(call_at(name, began, seconds(), source, outcome, worker, attempts, draw.choice([None, "x\ny"])))
+        name, worker, outcome = (
+            f"c{draw.randint(0, count)}",
+            draw.choice(["w1", "w2", ""]),
+            draw.choice(outcomes),
+        )
+        calls.append(
+            call_at(
+                name,
+                began,
+                seconds(),
+                source,
+                outcome,
+                worker,
+                attempts,
+                draw.choice([None, "x\ny"]),
+            )
+        )
     return calls
 
 

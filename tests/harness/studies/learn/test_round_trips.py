@@ -1,7 +1,8 @@
-"""What is learned from the log of a production whose trouble is known: the cause, and a scenario that does the same.
+"""What is learned from the log of a production whose trouble is known: the cause, and a scenario
+that does the same.
 
-Here the log is the journal of a run in virtual time. ``benchmarks/learn_round_trips.py`` plays the same productions in
-real time; docs/learn.md has its figures.
+Here the log is the journal of a run in virtual time. ``benchmarks/learn_round_trips.py`` plays the
+same productions in real time; docs/learn.md has its figures.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def test_the_cause_is_named_and_the_scenario_behaves_like_the_log(name: str) -> 
 
 def test_a_log_in_which_nothing_is_wrong_names_no_cause() -> None:
     load = {"calls": 120, "concurrency": 8, "program": {"seconds": {"lognormal": [0.2, 0.5]}}}
-    learned = learned_from({"scenario": "calm", "about": "x", "load": load, "promises": ["every_call_ends_once"]})
+    learned = learned_from(
+        {"scenario": "calm", "about": "x", "load": load, "promises": ["every_call_ends_once"]}
+    )
     assert learned.causes == ()
     assert learned.load.concurrency == 8
     assert "faults" not in scenario_text(learned, "calm", "a calm day")

@@ -48,7 +48,10 @@ def test_a_queue_before_the_workers_of_a_sandbox_is_not_contention(seed: int) ->
     learned = production(seed, workers=4)
     assert learned.headline == "queue"
     assert learned.sandboxes[0].slowness.model == {"kind": "queue", "workers": 4}
-    assert "a line before 4 workers predicts these waits with an error of" in learned.causes[0].evidence
+    assert (
+        "a line before 4 workers predicts these waits with an error of"
+        in learned.causes[0].evidence
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -85,11 +88,16 @@ def shared_cores(cores: float, seed: int) -> list[Call]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_shared_cores_are_contention_although_answers_are_slow_since_the_load_rose(seed: int) -> None:
+def test_shared_cores_are_contention_although_answers_are_slow_since_the_load_rose(
+    seed: int,
+) -> None:
     learned = learn(shared_cores(4, seed))
     assert learned.headline == "contention"
     assert learned.sandboxes[0].slowness.model["cores"] == pytest.approx(4, rel=0.25)
-    assert "without reported execution times, a queue would look the same" in learned.causes[0].evidence
+    assert (
+        "without reported execution times, a queue would look the same"
+        in learned.causes[0].evidence
+    )
 
 
 def test_a_slow_spell_delays_by_a_distribution() -> None:
@@ -107,19 +115,32 @@ def test_a_slow_spell_delays_by_a_distribution() -> None:
 
 def test_a_stall_that_all_callers_wait_for_does_not_slow_what_comes_after_it() -> None:
     draw = random.Random(6)
-    calls = [logged(n, 0.05 * n + (2.0 if n >= 300 else 0.0), draw.uniform(0.1, 0.2), None) for n in range(600)]
-    calls[270:300] = [logged(n, 0.05 * n, 2.0 + draw.uniform(0.1, 0.2), None) for n in range(270, 300)]
+    calls = [
+        logged(n, 0.05 * n + (2.0 if n >= 300 else 0.0), draw.uniform(0.1, 0.2), None)
+        for n in range(600)
+    ]
+    calls[270:300] = [
+        logged(n, 0.05 * n, 2.0 + draw.uniform(0.1, 0.2), None) for n in range(270, 300)
+    ]
     slowness = learn(calls).sandboxes[0].slowness
     assert slowness.kind == "slow_spell"
-    assert slowness.between == (pytest.approx(13.5), pytest.approx(15.975)), "not until the next call, at 17 s"
+    assert slowness.between == (pytest.approx(13.5), pytest.approx(15.975)), (
+        "not until the next call, at 17 s"
+    )
 
 
 def test_a_delay_is_found_beside_what_it_delays() -> None:
     draw = random.Random(4)
     quick = [draw.lognormvariate(-2, 0.5) for _ in range(800)]
-    for delay, shape in ((lambda: 0.5, "constant"), (lambda: draw.lognormvariate(-0.5, 0.6), "lognormal")):
+    for delay, shape in (
+        (lambda: 0.5, "constant"),
+        (lambda: draw.lognormvariate(-0.5, 0.6), "lognormal"),
+    ):
         found = added_delay([draw.lognormvariate(-2, 0.5) + delay() for _ in range(800)], quick)
-        assert (found.shape, found.numbers[0]) == (shape, pytest.approx(0.5 if shape == "constant" else 0.61, rel=0.15))
+        assert (found.shape, found.numbers[0]) == (
+            shape,
+            pytest.approx(0.5 if shape == "constant" else 0.61, rel=0.15),
+        )
         assert found.distance < 0.06
 
 
@@ -127,5 +148,7 @@ def test_without_execution_times_nothing_is_said_about_a_queue() -> None:
     draw = random.Random(5)
     calls = [logged(n, 0.1 * n, draw.uniform(0.1, 0.3), 0.02) for n in range(200)]
     assert learn(calls).causes == (), "a constant share beside the program is not a queue"
-    unknown = [replace(one, attempts=[replace(one.attempts[0], execution_time=None)]) for one in calls]
+    unknown = [
+        replace(one, attempts=[replace(one.attempts[0], execution_time=None)]) for one in calls
+    ]
     assert learn(unknown).causes == ()

@@ -29,19 +29,27 @@ def mixed_sandboxes() -> list[Call]:
 
 
 def jumping_clock() -> list[Call]:
-    return sorted([*several(40), call(99, START - 5e8), call(100, START + 5e8)], key=lambda one: one.began)
+    return sorted(
+        [*several(40), call(99, START - 5e8), call(100, START + 5e8)], key=lambda one: one.began
+    )
 
 
 def unprintable() -> list[Call]:
-    calls = several(15, sandbox="http://a\n- evil: {}\u2028#\x1b[31m") + several(15, sandbox="http://b\n- : x")
+    calls = several(15, sandbox="http://a\n- evil: {}\u2028#\x1b[31m") + several(
+        15, sandbox="http://b\n- : x"
+    )
     bad = [
-        call_at(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="x: {y}\n  - 'z' \x07") for n in range(9)
+        call_at(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="x: {y}\n  - 'z' \x07")
+        for n in range(9)
     ]
     return sorted(calls + bad, key=lambda one: one.began)
 
 
 def without_times() -> list[Call]:
-    return [call_at(f"d{n}", float(n), None, "dump", "ok" if n % 5 else "unreachable", timed=False) for n in range(50)]
+    return [
+        call_at(f"d{n}", float(n), None, "dump", "ok" if n % 5 else "unreachable", timed=False)
+        for n in range(50)
+    ]
 
 
 LOGS = {
@@ -96,7 +104,10 @@ def test_the_scenario_of_a_strange_log_ends_its_calls_alike(name: str) -> None:
 
 def test_the_shares_of_programs_do_not_depend_on_what_failed_otherwise() -> None:
     calls = several(30) + several(50, outcome="sandbox_error", status=502)
-    bad = [call_at(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="no code") for n in range(20)]
+    bad = [
+        call_at(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="no code")
+        for n in range(20)
+    ]
     fine, malformed = learn(sorted(calls + bad, key=lambda one: one.began)).programs
     assert (fine.outcome, fine.share) == ("ok", 80)
     assert (malformed.outcome, malformed.share) == ("bad_arguments", 20)
@@ -105,7 +116,10 @@ def test_the_shares_of_programs_do_not_depend_on_what_failed_otherwise() -> None
 def test_a_server_whose_client_left_early_lost_the_connection() -> None:
     """A client that gives up after 20 ms would have given up on all the others too."""
     calls = several(80, source="server")
-    left = [call(100 + n, START + n, 0.02, outcome="transport_timeout", status=None, source="server") for n in range(8)]
+    left = [
+        call(100 + n, START + n, 0.02, outcome="transport_timeout", status=None, source="server")
+        for n in range(8)
+    ]
     learned = learn(sorted(calls + left, key=lambda one: one.began))
     assert learned.headline == "lost"
     assert "default_timeout" not in learned.client
@@ -131,7 +145,9 @@ def test_a_steady_share_of_failures_is_a_rate_and_a_cluster_of_them_a_burst(coun
     for place in range(count):
         if draw.random() < (0.8 if 0.3733 * count <= place < 0.5267 * count else 0.03):
             failed = attempt_at(0.0, 0.001, "http://sandbox", 502, "sandbox_error")
-            calls[place] = replace(calls[place], outcome=Outcome.SANDBOX_ERROR, attempts=[failed], seconds=0.001)
+            calls[place] = replace(
+                calls[place], outcome=Outcome.SANDBOX_ERROR, attempts=[failed], seconds=0.001
+            )
     burst, rate = learn(calls).sandboxes[0].failures
     assert (burst.kind, rate.kind) == ("burst", "rate")
     assert burst.between is not None

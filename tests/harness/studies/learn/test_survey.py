@@ -13,7 +13,9 @@ from tests.harness.studies.learn.records import call, survey
 
 def test_the_stretch_with_most_trouble_is_chosen() -> None:
     calls = [call(number, 1e9 + number) for number in range(5000)]
-    calls[3000:3100] = [call(n, 1e9 + n, outcome="unreachable", status=None) for n in range(3000, 3100)]
+    calls[3000:3100] = [
+        call(n, 1e9 + n, outcome="unreachable", status=None) for n in range(3000, 3100)
+    ]
     window = survey(calls).window(500)
     assert window is not None
     assert (window.of, window.troubled, window.troubled_of) == (5000, 100, 100)
@@ -25,7 +27,10 @@ def test_the_stretch_with_most_trouble_is_chosen() -> None:
 
 def test_calls_that_are_only_slow_are_trouble_too() -> None:
     draw = random.Random(1)
-    calls = [call(n, 1e9 + n, draw.lognormvariate(-1, 0.4) * (10 if 4000 <= n < 4200 else 1)) for n in range(5000)]
+    calls = [
+        call(n, 1e9 + n, draw.lognormvariate(-1, 0.4) * (10 if 4000 <= n < 4200 else 1))
+        for n in range(5000)
+    ]
     window = survey(calls).window(500)
     assert window is not None
     assert window.start < 1e9 + 4000 < 1e9 + 4200 < window.end
@@ -55,7 +60,10 @@ def test_memory_does_not_grow_with_the_log() -> None:
 
 
 def test_a_clock_that_jumped_does_not_stretch_the_window() -> None:
-    calls = [call(number, 1e9 + number) for number in range(300)] + [call(999, 5.0), call(1000, 4e9)]
+    calls = [call(number, 1e9 + number) for number in range(300)] + [
+        call(999, 5.0),
+        call(1000, 4e9),
+    ]
     window = survey(calls).window(5000)
     assert window is not None
     assert window.calls == 300

@@ -14,7 +14,8 @@ OUTAGE = (1200.0, 2400.0)
 
 
 def degrading(calls: int = 3000, seconds: float = 3600.0, seed: int = 1) -> Iterator[Call]:
-    """An hour in which one of two sandboxes refuses for twenty minutes, and calls then take longer."""
+    """An hour in which one of two sandboxes refuses for twenty minutes, and calls then take
+    longer."""
     chance = random.Random(seed)
     for number in range(calls):
         after = seconds * number / calls
@@ -34,5 +35,15 @@ def degrading(calls: int = 3000, seconds: float = 3600.0, seed: int = 1) -> Iter
             "busy" if throttled else None,
         )
         worker = f"node{number % 4}-17"
-        yield call_at(f"c{number:05}", START + after, took + waited, "client", outcome, worker, (attempt,))
-    yield call_at("odd", START + seconds, 0.0, "client", "bad_arguments", "node1-17", problem="code is missing")
+        yield call_at(
+            f"c{number:05}", START + after, took + waited, "client", outcome, worker, (attempt,)
+        )
+    yield call_at(
+        "odd",
+        START + seconds,
+        0.0,
+        "client",
+        "bad_arguments",
+        "node1-17",
+        problem="code is missing",
+    )

@@ -9,7 +9,10 @@ import pytest
 from sfusion.harness.studies.look.access_records import access_records
 from sfusion.harness.studies.look.reading import read_records
 
-NGINX = '10.0.0.7 - - [10/Oct/2025:13:55:36 -0700] "POST /run_code HTTP/1.1" {status} 2326 "-" "aiohttp/3.9"'
+NGINX = (
+    '10.0.0.7 - - [10/Oct/2025:13:55:36 -0700] "POST /run_code HTTP/1.1" {status} 2326 '
+    '"-" "aiohttp/3.9"'
+)
 AT = datetime(2025, 10, 10, 20, 55, 36, tzinfo=UTC).timestamp()
 
 
@@ -54,7 +57,11 @@ def test_a_line_of_nginx_has_time_status_and_size(status, outcome):
 )
 def test_request_times_and_upstreams_are_found_wherever_they_are(rest, seconds, sandbox):
     record = read(NGINX.format(status=200) + rest)
-    assert (record.began, record.seconds, record.attempts[0].endpoint) == (AT - (seconds or 0.0), seconds, sandbox)
+    assert (record.began, record.seconds, record.attempts[0].endpoint) == (
+        AT - (seconds or 0.0),
+        seconds,
+        sandbox,
+    )
 
 
 BOTH = [("10.0.0.1:80", 502, 0.01), ("[::1]:8080", 200, 1.24)]
@@ -75,7 +82,10 @@ BOTH = [("10.0.0.1:80", 502, 0.01), ("[::1]:8080", 200, 1.24)]
             ' rt=1.250 ua="unix:/run/s.sock, sandbox-2:8080" us="504, 200" urt="-, 1.240"',
             [("unix:/run/s.sock", 504, None), ("sandbox-2:8080", 200, 1.24)],
         ),
-        (" 1.250 10.0.0.1:80, 10.0.0.2:80", [("10.0.0.1:80", None, None), ("10.0.0.2:80", 200, 1.25)]),
+        (
+            " 1.250 10.0.0.1:80, 10.0.0.2:80",
+            [("10.0.0.1:80", None, None), ("10.0.0.2:80", 200, 1.25)],
+        ),
         (" 1.250 [2001:db8::1]:8080", [("[2001:db8::1]:8080", 200, 1.25)]),
         (' rt=1.250 ua="-" us="-" urt="-"', [("", 200, 1.25)]),
     ],
@@ -101,7 +111,9 @@ def test_each_upstream_that_nginx_tried_is_an_attempt(rest, attempts):
     ],
 )
 def test_a_line_of_uvicorn_has_a_time_only_if_its_format_was_changed(before, began):
-    record = read(f'{before}INFO:     10.0.0.7:51234 - "POST /run_code HTTP/1.1" 503 Service Unavailable')
+    record = read(
+        f'{before}INFO:     10.0.0.7:51234 - "POST /run_code HTTP/1.1" 503 Service Unavailable'
+    )
     assert record.timed is (began is not None)
     assert record.began == (7.0 if began is None else began)
     assert (record.outcome, record.attempts[0].status) == ("sandbox_error", 503)
@@ -109,7 +121,8 @@ def test_a_line_of_uvicorn_has_a_time_only_if_its_format_was_changed(before, beg
 
 def test_colours_are_ignored():
     record = read(
-        '\x1b[32mINFO\x1b[0m:     1.2.3.4:5 - "\x1b[1mPOST /run_code HTTP/1.1\x1b[0m" \x1b[31m429 Too Many\x1b[0m'
+        '\x1b[32mINFO\x1b[0m:     1.2.3.4:5 - "\x1b[1mPOST /run_code HTTP/1.1\x1b[0m" '
+        "\x1b[31m429 Too Many\x1b[0m"
     )
     assert record.outcome == "throttled"
 
@@ -135,6 +148,8 @@ def test_a_file_of_mixed_lines(tmp_path):
     path.write_text(
         "INFO:     Started server process [1]\n"
         '2025-10-10 20:55:36 INFO:     10.0.0.7:51234 - "POST /run_code HTTP/1.1" 200 OK\n'
-        'INFO:     10.0.0.7:51234 - "GET /v1/ping HTTP/1.1" 200 OK\n' + NGINX.format(status=429) + "\n"
+        'INFO:     10.0.0.7:51234 - "GET /v1/ping HTTP/1.1" 200 OK\n'
+        + NGINX.format(status=429)
+        + "\n"
     )
     assert [one.attempts[0].status for one in read_records([path])] == [200, 429]

@@ -14,7 +14,9 @@ from sfusion.harness.studies.look.changes import changed_durations, changed_shar
 def counts(*parts: tuple[int, float], seed: int = 1, calls: int = 50) -> list[tuple[int, int]]:
     chance = random.Random(seed)
     return [
-        (calls, sum(chance.random() < share for _ in range(calls))) for length, share in parts for _ in range(length)
+        (calls, sum(chance.random() < share for _ in range(calls)))
+        for length, share in parts
+        for _ in range(length)
     ]
 
 
@@ -56,7 +58,10 @@ def test_small_changes_are_not_told():
 def test_longer_calls_are_found():
     (change,) = changed_durations(sums((30, 0.5), (70, 2.0)))
     assert change.place == 30
-    assert (change.before, change.after) == (pytest.approx(0.5, rel=0.1), pytest.approx(2.0, rel=0.1))
+    assert (change.before, change.after) == (
+        pytest.approx(0.5, rel=0.1),
+        pytest.approx(2.0, rel=0.1),
+    )
 
 
 def test_a_change_within_a_stretch_is_one_change():

@@ -1,4 +1,5 @@
-"""Rollout dumps as call records: the outcome of each call, from the requests or from what the model read."""
+"""Rollout dumps as call records: the outcome of each call, from the requests or from what the model
+read."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def test_the_requests_beside_a_dump_are_counted(tmp_path):
         (tmp_path / f"{step}.jsonl").write_text(
             json.dumps({"input": "q", "output": "a", "score": 1, "step": step}) + "\n"
         )
-        request = {"request_id": f"r{step}", "outcomes": {"ok": 2, "throttled": step}, "refused": {"not_json": 1}}
+        request = {
+            "request_id": f"r{step}",
+            "outcomes": {"ok": 2, "throttled": step},
+            "refused": {"not_json": 1},
+        }
         (tmp_path / "requests" / f"{step}.jsonl").write_text(json.dumps(request) + "\n")
     records = list(read_records([tmp_path]))
     assert Counter((one.began, one.outcome, one.problem) for one in records) == {
@@ -51,15 +56,24 @@ def test_the_requests_beside_a_dump_are_counted(tmp_path):
 @pytest.mark.parametrize(
     "output",
     [
-        "user\n<tool_response>\n42\n</tool_response>\n<tool_response>\nno stdout here\n</tool_response>\n",
+        (
+            "user\n<tool_response>\n42\n</tool_response>\n<tool_response>\nno stdout "
+            "here\n</tool_response>\n"
+        ),
         "assistant\ncall\ntool\n42\ntool\nno stdout here\nassistant\nfine",
-        "call<|im_end|>\n<|im_start|>tool\n42<|im_end|>\n<|im_start|>tool\nno stdout here<|im_end|>\n",
+        (
+            "call<|im_end|>\n<|im_start|>tool\n42<|im_end|>\n<|im_start|>tool\nno stdout "
+            "here<|im_end|>\n"
+        ),
     ],
 )
 def test_without_requests_the_texts_have_to_do(tmp_path, output):
     path = tmp_path / "step-17.jsonl"
     path.write_text(json.dumps({"input": "q", "output": output, "score": 0}) + "\n")
-    assert [(one.began, one.outcome) for one in read_records([path])] == [(17.0, "ok"), (17.0, None)]
+    assert [(one.began, one.outcome) for one in read_records([path])] == [
+        (17.0, "ok"),
+        (17.0, None),
+    ]
 
 
 def test_hostile_counts_are_bounded(tmp_path):

@@ -24,7 +24,12 @@ from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
 
 
 def make(url: str, **config: Any) -> SandboxFusionTool:
-    fast = {"limiter": "local", "limiter_name": uuid4().hex, "backoff_base": 0.001, "backoff_cap": 0.002}
+    fast = {
+        "limiter": "local",
+        "limiter_name": uuid4().hex,
+        "backoff_base": 0.001,
+        "backoff_cap": 0.002,
+    }
     return SandboxFusionTool({"sandbox_fusion_url": url, **fast, **config})
 
 
@@ -47,7 +52,9 @@ def test_every_call_is_in_the_log_with_its_attempts(tmp_path):
         faults = [{"first": 1, "what": {"status": 429, "retry_after": 0.001}}]
         async with FakeSandbox(executor="scripted", faults=faults) as sandbox:
             url = sandbox.url
-            tool = make(url.replace("://", "://user:secret@"), event_log=str(tmp_path / "events.ndjson"))
+            tool = make(
+                url.replace("://", "://user:secret@"), event_log=str(tmp_path / "events.ndjson")
+            )
             await call(tool, "c1", code="print(1)")
             await call(tool, 'a "quoted" \u2028 id', code="print(22)")
             await call(tool, "c3", program="print(3)")
@@ -93,9 +100,15 @@ def test_code_and_output_are_written_when_asked_for(tmp_path):
         return lines(path)
 
     ran, refused = asyncio.run(run(tmp_path / "both", include=["code", "output"]))
-    assert (ran["code"], ran["language"]) == ("import sys; print(6 * 7); print(3, file=sys.stderr)", "python")
+    assert (ran["code"], ran["language"]) == (
+        "import sys; print(6 * 7); print(3, file=sys.stderr)",
+        "python",
+    )
     assert (ran["stdout"], ran["stderr"]) == ("42\n", "3\n")
-    assert (refused["problem"], refused["message"][:25]) == ("code is not a string", "`code` must be a string, ")
+    assert (refused["problem"], refused["message"][:25]) == (
+        "code is not a string",
+        "`code` must be a string, ",
+    )
     ran, refused = asyncio.run(run(tmp_path / "output", include=["output"]))
     assert ran["stdout"] == "42\n"
     assert not {"code", "message"} & {*ran, *refused}
@@ -109,11 +122,17 @@ def test_a_call_that_is_cancelled_or_finds_no_sandbox_is_in_the_log(tmp_path):
             await until(lambda: sandbox.ledger.arrived)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await call(make(sandbox.url, event_log=str(tmp_path), max_attempts=1), "down", code="print(1)")
+        await call(
+            make(sandbox.url, event_log=str(tmp_path), max_attempts=1), "down", code="print(1)"
+        )
 
     asyncio.run(run())
     cut, down = read_records([tmp_path])
-    assert (cut.call, cut.outcome, [one.outcome for one in cut.attempts]) == ("cut", "cancelled", ["cancelled"])
+    assert (cut.call, cut.outcome, [one.outcome for one in cut.attempts]) == (
+        "cut",
+        "cancelled",
+        ["cancelled"],
+    )
     assert (down.call, down.outcome, down.attempts[0].status) == ("down", "unreachable", None)
 
 
@@ -130,7 +149,15 @@ def test_the_environment_switches_it_on_and_virtual_time_off(tmp_path, monkeypat
     assert [one.call for one in read_records([tmp_path / "logs"])] == ["c1"]
 
 
-LINE = {"event_log": 1, "source": "server", "call": "c", "began": 5.0, "seconds": 1.0, "outcome": "ok", "attempts": []}
+LINE = {
+    "event_log": 1,
+    "source": "server",
+    "call": "c",
+    "began": 5.0,
+    "seconds": 1.0,
+    "outcome": "ok",
+    "attempts": [],
+}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +200,9 @@ def test_calls_that_the_guard_refuses_are_in_the_log(tmp_path, include):
         async with FakeSandbox(executor="scripted", faults=[{"what": {"status": 500}}]) as sandbox:
             event_log = {"path": str(tmp_path / "events.ndjson"), "include": include}
             guard = {"then": "fail", "window": 2, "min_calls": 2}
-            await call_until_refused(make(sandbox.url, max_attempts=1, guard=guard, event_log=event_log), 4)
+            await call_until_refused(
+                make(sandbox.url, max_attempts=1, guard=guard, event_log=event_log), 4
+            )
 
     asyncio.run(run())
     records = list(read_records([tmp_path]))
@@ -191,11 +220,17 @@ def test_no_secret_of_the_config_reaches_the_log_or_the_metrics(tmp_path, status
     """Also if the server, or a gateway before it, quotes the request in its answer."""
 
     async def run() -> dict[str, Any]:
-        echo = {"status": status, "body": "no route /faas/T0KEN-path/ ?key=T0KEN-query T0KEN-header T0KEN-password"}
+        echo = {
+            "status": status,
+            "body": "no route /faas/T0KEN-path/ ?key=T0KEN-query T0KEN-header T0KEN-password",
+        }
         async with FakeSandbox(
             executor="scripted", faults=[{"path": "/faas/T0KEN-path/run_code", "what": echo}]
         ) as sandbox:
-            url = sandbox.url.replace("://", "://user:T0KEN-password@") + "/faas/T0KEN-path/run_code?key=T0KEN-query"
+            url = (
+                sandbox.url.replace("://", "://user:T0KEN-password@")
+                + "/faas/T0KEN-path/run_code?key=T0KEN-query"
+            )
             log = {"path": str(tmp_path / "events.ndjson"), "include": ["code", "output"]}
             tool = make(url, event_log=log, headers={"X-Key": "T0KEN-header"}, max_attempts=1)
             return (await tool.execute("trajectory", {"code": "print(1)"}))[2] or {}

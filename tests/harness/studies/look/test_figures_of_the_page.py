@@ -22,12 +22,22 @@ NO_ANSWER = ("unreachable", "bad_arguments")
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], str, dict[str, Any], str]:
+def shown(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[list[dict[str, Any]], str, dict[str, Any], str]:
     """The lines of a log, and its page, JSON and summary."""
     folder = tmp_path_factory.mktemp("figures")
     log = write(folder / "events.ndjson", degrading(1500))
     done = CliRunner().invoke(
-        app, ["look", str(log), "--html", str(folder / "page.html"), "--json", str(folder / "look.json")]
+        app,
+        [
+            "look",
+            str(log),
+            "--html",
+            str(folder / "page.html"),
+            "--json",
+            str(folder / "look.json"),
+        ],
     )
     assert done.exit_code == 0
     lines = [json.loads(line) for line in Path(log).read_text().splitlines()]
@@ -42,7 +52,9 @@ def tiles(page: str) -> dict[str, str]:
 def seconds(text: str) -> float:
     """What a duration says, in seconds."""
     units = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
-    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (ms|min|s|h)", text))
+    return sum(
+        float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (ms|min|s|h)", text)
+    )
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -55,7 +67,11 @@ def spans(lines: list[dict[str, Any]], kind: str) -> list[tuple[float, float]]:
     for line in lines:
         for one in line["attempts"]:
             began = line["began"] + one["after"]
-            found.append((began, began + one["seconds"]) if kind == "in_flight" else (began - one["waited"], began))
+            found.append(
+                (began, began + one["seconds"])
+                if kind == "in_flight"
+                else (began - one["waited"], began)
+            )
     return found
 
 
@@ -80,7 +96,9 @@ def test_tiles(shown: Any) -> None:
 @pytest.mark.parametrize(("tile", "kind", "curve"), [
     ("most in flight", "in_flight", "inFlight"), ("longest queue", "waiting", "waiting"),
 ])  # fmt: skip
-def test_peaks_are_those_of_the_curve_and_of_the_log(shown: Any, tile: str, kind: str, curve: str) -> None:
+def test_peaks_are_those_of_the_curve_and_of_the_log(
+    shown: Any, tile: str, kind: str, curve: str
+) -> None:
     lines, page, _, _ = shown
     parts = spans(lines, kind)
     drawn = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])[curve]  # type: ignore[index]
@@ -93,7 +111,9 @@ def test_outcomes_heading_and_axis(shown: Any) -> None:
     lines, page, told, output = shown
     counts = Counter(line["outcome"] for line in lines)
     key = re.findall(r"</i>(\w+) ([\d,]+) \(([\d.]+%)\)</span>", page)
-    assert key == [(kind, f"{count:,}", f"{count / len(lines):.1%}") for kind, count in counts.most_common()]
+    assert key == [
+        (kind, f"{count:,}", f"{count / len(lines):.1%}") for kind, count in counts.most_common()
+    ]
     failed = sum(count for kind, count in counts.items() if kind in FAILURES)
     when = "2025-11-15 09:46:40 UTC to 2025-11-15 10:46:40 UTC"
     heading = f"{len(lines):,} calls, {failed / len(lines):.1%} failed, {when}"
@@ -105,7 +125,8 @@ def test_outcomes_heading_and_axis(shown: Any) -> None:
 def test_bars_hold_what_happened_in_their_time(shown: Any) -> None:
     lines, page, told, _ = shown
     happened = [
-        (line["began"] + sum(one["after"] + one["seconds"] for one in line["attempts"]), line) for line in lines
+        (line["began"] + sum(one["after"] + one["seconds"] for one in line["attempts"]), line)
+        for line in lines
     ]
     crowds = {name: spans(lines, name) for name in ("in_flight", "waiting")}
     for row in told["over_time"]:
@@ -117,7 +138,10 @@ def test_bars_hold_what_happened_in_their_time(shown: Any) -> None:
         for name, share in (("p50", 0.5), ("p95", 0.95)):
             assert row[name] == (pytest.approx(percentile(took, share), rel=0.02) if took else None)
         for name, parts in crowds.items():
-            inside = sum(max(0.0, min(ended, row["end"]) - max(began, row["start"])) for began, ended in parts)
+            inside = sum(
+                max(0.0, min(ended, row["end"]) - max(began, row["start"]))
+                for began, ended in parts
+            )
             assert row[name] == pytest.approx(inside / (row["end"] - row["start"]), abs=0.001)
     bars = re.findall(r"<g><title>(.*?)</title>", page)
     assert len(bars) >= len(told["over_time"])
@@ -153,7 +177,9 @@ def test_turns_and_the_suspect_are_when_the_log_changed(shown: Any) -> None:
     width = (told["over_time"][0]["end"] - told["over_time"][0]["start"]) / 4
     assert worse["at"] == pytest.approx(min(bad), abs=2 * width)
     assert better["at"] == pytest.approx(max(bad), abs=2 * width)
-    inside = [line for line in lines if worse["at"] <= line["began"] + line["seconds"] < better["at"]]
+    inside = [
+        line for line in lines if worse["at"] <= line["began"] + line["seconds"] < better["at"]
+    ]
     share = sum(line["outcome"] in FAILURES for line in inside) / len(inside)
     assert worse["after"] == pytest.approx(share, abs=0.02)
     assert "http://10.0.0.2:8080 does worse than the others" in page

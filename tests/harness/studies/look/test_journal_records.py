@@ -48,11 +48,15 @@ def test_a_run_is_read_as_its_client_saw_it(tmp_path):
     )
     attempts = [attempt for one in records for attempt in one.attempts]
     started = [event for event in journal.events if event["event"] == "attempt_started"]
-    assert Counter(one.endpoint for one in attempts) == Counter(event["endpoint"] for event in started)
+    assert Counter(one.endpoint for one in attempts) == Counter(
+        event["endpoint"] for event in started
+    )
     assert len({one.endpoint for one in attempts}) == 2
     refused = [one for one in attempts if one.status == 429]
     assert refused
-    assert {(one.fault, one.retry_after, one.outcome) for one in refused} == {("busy", 1.0, "throttled")}
+    assert {(one.fault, one.retry_after, one.outcome) for one in refused} == {
+        ("busy", 1.0, "throttled")
+    }
     assert {one.fault for one in attempts if one.status == 200} == {None}
     assert max(one.waited for one in attempts) > 0
     assert all(one.seconds >= 0.5 for one in records)
@@ -81,7 +85,9 @@ def test_a_proxy_journal_has_one_call_for_each_request(tmp_path):
         async with (
             FakeSandbox(executor="scripted") as sandbox,
             FaultProxy(
-                sandbox.url, faults=faults, journal=lambda event: events.append({**event, "at": time.time()})
+                sandbox.url,
+                faults=faults,
+                journal=lambda event: events.append({**event, "at": time.time()}),
             ) as proxy,
             aiohttp.ClientSession() as session,
         ):
@@ -96,7 +102,10 @@ def test_a_proxy_journal_has_one_call_for_each_request(tmp_path):
     before = time.time()
     asyncio.run(run())
     records = read(tmp_path / "proxy.ndjson", events)
-    found = {one.call: (one.source, one.outcome, one.attempts[0].status, one.attempts[0].fault) for one in records}
+    found = {
+        one.call: (one.source, one.outcome, one.attempts[0].status, one.attempts[0].fault)
+        for one in records
+    }
     assert found == {
         "c1": ("server", None, 200, None),
         "c2": ("server", "sandbox_error", 502, "gateway"),
@@ -113,14 +122,25 @@ def test_calls_of_other_tools_take_their_attempts_from_the_server(tmp_path):
             {"journal": 1, "scenario": "s"},
             {"at": 0, "source": "world", "event": "called", "call": "c1", "worker": "n1-w1"},
             {"at": 1, "event": "arrived", **base},
-            {"at": 3, "event": "answered", **base, "status": 429, "retry_after": "Thu, 01 Jan 1970"},
+            {
+                "at": 3,
+                "event": "answered",
+                **base,
+                "status": 429,
+                "retry_after": "Thu, 01 Jan 1970",
+            },
             {"at": 4, "source": "world", "event": "returned", "call": "c1", "outcome": None},
             {"at": 5, "event": "strike", **base},
         ],
     )
     (attempt,) = call.attempts
     assert (call.began, call.seconds, call.outcome, call.worker) == (0, 4, None, "n1-w1")
-    assert (attempt.after, attempt.seconds, attempt.status, attempt.outcome) == (1, 2, 429, "throttled")
+    assert (attempt.after, attempt.seconds, attempt.status, attempt.outcome) == (
+        1,
+        2,
+        429,
+        "throttled",
+    )
 
 
 @pytest.mark.parametrize("source", ["server", "client"])
@@ -129,6 +149,14 @@ def test_calls_without_an_end_do_not_fill_the_memory(tmp_path, monkeypatch, sour
     kind = {"server": "arrived", "client": "call_started"}[source]
     calls = record.CallFold()
     for number in range(10):
-        found = list(calls.add({"at": number, "source": source, "event": kind, "call": f"c{number}", "attempt": 1}))
+        found = list(
+            calls.add(
+                {"at": number, "source": source, "event": kind, "call": f"c{number}", "attempt": 1}
+            )
+        )
         assert [one.call for one in found] == ([f"c{number - 3}"] if number >= 3 else [])
-    assert [(one.call, one.seconds) for one in calls.rest()] == [("c7", None), ("c8", None), ("c9", None)]
+    assert [(one.call, one.seconds) for one in calls.rest()] == [
+        ("c7", None),
+        ("c8", None),
+        ("c9", None),
+    ]

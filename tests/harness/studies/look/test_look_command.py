@@ -37,17 +37,25 @@ def test_summary_page_and_json_of_a_training_that_degrades(tmp_path):
     assert code == 0
     lines = output.splitlines()
     assert lines[0].startswith("3,001 calls, 8.")
-    assert lines[0].endswith("% failed, 2025-11-15 09:46:40 UTC to 2025-11-15 10:46:40 UTC (60 min 0 s), 4 workers")
+    assert lines[0].endswith(
+        "% failed, 2025-11-15 09:46:40 UTC to 2025-11-15 10:46:40 UTC (60 min 0 s), 4 workers"
+    )
     assert re.search(
         r"^2025-11-15 10:0[67]:\d\d UTC: it got worse: 2\d\.\d% of calls failed instead of 0\.0%, mostly throttled$",
         output,
         re.M,
     )
-    assert re.search(r"^2025-11-15 10:2[67]:\d\d UTC: it got better: 0\.0% of calls failed instead of ", output, re.M)
+    assert re.search(
+        r"^2025-11-15 10:2[67]:\d\d UTC: it got better: 0\.0% of calls failed instead of ",
+        output,
+        re.M,
+    )
     assert "http://10.0.0.2:8080 does worse than the others." in lines
     assert "faults applied: busy (" in output
     assert "malformed calls: code is missing (1)" in lines
-    assert re.search(r"^throttled +\[code_interpreter\] This is not output of a program", output, re.M)
+    assert re.search(
+        r"^throttled +\[code_interpreter\] This is not output of a program", output, re.M
+    )
     assert re.search(r"^failed .*█.*up to", output, re.M)
     page = (tmp_path / "page.html").read_text()
     assert "it got worse: 2" in page
@@ -86,11 +94,15 @@ def test_logs_without_times_have_a_page_without_a_timeline(tmp_path):
     assert 'id="board"' not in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.parametrize("hostile", ["<script>alert(1)</script>", "</script><b>", "\x1b[31m", "a\nb", "\ud800"])
+@pytest.mark.parametrize(
+    "hostile", ["<script>alert(1)</script>", "</script><b>", "\x1b[31m", "a\nb", "\ud800"]
+)
 def test_names_of_a_stranger_are_harmless(tmp_path, hostile):
     name = json.dumps(hostile)
     log = tmp_path / "events.ndjson"
-    attempt = f'{{"after":0,"seconds":1,"sandbox":{name},"outcome":"ok","status":200,"fault":{name}}}'
+    attempt = (
+        f'{{"after":0,"seconds":1,"sandbox":{name},"outcome":"ok","status":200,"fault":{name}}}'
+    )
     log.write_text(
         f'{{"event_log":1,"call":{name},"worker":{name},"began":5,"seconds":1,"outcome":"ok","problem":{name},"attempts":[{attempt}]}}\n'
     )

@@ -49,14 +49,19 @@ def call(source: str, attempt: Attempt) -> Call:
 
 def test_a_slow_sandbox_is_named_even_if_it_never_fails():
     told = found(
-        call("client", attempt_at(START + number, 3.0 if number % 2 else 1.0, f"s{number % 2}", 200, "ok"))
+        call(
+            "client",
+            attempt_at(START + number, 3.0 if number % 2 else 1.0, f"s{number % 2}", 200, "ok"),
+        )
         for number in range(100)
     )
     assert told.suspect == "s1"
     assert told.turns == []
 
 
-def mixed(sandbox: str, attempts: int, failed: int, ok_seconds: float, failed_seconds: float) -> list[Call]:
+def mixed(
+    sandbox: str, attempts: int, failed: int, ok_seconds: float, failed_seconds: float
+) -> list[Call]:
     """Calls of one sandbox, the failures spread evenly among the answers."""
     return [
         call(
@@ -94,13 +99,16 @@ def mixed(sandbox: str, attempts: int, failed: int, ok_seconds: float, failed_se
         "a single failure of few",
     ],
 )
-def test_the_sandbox_that_fails_more_is_named_and_answers_alone_tell_which_is_slow(sandboxes, named):
+def test_the_sandbox_that_fails_more_is_named_and_answers_alone_tell_which_is_slow(
+    sandboxes, named
+):
     told = found(one for name, facts in sandboxes.items() for one in mixed(name, *facts))
     assert told.suspect == named
 
 
 @pytest.mark.parametrize(
-    ("outcome", "seconds", "until"), [("unreachable", 1.0, 6000), ("ok", 9.0, 6000), ("unreachable", 1.0, 5850)]
+    ("outcome", "seconds", "until"),
+    [("unreachable", 1.0, 6000), ("ok", 9.0, 6000), ("unreachable", 1.0, 5850)],
 )
 def test_a_sandbox_that_broke_late_is_named_with_the_time(outcome, seconds, until):
     def attempts() -> Iterable[Attempt]:
@@ -123,7 +131,12 @@ def test_a_sandbox_that_broke_late_is_named_with_the_time(outcome, seconds, unti
 
 def test_sandboxes_that_break_together_are_no_suspects():
     told = found(
-        call("client", attempt_at(START + number, 1.0, f"s{number % 3}", 200, "ok" if number < 1500 else "throttled"))
+        call(
+            "client",
+            attempt_at(
+                START + number, 1.0, f"s{number % 3}", 200, "ok" if number < 1500 else "throttled"
+            ),
+        )
         for number in range(0, 2000, 4)
     )
     assert told.suspect == ""
@@ -133,7 +146,11 @@ def test_sandboxes_that_break_together_are_no_suspects():
 def test_only_a_sandbox_with_a_name_is_a_suspect(unnamed):
     bad = [attempt_at(START + number, 1.0, unnamed, 500, "sandbox_error") for number in range(30)]
     worse = [attempt_at(START + number, 1.0, "s", 500, "sandbox_error") for number in range(20)]
-    good = [attempt_at(START + number, 1.0, sandbox, 200, "ok") for number in range(100) for sandbox in ("t", "u")]
+    good = [
+        attempt_at(START + number, 1.0, sandbox, 200, "ok")
+        for number in range(100)
+        for sandbox in ("t", "u")
+    ]
     assert found(call("client", one) for one in [*bad, *worse, *good]).suspect == "s"
 
 
@@ -142,7 +159,9 @@ DAY = 86_400.0
 
 def timed(at: float, seconds: float = 1.0) -> Call:
     outcome = "ok" if at < START + 600 else "unreachable"
-    return call_at("c", at, seconds, "client", outcome, attempts=(attempt_at(at, seconds, "s", 200, outcome),))
+    return call_at(
+        "c", at, seconds, "client", outcome, attempts=(attempt_at(at, seconds, "s", 200, outcome),)
+    )
 
 
 def untimed(line: int) -> Call:
@@ -175,8 +194,17 @@ def test_calls_at_strange_times_are_left_out_of_the_axis_and_counted(strays, off
 
 def test_lines_are_the_axis_if_most_calls_have_no_time():
     told = found([*GOOD[:50], *(untimed(number) for number in range(600))])
-    assert (told.timed, told.unit, told.start, told.end, told.off_axis) == (False, "line", 0.0, 599.0, 50)
-    assert notes(told)[0] == "Most calls have no time: lines stand for them, and durations are unknown."
+    assert (told.timed, told.unit, told.start, told.end, told.off_axis) == (
+        False,
+        "line",
+        0.0,
+        599.0,
+        50,
+    )
+    assert (
+        notes(told)[0]
+        == "Most calls have no time: lines stand for them, and durations are unknown."
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,7 +228,10 @@ def test_a_single_odd_duration_is_not_a_change(odd):
 
 
 def test_one_sandbox_is_never_a_suspect():
-    told = found(call("server", attempt_at(START + number, 1.0, "s", 500, "sandbox_error")) for number in range(100))
+    told = found(
+        call("server", attempt_at(START + number, 1.0, "s", 500, "sandbox_error"))
+        for number in range(100)
+    )
     assert told.suspect == ""
     assert told.read == [], "a server does not know what the model read"
 
@@ -230,7 +261,10 @@ def test_retried_failures_are_told_as_those_of_attempts():
         for number in range(600):
             at = START + number
             outcomes = ["unreachable", "ok"] if number >= 300 else ["ok"]
-            attempts = tuple(attempt_at(at + place, 0.1, "s", 200, outcome) for place, outcome in enumerate(outcomes))
+            attempts = tuple(
+                attempt_at(at + place, 0.1, "s", 200, outcome)
+                for place, outcome in enumerate(outcomes)
+            )
             yield call_at("c", at, 0.1, "client", "ok", attempts=attempts)
 
     (turn,) = found(records()).turns
@@ -242,8 +276,18 @@ def test_retried_failures_are_told_as_those_of_attempts():
 @pytest.mark.parametrize(
     ("kind", "what", "mostly", "said"),
     [
-        ("program_error", "programs", "program_error", "more programs failed: 100.0% program_error instead of"),
-        ("program_timeout", "programs", "program_timeout", "more programs failed: 100.0% program_timeout instead of"),
+        (
+            "program_error",
+            "programs",
+            "program_error",
+            "more programs failed: 100.0% program_error instead of",
+        ),
+        (
+            "program_timeout",
+            "programs",
+            "program_timeout",
+            "more programs failed: 100.0% program_timeout instead of",
+        ),
         ("cancelled", "cancelled", "", "more calls were cancelled: 100.0% instead of"),
     ],
 )
@@ -263,6 +307,7 @@ def test_a_wave_of_any_outcome_is_told_without_counting_as_failed(kind, what, mo
 def test_an_outage_is_not_told_as_better_programs():
     outcomes = ["program_error", "ok"] * 150 + ["unreachable"] * 300
     told = found(
-        call("client", attempt_at(START + number, 1.0, "s", 200, outcome)) for number, outcome in enumerate(outcomes)
+        call("client", attempt_at(START + number, 1.0, "s", 200, outcome))
+        for number, outcome in enumerate(outcomes)
     )
     assert [turn.what for turn in told.turns] == ["failed"]

@@ -1,4 +1,5 @@
-"""Reading logs of any kind: which files, which lines, and what is said about those that cannot be read."""
+"""Reading logs of any kind: which files, which lines, and what is said about those that cannot be
+read."""
 
 from __future__ import annotations
 
@@ -46,7 +47,13 @@ def test_lines_that_docker_keeps_of_a_container_are_read(tmp_path):
 
     post = '1.2.3.4:5 - "POST /run_code HTTP/1.1" 503 Service Unavailable'
     nginx = '1.2.3.4 - - [10/Oct/2025:13:55:30 -0700] "POST /run_code HTTP/1.1" 502 12 "-" "-"'
-    texts = [f"INFO:     {post}", nginx, line("c1").strip(), "INFO:     Started", wrapped(f"INFO:     {post}").strip()]
+    texts = [
+        f"INFO:     {post}",
+        nginx,
+        line("c1").strip(),
+        "INFO:     Started",
+        wrapped(f"INFO:     {post}").strip(),
+    ]
     path = tmp_path / "abc-json.log"
     path.write_text("".join(map(wrapped, texts)))
     reader = LogReader([path])
@@ -129,7 +136,9 @@ def test_secrets_in_the_address_of_a_sandbox_are_not_read(tmp_path, form, writte
             JOURNAL | {"source": "client", "event": "call_started"},
             JOURNAL | {"source": "client", "event": "attempt_started", "endpoint": written},
         ],
-        "server's journal": [JOURNAL | {"source": "server", "event": "arrived", "sandbox": written}],
+        "server's journal": [
+            JOURNAL | {"source": "server", "event": "arrived", "sandbox": written}
+        ],
     }
     path.write_text("".join(json.dumps(one) + "\n" for one in lines[form]))
     assert [one.endpoint for record in read_records([path]) for one in record.attempts] == [shown]
@@ -158,7 +167,9 @@ def test_lines_about_something_else_are_counted(tmp_path):
 def test_a_file_without_any_call_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("\nsome notes\n")
-    with pytest.raises(LogError, match=r"notes.txt:2: not a line of a log that sfusion knows; it reads event logs"):
+    with pytest.raises(
+        LogError, match=r"notes.txt:2: not a line of a log that sfusion knows; it reads event logs"
+    ):
         calls(path)
 
 
@@ -183,7 +194,10 @@ def test_a_file_in_which_nothing_can_be_read_is_refused(tmp_path, content, says)
 
 @pytest.mark.parametrize(
     "content",
-    ['{"journal": 1, "scenario": "s"}\n', 'INFO:     10.0.0.7:5 - "GET /v1/ping HTTP/1.1" 200 OK\n'],
+    [
+        '{"journal": 1, "scenario": "s"}\n',
+        'INFO:     10.0.0.7:5 - "GET /v1/ping HTTP/1.1" 200 OK\n',
+    ],
 )
 def test_a_log_may_have_no_call(tmp_path, content):
     (tmp_path / "empty.log").write_text(content)

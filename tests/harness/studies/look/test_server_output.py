@@ -1,4 +1,5 @@
-"""What Sandbox Fusion prints itself, plain, coloured, as JSON and wrapped by Docker; and logs from a pipe or a bomb."""
+"""What Sandbox Fusion prints itself, plain, coloured, as JSON and wrapped by Docker; and logs from
+a pipe or a bomb."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ def line(second: float, level: str, text: str) -> str:
 
 
 def output() -> str:
-    asked = "start processing Language.python request with code ```\nprint('running command x')\n{\n``` and files []..."
+    asked = (
+        "start processing Language.python request with code ```\nprint('running "
+        "command x')\n{\n``` and files []..."
+    )
     return "".join(
         [
             line(1, "info", "database initialized"),
@@ -34,7 +38,12 @@ def output() -> str:
             line(2.5, "debug", f"running command {COMMAND.format(2)}"),
             line(2.75, "debug", f"stop running command {COMMAND.format(1)}"),
             line(
-                3, "warning", f"exception on running command {COMMAND.format(2)}: [Errno 11] no more processes | None"
+                3,
+                "warning",
+                (
+                    f"exception on running command {COMMAND.format(2)}: [Errno 11] no more "
+                    "processes | None"
+                ),
             ),
             line(4, "debug", f"running command {COMMAND.format(3)}"),
         ]
@@ -43,7 +52,10 @@ def output() -> str:
 
 def read(path: Path) -> list[tuple[float, float | None, str]]:
     unreadable = UnreadableLines()
-    found = [(round(one.began - START + 40, 6), one.seconds, one.kind) for one in LogReader([path], unreadable)]
+    found = [
+        (round(one.began - START + 40, 6), one.seconds, one.kind)
+        for one in LogReader([path], unreadable)
+    ]
     assert unreadable.count == 0
     return found
 
@@ -56,26 +68,42 @@ def test_commands_of_the_server_s_own_output_are_calls(tmp_path: Path) -> None:
     plain.write_text(output())
     assert read(plain) == EXPECTED
     coloured = tmp_path / "coloured.log"
-    coloured.write_text(output().replace("[debug", "[\x1b[32mdebug").replace("running", "\x1b[1mrunning"))
+    coloured.write_text(
+        output().replace("[debug", "[\x1b[32mdebug").replace("running", "\x1b[1mrunning")
+    )
     assert read(coloured) == EXPECTED
 
 
 def test_its_output_is_read_as_json_and_as_docker_keeps_it(tmp_path: Path) -> None:
     parts = [one.partition(" [") for one in output().splitlines() if one.startswith("2025")]
-    events = [(at, rest.partition("] ")[2].removesuffix(" [sandbox.runners.base]")) for at, _, rest in parts]
+    events = [
+        (at, rest.partition("] ")[2].removesuffix(" [sandbox.runners.base]"))
+        for at, _, rest in parts
+    ]
     as_json = tmp_path / "json.log"
-    as_json.write_text("".join(json.dumps({"event": e, "level": "debug", "timestamp": at}) + "\n" for at, e in events))
+    as_json.write_text(
+        "".join(
+            json.dumps({"event": e, "level": "debug", "timestamp": at}) + "\n" for at, e in events
+        )
+    )
     assert read(as_json) == EXPECTED
     docker = tmp_path / "docker.log"
-    wrapped = ({"log": f"{one}\n", "stream": "stderr", "time": "2025-11-15T09:46:59Z"} for one in output().splitlines())
+    wrapped = (
+        {"log": f"{one}\n", "stream": "stderr", "time": "2025-11-15T09:46:59Z"}
+        for one in output().splitlines()
+    )
     docker.write_text("".join(json.dumps(one) + "\n" for one in wrapped))
     assert read(docker) == EXPECTED
 
 
-@pytest.mark.parametrize("more", [(b" " * 999 + b"\n") * 8_000, b"\n" * 60_000], ids=["long lines", "many lines"])
+@pytest.mark.parametrize(
+    "more", [(b" " * 999 + b"\n") * 8_000, b"\n" * 60_000], ids=["long lines", "many lines"]
+)
 def test_a_compressed_file_is_read_up_to_a_bound(tmp_path: Path, more: bytes) -> None:
     bomb = tmp_path / "bomb.gz"
-    first = json.dumps({"event_log": 1, "call": "c1", "began": 5.0, "outcome": "ok", "seconds": 1.0})
+    first = json.dumps(
+        {"event_log": 1, "call": "c1", "began": 5.0, "outcome": "ok", "seconds": 1.0}
+    )
     bomb.write_bytes(gzip.compress(f"{first}\n".encode() + more))
     unreadable = UnreadableLines()
     assert [one.call for one in LogReader([bomb], unreadable)] == ["c1"]
@@ -83,12 +111,18 @@ def test_a_compressed_file_is_read_up_to_a_bound(tmp_path: Path, more: bytes) ->
 
 
 def test_a_log_comes_from_stdin_and_a_page_goes_to_stdout(tmp_path: Path) -> None:
-    given = json.dumps({"event_log": 1, "call": "c1", "began": START, "outcome": "ok", "seconds": 1.0}) + "\n"
+    given = (
+        json.dumps({"event_log": 1, "call": "c1", "began": START, "outcome": "ok", "seconds": 1.0})
+        + "\n"
+    )
     done = CliRunner().invoke(app, ["look", "-", "--html", "-"], input=given)
     assert done.exit_code == 0
     assert done.stdout.startswith("<!doctype html>")
     assert "1 call, 0.0% failed" in done.stderr
-    assert CliRunner().invoke(app, ["look", "-", "--html", "-", "--json", "-"], input=given).exit_code == 2
+    assert (
+        CliRunner().invoke(app, ["look", "-", "--html", "-", "--json", "-"], input=given).exit_code
+        == 2
+    )
 
 
 @pytest.mark.parametrize(("later", "said"), [(90.0, True), (0.0, False)])
@@ -96,5 +130,9 @@ def test_clocks_of_workers_that_differ_are_noticed(later: float, said: bool) -> 
     digest = Digest()
     for number in range(100):
         worker = number % 2
-        digest.add(call_at(f"c{number}", START + number + later * worker, 0.5, "client", "ok", f"w{worker}"))
+        digest.add(
+            call_at(
+                f"c{number}", START + number + later * worker, 0.5, "client", "ok", f"w{worker}"
+            )
+        )
     assert any("their clocks differ" in one for one in notes(overview(digest))) is said

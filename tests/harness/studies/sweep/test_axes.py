@@ -21,7 +21,10 @@ from sfusion.harness.studies.sweep.grid import label, read_axes, read_axis
         ("a=7..7", (7,)),
         ("a=64,4..8,4", (4, 6, 8, 64)),
         ("a=true,false", (True, False)),
-        ("a={kind: quota, in_flight: 8},unbounded", ({"kind": "quota", "in_flight": 8}, "unbounded")),
+        (
+            "a={kind: quota, in_flight: 8},unbounded",
+            ({"kind": "quota", "in_flight": 8}, "unbounded"),
+        ),
         ("a=1,true", (1, True)),
     ],
 )

@@ -14,7 +14,9 @@ from sfusion.harness.studies.sweep.result import Recommendation, recommend, reco
 VALUES = (4, 8, 12, 16, 24, 32, 48)
 
 
-def measured(rate: float, *, refused: int = 0, ok: int = 100, broken: Sequence[str] = (), error: str = "") -> Measured:
+def measured(
+    rate: float, *, refused: int = 0, ok: int = 100, broken: Sequence[str] = (), error: str = ""
+) -> Measured:
     outcomes = {"ok": ok} | ({"program_timeout": 100 - ok} if ok < 100 else {})
     failures = {"429": refused} if refused else {}
     figures = RunFigures(100, outcomes, 10.0, rate, attempts=100 + refused, failures=failures)
@@ -26,11 +28,16 @@ def of(*rates: float, **more: Any) -> Recommendation:
 
 
 def test_the_smallest_value_near_the_best_is_recommended_with_what_others_lose() -> None:
-    curve = [*map(measured, (40, 78, 97.5, 100, 99)), measured(90, refused=20), measured(60, refused=100)]
+    curve = [
+        *map(measured, (40, 78, 97.5, 100, 99)),
+        measured(90, refused=20),
+        measured(60, refused=100),
+    ]
     found = recommend(VALUES, curve)
     assert found.value == 16
     assert found.sensitivity == (
-        "12 to 24 lose under 3%; 8 loses 22%; 32 loses 10% (the sandbox gives 429 to 17% of the attempts)"
+        "12 to 24 lose under 3%; 8 loses 22%; 32 loses 10% (the sandbox gives 429 to 17% "
+        "of the attempts)"
     )
     assert found.knee == 12
 
@@ -70,11 +77,15 @@ def test_calls_that_do_not_end_ok_are_the_reason() -> None:
 
 
 def test_failing_fast_is_no_throughput() -> None:
-    """Calls that give up at once make room for others, which end ok: more of these per second, but fewer of all."""
+    """Calls that give up at once make room for others, which end ok: more of these per second, but
+    fewer of all."""
     found = recommend([1, 2, 3], [measured(50, ok=80), measured(40, ok=96), measured(33, ok=100)])
     assert found.value == 3
     assert "2 is 21% faster (4% of the calls do not end ok" in found.sensitivity
-    assert recommend_for_all([1, 3], {"all": [measured(50, ok=80), measured(33, ok=100)]}) == (3, 0.0)
+    assert recommend_for_all([1, 3], {"all": [measured(50, ok=80), measured(33, ok=100)]}) == (
+        3,
+        0.0,
+    )
     lost = recommend([1, 2], [measured(50, ok=80), measured(20, ok=80)])
     assert "20% of the calls do not end ok" in lost.reason
 
@@ -90,7 +101,10 @@ def test_nothing_is_recommended_where_nothing_works() -> None:
 def test_one_value_for_all_conditions_loses_least_where_it_loses_most() -> None:
     few = [*map(measured, (50, 100, 100, 60))]
     many = [*map(measured, (30, 60, 96, 100))]
-    assert recommend_for_all((4, 8, 12, 16), {"few": few, "many": many}) == (12, pytest.approx(0.04))
+    assert recommend_for_all((4, 8, 12, 16), {"few": few, "many": many}) == (
+        12,
+        pytest.approx(0.04),
+    )
 
 
 def test_a_difference_within_the_spread_over_seeds_does_not_count() -> None:
@@ -101,7 +115,10 @@ def test_a_difference_within_the_spread_over_seeds_does_not_count() -> None:
     assert overlapping.value == 4
     assert "3.5% below the best, which is within the spread over the seeds" in overlapping.reason
     assert "4 to 8 lose under 4%" in overlapping.sensitivity
-    assert recommend_for_all((4, 8), {"": [seeds(94, 96.5, 99), seeds(98, 100, 102)]}) == (4, pytest.approx(0.035))
+    assert recommend_for_all((4, 8), {"": [seeds(94, 96.5, 99), seeds(98, 100, 102)]}) == (
+        4,
+        pytest.approx(0.035),
+    )
     assert recommend((4, 8), [seeds(96, 96.5, 97), seeds(98, 100, 102)]).value == 8
     assert recommend((4, 8), [seeds(80, 94, 99), seeds(98, 100, 102)]).value == 8
 
@@ -112,4 +129,7 @@ def test_words_have_no_knee() -> None:
 
 
 def test_a_value_below_that_is_faster_but_breaks_a_promise_is_said_to_be_faster() -> None:
-    assert "4 is 50% faster and breaks x" in recommend((4, 8), [measured(150, broken=["x"]), measured(100)]).sentence
+    assert (
+        "4 is 50% faster and breaks x"
+        in recommend((4, 8), [measured(150, broken=["x"]), measured(100)]).sentence
+    )

@@ -39,8 +39,19 @@ def sweep(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_the_grid_is_played_and_the_limit_of_the_gateway_recommended(scenario: Path, tmp_path: Path) -> None:
-    arguments = ["--vary", "tools.rate_limit=2,4,8", "--vary", "load.concurrency=8,12", "--seeds", "2", "--jobs", "1"]
+def test_the_grid_is_played_and_the_limit_of_the_gateway_recommended(
+    scenario: Path, tmp_path: Path
+) -> None:
+    arguments = [
+        "--vary",
+        "tools.rate_limit=2,4,8",
+        "--vary",
+        "load.concurrency=8,12",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+    ]
     code, text = sweep(scenario, *arguments, "--out", tmp_path / "o")
     assert code == 0, text
     assert "[6/6] tools.rate_limit 8, load.concurrency 12: " in text
@@ -60,7 +71,9 @@ def test_the_grid_is_played_and_the_limit_of_the_gateway_recommended(scenario: P
 def test_every_setting_is_played_with_the_same_seeds(scenario: Path) -> None:
     (task,) = read_tasks([scenario], "sim")
     tasks = list(
-        Grid((Axis("tools.rate_limit", (2, 4)),), 3).tasks(replace(task, scenario=task.scenario.changed(seed=5)))
+        Grid((Axis("tools.rate_limit", (2, 4)),), 3).tasks(
+            replace(task, scenario=task.scenario.changed(seed=5))
+        )
     )
     played = [(one.scenario.seed, one.scenario.stated_limit) for one in tasks]
     assert played == [(5, 2), (6, 2), (7, 2), (5, 4), (6, 4), (7, 4)]
@@ -93,7 +106,10 @@ def test_a_model_from_doctor_replaces_the_scenarios(scenario: Path, tmp_path: Pa
 
 
 def test_keys_of_a_whole_tool_config_are_varied_in_its_first_tool(scenario: Path) -> None:
-    tool = "[{class_name: sfusion_tools.sandbox_fusion_tools.SandboxFusionTool, config: {rate_limit: 3}}]"
+    tool = (
+        "[{class_name: sfusion_tools.sandbox_fusion_tools.SandboxFusionTool, config: "
+        "{rate_limit: 3}}]"
+    )
     scenario.write_text(SCENARIO + f"tools: {tool}\n")
     code, text = sweep(scenario, "--vary", "tools.rate_limit=2,4", "--seeds", "1", "--jobs", "1")
     assert (code, "tools.rate_limit: 4" in text) == (0, True), text
@@ -115,7 +131,9 @@ def test_scenarios_are_compared_and_none_is_recommended(scenario: Path, tmp_path
     code, text = sweep(scenario, "--vary", both, "--seeds", "1", "--jobs", "1")
     assert (code, "->" in text) == (0, False), text
     assert text.splitlines()[-1].startswith("2 scenarios compared")
-    code, text = sweep(scenario, "--vary", both, "--vary", "tools.rate_limit=4,12", "--seeds", "1", "--jobs", "1")
+    code, text = sweep(
+        scenario, "--vary", both, "--vary", "tools.rate_limit=4,12", "--seeds", "1", "--jobs", "1"
+    )
     assert (code, text.splitlines()[-1].endswith("under both conditions)")) == (0, True), text
 
 
@@ -129,7 +147,9 @@ def test_nothing_is_recommended_beyond_what_a_log_showed(scenario: Path) -> None
 
 
 def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
-    scenario.write_text(SCENARIO.replace("sandbox: {", "sandbox: {faults: [{what: {status: 400}}], "))
+    scenario.write_text(
+        SCENARIO.replace("sandbox: {", "sandbox: {faults: [{what: {status: 400}}], ")
+    )
     code, text = sweep(scenario, "--vary", "tools.rate_limit=2,4", "--seeds", "1", "--jobs", "1")
     assert (code, "no value can be recommended" in text) == (1, True), text
 
@@ -137,9 +157,15 @@ def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--vary", "load.concurency=1,2"], "unknown key 'concurency' in load; did you mean 'concurrency'?"),
+        (
+            ["--vary", "load.concurency=1,2"],
+            "unknown key 'concurency' in load; did you mean 'concurrency'?",
+        ),
         (["--vary", "tools.rate_limt=1"], "did you mean 'rate_limit'?"),
-        (["--vary", "load.concurrency=many"], "--vary load.concurrency=many: load.concurrency: input should be"),
+        (
+            ["--vary", "load.concurrency=many"],
+            "--vary load.concurrency=many: load.concurrency: input should be",
+        ),
         (["--vary", "load.concurrency=1.5"], "--vary load.concurrency=1.5"),
         (["--vary", "load.calls.x=1"], "there is no 'x' in 24"),
         (["--vary", "promises.1=1"], "there is no '1' in a list of 1"),
@@ -151,7 +177,9 @@ def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
         (["--vary", "sandbox.executor=python"], "add --trust"),
     ],
 )
-def test_wrong_input_is_explained_before_anything_runs(scenario: Path, arguments: list[str], words: str) -> None:
+def test_wrong_input_is_explained_before_anything_runs(
+    scenario: Path, arguments: list[str], words: str
+) -> None:
     code, text = sweep(scenario, *arguments)
     assert (code, words in text) == (2, True), text
     assert "[1/" not in text
@@ -173,13 +201,18 @@ def test_a_narrow_terminal_shows_whole_numbers() -> None:
         with SweepReporter(out, grid) as shown:
             shown.finish(result)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
-    assert ["->", "2", "16", "12.2", "0.1", "0.2", "0.3", "2", "2", "1"] in [line.split() for line in text.splitlines()]
+    assert ["->", "2", "16", "12.2", "0.1", "0.2", "0.3", "2", "2", "1"] in [
+        line.split() for line in text.splitlines()
+    ]
 
 
 def test_a_matrix_needs_a_choice(scenario: Path) -> None:
     scenario.write_text(SCENARIO + "matrix: {cluster.nodes: [1, 2]}\n")
     vary = ["--vary", "tools.rate_limit=4", "--seeds", "1", "--jobs", "1"]
     code, text = sweep(scenario, *vary)
-    assert (code, "has 2 cells (gateway[nodes=1], gateway[nodes=2]); choose one with -k" in text) == (2, True)
+    assert (
+        code,
+        "has 2 cells (gateway[nodes=1], gateway[nodes=2]); choose one with -k" in text,
+    ) == (2, True)
     assert sweep(scenario, *vary, "-k", "nodes=2")[0] == 0
     assert "matches no cell" in sweep(scenario, *vary, "-k", "nodes=3")[1]

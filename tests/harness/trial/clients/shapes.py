@@ -15,11 +15,15 @@ def _post(url, **body):
 
 
 def by_environment(code):
-    return _post(os.environ["SANDBOX_FUSION_URL"] + "/run_code", code=code, language="python")["run_result"]["stdout"]
+    return _post(os.environ["SANDBOX_FUSION_URL"] + "/run_code", code=code, language="python")[
+        "run_result"
+    ]["stdout"]
 
 
 def by_other_name(code):
-    return _post(os.environ["MY_SANDBOX"] + "/run_code", code=code, language="python")["run_result"]["stdout"]
+    return _post(os.environ["MY_SANDBOX"] + "/run_code", code=code, language="python")[
+        "run_result"
+    ]["stdout"]
 
 
 def at_import(code):
@@ -35,7 +39,9 @@ def whole_address(url, program, lang, timeout=10):
 
 
 def timeout_of_its_own(base_url, code, timeout=10):
-    return requests.post(f"{base_url}/run_code", json={"code": code, "language": "python"}, timeout=timeout).json()
+    return requests.post(
+        f"{base_url}/run_code", json={"code": code, "language": "python"}, timeout=timeout
+    ).json()
 
 
 async def asynchronous(endpoint, code, *, stdin=None, language="python"):
@@ -51,14 +57,30 @@ class Runner:
     memory_limit_mb: int = 100
 
     def run_code(self, code, language="python"):
-        return _post(f"{self.base_url}/run_code", code=code, language=language, memory_limit_MB=self.memory_limit_mb)
+        return _post(
+            f"{self.base_url}/run_code",
+            code=code,
+            language=language,
+            memory_limit_MB=self.memory_limit_mb,
+        )
 
 
-def compute_score(sandbox_fusion_url, concurrent_semaphore, memory_limit_mb, completion, test_cases, continuous=False):
+def compute_score(
+    sandbox_fusion_url,
+    concurrent_semaphore,
+    memory_limit_mb,
+    completion,
+    test_cases,
+    continuous=False,
+):
     passed = []
     for given, wanted in zip(test_cases["inputs"], test_cases["outputs"], strict=True):
         answer = _post(
-            sandbox_fusion_url, code=completion, language="python", stdin=given, memory_limit_MB=memory_limit_mb
+            sandbox_fusion_url,
+            code=completion,
+            language="python",
+            stdin=given,
+            memory_limit_MB=memory_limit_mb,
         )
         passed.append((answer.get("run_result") or {}).get("stdout", "").strip() == wanted.strip())
     return sum(passed) / len(passed), [{"passed": one} for one in passed]
@@ -80,7 +102,12 @@ async def strips_its_tests(url, completion, tests, run_timeout=10):
     tests["outputs"] = [wanted.strip() for wanted in tests["outputs"]]
     for given in tests["inputs"]:
         async with aiohttp.ClientSession() as session:
-            body = {"code": completion, "language": "python", "stdin": given, "run_timeout": run_timeout + 1}
+            body = {
+                "code": completion,
+                "language": "python",
+                "stdin": given,
+                "run_timeout": run_timeout + 1,
+            }
             await session.post(url, json=body, timeout=aiohttp.ClientTimeout(20))
 
 
@@ -99,7 +126,9 @@ class Pool:
         self.base_urls = base_urls
 
     def run(self, code):
-        return requests.post(f"{self.base_urls[0]}/run_code", json={"code": code, "language": "python"}).text
+        return requests.post(
+            f"{self.base_urls[0]}/run_code", json={"code": code, "language": "python"}
+        ).text
 
 
 def sends_nothing(code):

@@ -10,7 +10,9 @@ def run(code, language="python", stdin=None, run_timeout=8.0):
     body = {"code": code, "language": language, "stdin": stdin, "run_timeout": run_timeout}
     for attempt in range(3):
         try:
-            answer = requests.post(os.environ["SANDBOX_FUSION_URL"] + "/run_code", json=body, timeout=run_timeout + 20)
+            answer = requests.post(
+                os.environ["SANDBOX_FUSION_URL"] + "/run_code", json=body, timeout=run_timeout + 20
+            )
         except requests.RequestException as error:
             problem = f"no answer: {type(error).__name__}"
             continue
@@ -32,4 +34,7 @@ def told(answer):
     out = run["stdout"] or ""
     if os.environ.get("PLANTED") == "cut":
         out = out[:1000]
-    return f"stdout:\n{out}\nstderr:\n{run['stderr'] or ''}\n{run['status']}, code {run['return_code']}"
+    return (
+        f"stdout:\n{out}\nstderr:\n{run['stderr'] or ''}\n{run['status']}, code "
+        f"{run['return_code']}"
+    )

@@ -1,7 +1,9 @@
-"""Puts the guard into bubblewrap's namespaces, where bubblewrap may make some and the guard may not.
+"""Puts the guard into bubblewrap's namespaces, where bubblewrap may make some and the guard may
+not.
 
-That is so where a security module lets only known programs make namespaces, and for a root without capabilities. Then
-all programs share one set of namespaces: they see each other, but no other process, and a read-only machine.
+That is so where a security module lets only known programs make namespaces, and for a root without
+capabilities. Then all programs share one set of namespaces: they see each other, but no other
+process, and a read-only machine.
 """
 
 from __future__ import annotations
@@ -15,12 +17,18 @@ from .spec import GuardOptions
 
 
 def command(bubblewrap: str, writable: Sequence[str], *, network: bool) -> list[str]:
-    """Return the command before a command to run: everything but the writable directories is read-only."""
+    """Return the command before a command to run: everything but the writable directories is
+    read-only."""
     view = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     for path in writable:
         view += ["--bind", path, path]
     shared = ["--tmpfs", "/dev/shm"] if os.path.isdir("/dev/shm") else []
-    own = ["--unshare-user", "--unshare-pid", "--unshare-ipc", *([] if network else ["--unshare-net"])]
+    own = [
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        *([] if network else ["--unshare-net"]),
+    ]
     return [bubblewrap, *view, *shared, *own, "--"]
 
 
@@ -39,4 +47,7 @@ def enter(options: GuardOptions, writable: Sequence[str]) -> None:
     for descriptor in (0, options.lock):
         os.set_inheritable(descriptor, True)
     again = [sys.executable, *sys.orig_argv[1:-1], replace(options, wrapped=True).to_json()]
-    os.execv(options.bubblewrap, [*command(options.bubblewrap, writable, network=options.network), *again])
+    os.execv(
+        options.bubblewrap,
+        [*command(options.bubblewrap, writable, network=options.network), *again],
+    )

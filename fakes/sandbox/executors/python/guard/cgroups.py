@@ -1,4 +1,5 @@
-"""A control group for each command, of either version: the kernel bounds its memory and its tasks."""
+"""A control group for each command, of either version: the kernel bounds its memory and its
+tasks."""
 
 from __future__ import annotations
 
@@ -27,19 +28,27 @@ def _settings(bounds: ResourceBounds, version: int) -> _Settings:
     quota = int((bounds.cpus or 0) * _PERIOD)
     if version == 1:
         # The second one counts swap, and may not be smaller than the first.
-        made = {"memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes?": memory}, "pids": tasks}
+        made = {
+            "memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes?": memory},
+            "pids": tasks,
+        }
         return made | ({"cpu": {"cpu.cfs_quota_us": str(quota)}} if quota else {})
     whole = {"memory.max": memory, "memory.swap.max?": "0", "memory.oom.group?": "1"}
-    return {"memory": whole, "pids": tasks} | ({"cpu": {"cpu.max": f"{quota} {_PERIOD}"}} if quota else {})
+    return {"memory": whole, "pids": tasks} | (
+        {"cpu": {"cpu.max": f"{quota} {_PERIOD}"}} if quota else {}
+    )
 
 
 class ControlGroups:
     """The groups of one guard: one of its own in each hierarchy, and beneath it one per command.
 
-    All is done through descriptors: a command's namespace makes the path read-only, also for its keeper.
+    All is done through descriptors: a command's namespace makes the path read-only, also for its
+    keeper.
     """
 
-    def __init__(self, bounds: ResourceBounds, name: str, version: int, folders: dict[str, set[str]]) -> None:
+    def __init__(
+        self, bounds: ResourceBounds, name: str, version: int, folders: dict[str, set[str]]
+    ) -> None:
         """``folders`` are groups, each with the controllers that its children have."""
         self.version = version
         self._bounds = bounds
@@ -52,17 +61,26 @@ class ControlGroups:
                 path = os.path.join(folder, name)
                 with suppress(FileExistsError):  # of a guard of this server that was killed
                     os.mkdir(path)
-                files = {file: text for controller in controllers for file, text in settings[controller].items()}
+                files = {
+                    file: text
+                    for controller in controllers
+                    for file, text in settings[controller].items()
+                }
                 self._parents.append((os.open(path, _DIRECTORY), files))
                 if version == 2:
-                    _write(self._parents[-1][0], "cgroup.subtree_control", " ".join(f"+{one}" for one in controllers))
+                    _write(
+                        self._parents[-1][0],
+                        "cgroup.subtree_control",
+                        " ".join(f"+{one}" for one in controllers),
+                    )
         except OSError:
             self.close()
             raise
 
     @classmethod
     def of_this_process(cls, bounds: ResourceBounds, name: str) -> ControlGroups | None:
-        """Return the groups that this process may make; None if there are none with all that is bounded."""
+        """Return the groups that this process may make; None if there are none with all that is
+        bounded."""
         for version, folders in _places(bounds):
             with suppress(OSError):
                 return cls(bounds, name, version, folders)
@@ -93,7 +111,9 @@ class ControlGroups:
 class ControlGroup:
     """The group of one command."""
 
-    def __init__(self, parents: list[tuple[int, dict[str, str]]], name: str, bounds: ResourceBounds) -> None:
+    def __init__(
+        self, parents: list[tuple[int, dict[str, str]]], name: str, bounds: ResourceBounds
+    ) -> None:
         self._name, self._bounds = name, bounds
         self._groups: list[tuple[int, int]] = []
         try:
@@ -119,8 +139,16 @@ class ControlGroup:
         """Say which bound the kernel had to enforce; empty if none."""
         for _, group in self._groups:
             for file, word, bound in (
-                ("memory.events", "oom_kill", f"more than {self._bounds.memory // 2**20} MiB of memory"),
-                ("memory.oom_control", "oom_kill", f"more than {self._bounds.memory // 2**20} MiB of memory"),
+                (
+                    "memory.events",
+                    "oom_kill",
+                    f"more than {self._bounds.memory // 2**20} MiB of memory",
+                ),
+                (
+                    "memory.oom_control",
+                    "oom_kill",
+                    f"more than {self._bounds.memory // 2**20} MiB of memory",
+                ),
                 ("pids.events", "max", f"more than {self._bounds.tasks} processes and threads"),
             ):
                 found = re.search(rf"^{word} (\d+)", read(file, group), re.MULTILINE)
@@ -139,13 +167,21 @@ class ControlGroup:
 
 
 def _places(bounds: ResourceBounds) -> Iterator[tuple[int, dict[str, set[str]]]]:
-    """Yield where groups with all controllers might be made: version, and the groups to make them in."""
+    """Yield where groups with all controllers might be made: version, and the groups to make
+    them in."""
     mounts = [line.split() for line in read("/proc/mounts").splitlines()]
-    own = {names: path for _, names, path in (line.split(":", 2) for line in read("/proc/self/cgroup").splitlines())}
+    own = {
+        names: path
+        for _, names, path in (
+            line.split(":", 2) for line in read("/proc/self/cgroup").splitlines()
+        )
+    }
     wanted = set(_settings(bounds, 2))
     for _, point, kind, *_ in mounts:
         path = own.get("", "/") if kind == "cgroup2" else "/"
-        while path != "/":  # a group with processes may have no children with controllers; those above it may
+        while (
+            path != "/"
+        ):  # a group with processes may have no children with controllers; those above it may
             path = os.path.dirname(path)
             folder = point + path.rstrip("/")
             if wanted <= set(read(f"{folder}/cgroup.subtree_control").split()):
@@ -155,7 +191,8 @@ def _places(bounds: ResourceBounds) -> Iterator[tuple[int, dict[str, set[str]]]]
         for _, point, kind, options, *_ in mounts:
             found = wanted & set(names.split(",")) & set(options.split(","))
             if kind == "cgroup" and found:
-                # In a container the path may be that of the machine, which is mounted as the root here.
+                # In a container the path may be that of the machine, which is mounted as the root
+                # here.
                 folder = point + path.rstrip("/")
                 places[folder if os.path.isdir(folder) else point] = found
     if {name for names in places.values() for name in names} == wanted:
@@ -165,7 +202,12 @@ def _places(bounds: ResourceBounds) -> Iterator[tuple[int, dict[str, set[str]]]]
 def writable_places(bounds: ResourceBounds) -> list[str]:
     """Return the folders in which groups may be made."""
     return next(
-        (list(folders) for _, folders in _places(bounds) if all(os.access(one, os.W_OK) for one in folders)), []
+        (
+            list(folders)
+            for _, folders in _places(bounds)
+            if all(os.access(one, os.W_OK) for one in folders)
+        ),
+        [],
     )
 
 

@@ -1,8 +1,9 @@
-"""Runs one command: makes the place for it ahead of time, starts it there, waits for its end, leaves nothing behind.
+"""Runs one command: makes the place for it ahead of time, starts it there, waits for its end,
+leaves nothing behind.
 
-The keeper is outside the namespaces, so that a program cannot even name it. The first process inside adopts orphans,
-and the kernel kills everything in the namespace with it. Without namespaces it adopts them too (Linux), and the keeper
-kills all its descendants.
+The keeper is outside the namespaces, so that a program cannot even name it. The first process
+inside adopts orphans, and the kernel kills everything in the namespace with it. Without namespaces
+it adopts them too (Linux), and the keeper kills all its descendants.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from .processes import descendants, has_ended, numbers, tasks_of_user
 from .spec import Abilities, CommandReport, CommandSpec, GuardOptions
 
 DESCRIPTORS = 5
-"""Standard input, output and error of the program, perhaps a file for results, and the socket that reports its end."""
+"""Standard input, output and error of the program, perhaps a file for results, and the socket
+that reports its end."""
 SPARE = 64
 """Above the descriptors of the program."""
 LONGEST_WAIT = 1e6
@@ -64,7 +66,9 @@ def receive_command(sender: socket.socket) -> tuple[bytes, list[int]]:
 class Keeper:
     """The place for one command, with the first process in it, which waits for the command."""
 
-    def __init__(self, options: GuardOptions, able: Abilities, groups: ControlGroups | None) -> None:
+    def __init__(
+        self, options: GuardOptions, able: Abilities, groups: ControlGroups | None
+    ) -> None:
         self._options, self._able = options, able
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -86,13 +90,16 @@ class Keeper:
         inside.close()
 
     def run(self, payload: bytes, descriptors: list[int]) -> CommandReport:
-        """Run a command and return how it ended, once no process of it is left; `end` must follow."""
+        """Run a command and return how it ended, once no process of it is left; `end` must
+        follow."""
         *standard, control = descriptors
         spec = CommandSpec(**json.loads(payload))
         started = time.monotonic()
         nothing_left = False
         try:
-            with suppress(BrokenPipeError):  # the first process could not start, and has written why
+            with suppress(
+                BrokenPipeError
+            ):  # the first process could not start, and has written why
                 send_command(self._door, payload, standard)
             for descriptor in standard:
                 os.close(descriptor)
@@ -103,8 +110,11 @@ class Keeper:
             else:
                 self._program = self._read_number() or 0
                 report = self._wait(control, spec.timeout)
-            nothing_left = self._able.namespaces and report.event == "exited" and not report.leftovers
-            # The program may have run before it was watched, which does not count towards its time limit.
+            nothing_left = (
+                self._able.namespaces and report.event == "exited" and not report.leftovers
+            )
+            # The program may have run before it was watched, which does not count towards its time
+            # limit.
             return replace(
                 report,
                 seconds=time.monotonic() - started,
@@ -127,7 +137,9 @@ class Keeper:
             ready = dict(poller.poll(max(min(left, LONGEST_WAIT), 0) * 1000))
             if self._ended in ready:
                 code = self._read_number()
-                return CommandReport("exited", 0, -signal.SIGKILL if code is None else code, self._leftovers())
+                return CommandReport(
+                    "exited", 0, -signal.SIGKILL if code is None else code, self._leftovers()
+                )
             if ready:
                 return CommandReport("stopped")
             if left <= 0:
@@ -141,7 +153,11 @@ class Keeper:
         """Count leftover processes; those that are about to end get a moment to do so."""
         for _ in range(GRACE_LOOKS):
             # In a namespace, whose /proc is mounted here too, the first process is number 1.
-            pids = [pid for pid in numbers("/proc") if pid > 1] if self._able.namespaces else descendants(self._first)
+            pids = (
+                [pid for pid in numbers("/proc") if pid > 1]
+                if self._able.namespaces
+                else descendants(self._first)
+            )
             left = sum(not has_ended(pid) for pid in pids)
             if not left or left > FEW:
                 break
@@ -167,8 +183,9 @@ class Keeper:
             while True:
                 if self._program > 1:
                     _kill(-self._program)
-                # Stop them first, so that they start nothing new while the others are being killed. Elsewhere this one
-                # does not adopt them: what it has stopped could get out of reach.
+                # Stop them first, so that they start nothing new while the others are being killed.
+                # Elsewhere this one does not adopt them: what it has stopped could get out of
+                # reach.
                 for number in (signal.SIGSTOP, signal.SIGKILL) if kernel.LINUX else ():
                     for pid in descendants(os.getpid()):
                         _kill(pid, number)
@@ -177,7 +194,8 @@ class Keeper:
                 time.sleep(0.001)
 
     def _be_first(self, door: socket.socket, complaint: int, tell: int) -> NoReturn:
-        """Be the first process: start the program, adopt orphans, send the exit code, and wait to be killed."""
+        """Be the first process: start the program, adopt orphans, send the exit code, and wait
+        to be killed."""
         options = self._options
         try:
             if kernel.LINUX:
@@ -186,7 +204,9 @@ class Keeper:
                 self._group.join()
             if self._able.namespaces:
                 room = os.open(options.room, os.O_PATH | os.O_CLOEXEC)
-                kernel.isolate_namespace(room, options.bounds.shared_memory, options.hidden, options.needed)
+                kernel.isolate_namespace(
+                    room, options.bounds.shared_memory, options.hidden, options.needed
+                )
             elif kernel.LINUX:
                 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
             program, parent = self._fork_program(complaint)
@@ -213,10 +233,13 @@ class Keeper:
         os._exit(1)
 
     def _fork_program(self, complaint: int) -> tuple[int, socket.socket]:
-        """Return the process that becomes the program, once it receives the command on this socket."""
+        """Return the process that becomes the program, once it receives the command on this
+        socket."""
         ours, theirs = socket.socketpair()
         if kernel.LINUX:
-            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # programs of the same user cannot inspect these processes
+            kernel.prctl(
+                kernel.PR_SET_DUMPABLE, 0
+            )  # programs of the same user cannot inspect these processes
         program = os.fork()
         if program == 0:
             ours.close()
@@ -235,12 +258,16 @@ class Keeper:
                 if signal.getsignal(number) is signal.SIG_IGN:
                     signal.signal(number, signal.SIG_DFL)
             if kernel.LINUX:
-                with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
+                with (
+                    suppress(OSError),
+                    open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file,
+                ):
                     file.write("1000")
                 kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
             payload, standard = receive_command(parent)
             spec = CommandSpec(**json.loads(payload))
-            # Move the descriptors away from those of the program first, so that none is overwritten.
+            # Move the descriptors away from those of the program first, so that none is
+            # overwritten.
             for target, fd in enumerate([_duplicate(fd) for fd in standard]):
                 os.dup2(fd, target)
             os.chdir(spec.cwd)
@@ -277,9 +304,13 @@ class Keeper:
         _lower(resource.RLIMIT_CORE, 0)
         _lower(resource.RLIMIT_FSIZE, bounds.file_size)
         if kernel.LINUX and not self._able.control_groups:
-            # Counted for its own user or user namespace, else with the other processes of the server's user.
+            # Counted for its own user or user namespace, else with the other processes of the
+            # server's user.
             counted_alone = self._able.namespaces or spec.user is not None
-            _lower(resource.RLIMIT_NPROC, bounds.tasks + (0 if counted_alone else tasks_of_user(os.getuid())))
+            _lower(
+                resource.RLIMIT_NPROC,
+                bounds.tasks + (0 if counted_alone else tasks_of_user(os.getuid())),
+            )
             _lower(resource.RLIMIT_DATA, bounds.memory)
         if spec.memory_limit > 0:
             try:
@@ -287,7 +318,11 @@ class Keeper:
                     if which == resource.RLIMIT_STACK and sys.platform == "darwin":
                         continue
                     hard = resource.getrlimit(which)[1]
-                    if which != resource.RLIMIT_DATA or hard == resource.RLIM_INFINITY or spec.memory_limit < hard:
+                    if (
+                        which != resource.RLIMIT_DATA
+                        or hard == resource.RLIM_INFINITY
+                        or spec.memory_limit < hard
+                    ):
                         resource.setrlimit(which, (spec.memory_limit, hard))
             except (OSError, OverflowError, ValueError, MemoryError) as exc:
                 raise OSError("Exception occurred in preexec_fn.") from exc

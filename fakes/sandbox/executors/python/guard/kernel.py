@@ -1,7 +1,7 @@
 """What Linux offers to confine a program: namespaces, Landlock, capabilities, parent-death signals.
 
-Everything goes through libc with ctypes, so that no package is needed. On other systems everything here is reported as
-not available, and nothing is called.
+Everything goes through libc with ctypes, so that no package is needed. On other systems everything
+here is reported as not available, and nothing is called.
 """
 
 from __future__ import annotations
@@ -40,12 +40,21 @@ LANDLOCK_RULE_PATH_BENEATH = 1
 
 WRITE_FILE = 1 << 1
 MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
-# write, remove dir and file, make char, dir, reg, sock, fifo, block, sym: all rights of the first version
+# write, remove dir and file, make char, dir, reg, sock, fifo, block, sym: all rights of the first
+# version
 WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 SCOPE_ABSTRACT_SOCKET, SCOPE_SIGNAL = 1, 2
 
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
+DEVICES = (
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+)
 TERMINALS = "/dev/pts"
 SHARED_MEMORY = "/dev/shm"
 
@@ -63,13 +72,18 @@ def check(result: int, what: str) -> int:
 def prctl(option: int, value: int = 0, more: int = 0) -> None:
     """Call ``prctl``; raises OSError."""
     zero = ctypes.c_ulong(0)
-    check(libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), zero, zero), f"prctl {option}")
+    check(
+        libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), zero, zero),
+        f"prctl {option}",
+    )
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
     """Mount a file system; only called inside our own mount namespace."""
     encoded = kind.encode() if kind else None
-    result = libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), data.encode())
+    result = libc.mount(
+        source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), data.encode()
+    )
     check(result, f"mount {target}")
 
 
@@ -79,7 +93,8 @@ def enter_namespaces() -> None:
 
 
 def enter_network() -> None:
-    """Give this process and its children a network of their own, which has nothing but a loopback."""
+    """Give this process and its children a network of their own, which has nothing but a
+    loopback."""
     _unshare(CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
@@ -90,7 +105,11 @@ def _unshare(flags: int) -> None:
     uid, gid = os.geteuid(), os.getegid()
     check(libc.unshare(flags if uid == 0 else flags | CLONE_NEWUSER), "unshare")
     if uid:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{uid} {uid} 1"),
+            ("gid_map", f"{gid} {gid} 1"),
+        ):
             with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
                 file.write(text)
 
@@ -101,12 +120,18 @@ EMPTY = "/empty"
 
 def make_empty(room: str, hidden: Sequence[str], needed: Sequence[str]) -> None:
     """Make the directories that hide others, with places for what is needed."""
-    for path in (*hidden, *(path for path in needed if path.startswith(tuple(point + os.sep for point in hidden)))):
+    for path in (
+        *hidden,
+        *(path for path in needed if path.startswith(tuple(point + os.sep for point in hidden))),
+    ):
         os.makedirs(room + EMPTY + path, 0o755, exist_ok=True)
 
 
-def isolate_namespace(room: int, shared_memory: int, hidden: Sequence[str], needed: Sequence[str]) -> None:
-    """Restrict the first process of a new namespace to its own processes, shared memory and terminals.
+def isolate_namespace(
+    room: int, shared_memory: int, hidden: Sequence[str], needed: Sequence[str]
+) -> None:
+    """Restrict the first process of a new namespace to its own processes, shared memory and
+    terminals.
 
     What is left of the machine is read-only, and of the `hidden` directories only what is `needed`.
     """
@@ -114,21 +139,35 @@ def isolate_namespace(room: int, shared_memory: int, hidden: Sequence[str], need
     set_mount(AT_RECURSIVE, "/", MOUNT_ATTR_RDONLY)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if os.path.isdir(SHARED_MEMORY):
-        mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={shared_memory},mode=1777")
+        mount(
+            "tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={shared_memory},mode=1777"
+        )
     if os.path.isdir(TERMINALS):
-        mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+        mount(
+            "devpts",
+            TERMINALS,
+            "devpts",
+            MS_NOSUID | MS_NOEXEC,
+            "newinstance,ptmxmode=0666,mode=620",
+        )
     for point in hidden:
-        kept = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in needed if path.startswith(point + os.sep)}
+        kept = {
+            path: os.open(path, os.O_PATH | os.O_CLOEXEC)
+            for path in needed
+            if path.startswith(point + os.sep)
+        }
         mount(f"/proc/self/fd/{room}{EMPTY}{point}", point, None, MS_BIND | MS_REC)
         for path, descriptor in kept.items():
-            # A user namespace may not take a directory without the mounts beneath it, which could hide something.
+            # A user namespace may not take a directory without the mounts beneath it, which could
+            # hide something.
             mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC)
             os.close(descriptor)
         refuse_writable(point)
 
 
 def mount_directories(room: int, mounts: Mapping[str, str], needed: Sequence[str]) -> None:
-    """Mount directories of the room, which can be written to, in place of the machine's; the needed ones stay visible.
+    """Mount directories of the room, which can be written to, in place of the machine's; the needed
+    ones stay visible.
 
     The room is given by a descriptor, because its path may be hidden.
     """
@@ -138,7 +177,9 @@ def mount_directories(room: int, mounts: Mapping[str, str], needed: Sequence[str
         for path in needed:
             if path.startswith(point + os.sep):
                 target = directory + path.removeprefix(point)
-                if os.path.realpath(target) != os.path.realpath(directory) + path.removeprefix(point):
+                if os.path.realpath(target) != os.path.realpath(directory) + path.removeprefix(
+                    point
+                ):
                     # An earlier command of the request put a link there.
                     raise OSError(f"{path} cannot be mounted: a link is in its place")
                 mount(path, target, None, MS_BIND | MS_REC)
@@ -169,15 +210,18 @@ def landlock_version() -> int:
     """Return the version of Landlock that the kernel supports; 0 if none."""
     if not LINUX:
         return 0
-    version = libc.syscall(SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_CREATE_RULESET_VERSION)
+    version = libc.syscall(
+        SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_CREATE_RULESET_VERSION
+    )
     return max(int(version), 0)
 
 
 def allow_writes_only_beneath(directories: list[str]) -> None:
     """Permanently forbid this process and its children to change files outside these directories.
 
-    Needs `PR_SET_NO_NEW_PRIVS`. Harmless devices stay writable, and reading is not restricted. Signals to other
-    processes and their abstract sockets are blocked if the kernel supports it (Linux 6.12).
+    Needs `PR_SET_NO_NEW_PRIVS`. Harmless devices stay writable, and reading is not restricted.
+    Signals to other processes and their abstract sockets are blocked if the kernel supports it
+    (Linux 6.12).
     """
     version = landlock_version()
     if not version:
@@ -190,7 +234,9 @@ def allow_writes_only_beneath(directories: list[str]) -> None:
     # Older kernels refuse unknown fields of this structure: file rights, network rights, scopes.
     fields = 3 if version >= 6 else 2 if version >= 4 else 1
     attributes = struct.pack("QQQ", handled, 0, scoped)[: 8 * fields]
-    created = libc.syscall(SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    created = libc.syscall(
+        SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0
+    )
     ruleset = check(created, "landlock_create_ruleset")
     file_rights = handled & (WRITE_FILE | TRUNCATE | IOCTL_DEV)
     try:

@@ -1,4 +1,5 @@
-"""Takes a program's privileges: capabilities, and with them root's user, for which it gets a user of its own."""
+"""Takes a program's privileges: capabilities, and with them root's user, for which it gets a
+user of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ CAP_DAC_READ_SEARCH = 2
 CAPABILITY_VERSION = 0x20080522
 
 OWN_USERS = ((0x53460000, 0xFFFF), (61_184, 4_096))
-"""First id and number of the users that programs may become; the second range also exists in most user namespaces."""
+"""First id and number of the users that programs may become; the second range also exists in
+most user namespaces."""
 
 
 def drop_capabilities() -> None:
@@ -46,11 +48,13 @@ def _set_capabilities(*kept: int) -> None:
 
 
 def become(user: int, *, reads: bool) -> None:
-    """Turn from root into a user of its own without capabilities; with `reads`, it may read all that root may."""
+    """Turn from root into a user of its own without capabilities; with `reads`, it may read all
+    that root may."""
     kept = [CAP_DAC_READ_SEARCH] if reads else []
     os.setgroups([])
     os.setresgid(user, user, user)
-    # Keep them while the user changes, and let access(), which asks about the real user, know of them.
+    # Keep them while the user changes, and let access(), which asks about the real user, know of
+    # them.
     kernel.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP)
     _bound_capabilities(*kept)
     os.setresuid(user, user, user)
@@ -73,9 +77,14 @@ def become_root_of_own(parent: socket.socket) -> None:
 
 
 def map_user(child: socket.socket, pid: int, user: int) -> None:
-    """Call the user `user` root in the user namespace of the process `pid`, once it has entered it."""
+    """Call the user `user` root in the user namespace of the process `pid`, once it has entered
+    it."""
     if child.recv(1):
-        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {user} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"0 {user} 1"),
+            ("gid_map", f"0 {user} 1"),
+        ):
             with open(f"/proc/{pid}/{name}", "w", encoding="utf-8") as file:
                 file.write(text)
         child.send(b"!")
@@ -94,7 +103,9 @@ def remove_leftovers(user: int) -> None:
     for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
         with suppress(OSError):
             if entry.stat(follow_symlinks=False).st_uid == user:
-                remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+                remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(
+                    entry.path
+                )
     for kind, remove in _REMOVE.items():
         lines = [line.split() for line in read(f"/proc/sysvipc/{kind}").splitlines()]
         for fields in lines[1:]:

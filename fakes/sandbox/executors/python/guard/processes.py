@@ -40,7 +40,8 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process is gone but for its exit code: all its threads have ended, not only the first."""
+    """Return whether a process is gone but for its exit code: all its threads have ended, not only
+    the first."""
     fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return not fields or (fields[0] in "ZX" and int(fields[17]) <= 1)
 

@@ -1,7 +1,7 @@
 """Filters the system calls of programs, for what namespaces, Landlock and users leave open.
 
-The filter is assembled here: the library that does it, libseccomp, comes with the system and not with Python, and is
-missing where it is needed most, in small containers.
+The filter is assembled here: the library that does it, libseccomp, comes with the system and not
+with Python, and is missing where it is needed most, in small containers.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ CALLS = {
     },
 }  # fmt: skip
 _ALWAYS_REFUSED = {
-    # A program has its namespaces; in one that it makes itself it could mount, and share memory that outlives it.
+    # A program has its namespaces; in one that it makes itself it could mount, and share memory
+    # that outlives it.
     errno.EPERM: ("unshare", "setns"),
-    # Libraries fall back to clone, whose flags a filter can see. Pages of secret memory belong to no process. A key
-    # would be found by the next request. A ring does what other calls are refused for.
+    # Libraries fall back to clone, whose flags a filter can see. Pages of secret memory belong to
+    # no process. A key would be found by the next request. A ring does what other calls are refused
+    # for.
     errno.ENOSYS: ("clone3", "memfd_secret", "add_key", "request_key", "keyctl", "io_uring_setup"),
 }
 _REFUSED = {
@@ -67,14 +69,15 @@ _REFUSED = {
 """Without namespaces."""
 _LEFT_BEHIND = ("shmget", "semget", "msgget")
 _OF_PROCESS = {
-    # libzmq, and so every notebook, aborts if it may not set the scheduling of its own threads, which a filter cannot
-    # tell from others: it is told that it succeeded.
+    # libzmq, and so every notebook, aborts if it may not set the scheduling of its own threads,
+    # which a filter cannot tell from others: it is told that it succeeded.
     "sched_setparam": 0,
     "sched_setscheduler": 0,
     "sched_setaffinity": errno.EPERM,
     "sched_setattr": errno.EPERM,
 }
-"""What those that name another process or thread than the caller get; 0 is a success that changes nothing."""
+"""What those that name another process or thread than the caller get; 0 is a success that changes
+nothing."""
 
 _Instruction = tuple[int, int, int, int]
 
@@ -101,7 +104,8 @@ _ONLY_SELF = [_unless_equal(0, 1), _answer(_ALLOW), _DENY]
 
 @cache
 def assembled(machine: str, *, namespaces: bool, same_user: bool) -> bytes:
-    """Return the filter; with `same_user`, it also protects other processes of the same user, such as the server."""
+    """Return the filter; with `same_user`, it also protects other processes of the same user, such
+    as the server."""
     calls = CALLS[machine]
     new = [_argument(0), (_AND, 0, 0, _NEW_NAMESPACES), _unless_equal(0, 1), _answer(_ALLOW), _DENY]
     blocks: list[tuple[str, list[_Instruction]]] = [("clone", new)]
@@ -114,10 +118,20 @@ def assembled(machine: str, *, namespaces: bool, same_user: bool) -> bytes:
     if same_user and not namespaces:
         blocks += [(name, [_answer(_ERRNO | errno.ENOSYS)]) for name in _LEFT_BEHIND]
         for name, code in _OF_PROCESS.items():
-            blocks.append((name, [_argument(0), _unless_equal(0, 1), _answer(_ALLOW), _answer(_ERRNO | code)]))
+            blocks.append(
+                (name, [_argument(0), _unless_equal(0, 1), _answer(_ALLOW), _answer(_ERRNO | code)])
+            )
         for name, user in (("setpriority", _PRIO_USER), ("ioprio_set", _IOPRIO_WHO_USER)):
-            blocks.append((name, [_argument(0), _unless_equal(user, 1), _DENY, _argument(1), *_ONLY_SELF]))
-        reads_only = [_argument(2), _unless_equal(0, 3), _load(_ARGUMENTS + 20), _unless_equal(0, 1), _answer(_ALLOW)]
+            blocks.append(
+                (name, [_argument(0), _unless_equal(user, 1), _DENY, _argument(1), *_ONLY_SELF])
+            )
+        reads_only = [
+            _argument(2),
+            _unless_equal(0, 3),
+            _load(_ARGUMENTS + 20),
+            _unless_equal(0, 1),
+            _answer(_ALLOW),
+        ]
         blocks.append(("prlimit64", [*reads_only, _argument(0), *_ONLY_SELF]))
     other = _answer(_ERRNO | errno.ENOSYS)  # calls in the manner of another architecture
     program = [_load(_ARCHITECTURE), (_EQUAL, 1, 0, _ARCHITECTURES[machine]), other, _load(_NUMBER)]
@@ -126,7 +140,9 @@ def assembled(machine: str, *, namespaces: bool, same_user: bool) -> bytes:
     for name, block in blocks:
         if name in calls:
             program += [_unless_equal(calls[name], len(block)), *block]
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in [*program, _answer(_ALLOW)])
+    return b"".join(
+        struct.pack("HBBI", *instruction) for instruction in [*program, _answer(_ALLOW)]
+    )
 
 
 def available_here() -> bool:
@@ -139,5 +155,7 @@ def install(*, namespaces: bool, same_user: bool) -> None:
     program = assembled(machine, namespaces=namespaces, same_user=same_user)
     buffer = ctypes.create_string_buffer(program, len(program))
     given = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
-    result = kernel.libc.syscall(SECCOMP[machine], SECCOMP_SET_MODE_FILTER, ctypes.c_ulong(0), given)
+    result = kernel.libc.syscall(
+        SECCOMP[machine], SECCOMP_SET_MODE_FILTER, ctypes.c_ulong(0), given
+    )
     kernel.check(result, "seccomp")

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 UserKind = Literal["", "root-of-own", "own", "own-reading"]
-"""Whose programs run: the server's user, one of its own that calls itself root, one of its own, or one of its own that
-may read what root may, because it could not even start Python otherwise."""
+"""Whose programs run: the server's user, one of its own that calls itself root, one of its own, or
+one of its own that may read what root may, because it could not even start Python otherwise."""
 CommandEvent = Literal["exited", "timeout", "stopped", "error"]
 
 
@@ -30,7 +30,8 @@ class ResourceBounds:
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """What the guard needs to know at its start; each layer is used if it may be and the machine offers it."""
+    """What the guard needs to know at its start; each layer is used if it may be and the machine
+    offers it."""
 
     room: str
     """The directory to remove if the server is killed."""
@@ -92,8 +93,8 @@ class CommandSpec:
     mounts: dict[str, str]
     """The command's own directory in the room for each of these, if it has namespaces."""
     program: str
-    """The file of the program that the command names with its arguments: it is run as bash would, which takes longer to
-    start than most programs. Empty if bash must find it."""
+    """The file of the program that the command names with its arguments: it is run as bash would,
+    which takes longer to start than most programs. Empty if bash must find it."""
     user: int | None
     """Its own user; None for the server's."""
     user_kind: UserKind

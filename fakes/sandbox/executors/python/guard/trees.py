@@ -17,7 +17,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def sweep(folder: str) -> Iterator[str]:
     """Remove the directories of servers that were killed before they could do it; yield each."""
     with os.scandir(folder) as entries:
-        rooms = [entry.path for entry in entries if entry.name.startswith(PREFIX) and _is_ours(entry)]
+        rooms = [
+            entry.path for entry in entries if entry.name.startswith(PREFIX) and _is_ours(entry)
+        ]
     for room in rooms:
         with suppress(OSError):
             lock = os.open(os.path.join(room, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -31,7 +33,10 @@ def sweep(folder: str) -> Iterator[str]:
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+        return (
+            entry.is_dir(follow_symlinks=False)
+            and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+        )
     except OSError:
         return False
 
@@ -39,7 +44,8 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 def remove_tree(path: str) -> bool:
     """Remove a directory and return whether nothing is left of it.
 
-    Directories move to the top before they are emptied, so no depth is too deep and no path too long.
+    Directories move to the top before they are emptied, so no depth is too deep and no path too
+    long.
     """
     try:
         top = _open(path)

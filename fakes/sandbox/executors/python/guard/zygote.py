@@ -31,7 +31,10 @@ def main() -> None:
     kernel.make_empty(options.room, options.hidden, options.needed)
     if options.bubblewrap and not options.wrapped:
         alone = _succeeds(partial(_try_namespaces, options)) or _own_users(options) is not None
-        writable = [os.path.dirname(options.room), *(writable_places(options.bounds) if options.control_groups else [])]
+        writable = [
+            os.path.dirname(options.room),
+            *(writable_places(options.bounds) if options.control_groups else []),
+        ]
         if not alone and bubblewrap.works(options.bubblewrap, writable, network=options.network):
             bubblewrap.enter(options, writable)
     groups = None
@@ -83,7 +86,11 @@ def _serve(options: GuardOptions, groups: ControlGroups | None) -> None:
 
 
 def _keep(
-    options: GuardOptions, able: Abilities, groups: ControlGroups | None, server: socket.socket, tell: int
+    options: GuardOptions,
+    able: Abilities,
+    groups: ControlGroups | None,
+    server: socket.socket,
+    tell: int,
 ) -> NoReturn:
     """Make a place for a command, wait for the command, run it there and report its end."""
     keeper: Keeper | None = None
@@ -116,16 +123,24 @@ def _keep(
 
 
 def _abilities(options: GuardOptions, groups: ControlGroups | None) -> Abilities:
-    """Test it: there is no other way to find out what kernel, container and security modules allow."""
+    """Test it: there is no other way to find out what kernel, container and security modules
+    allow."""
     if not kernel.LINUX:
         return Abilities()
     network = options.wrapped and not options.network
-    if not options.network and options.namespaces and not network and _succeeds(kernel.enter_network):
+    if (
+        not options.network
+        and options.namespaces
+        and not network
+        and _succeeds(kernel.enter_network)
+    ):
         kernel.enter_network()
         network = True
     users = _own_users(options)
     return Abilities(
-        namespaces=options.namespaces and not options.wrapped and _succeeds(partial(_try_namespaces, options)),
+        namespaces=options.namespaces
+        and not options.wrapped
+        and _succeeds(partial(_try_namespaces, options)),
         landlock=kernel.landlock_version() if options.landlock else 0,
         users=users,
         root_of_own=users is not None and _succeeds(partial(_try_root_of_own, users[0])),
@@ -137,7 +152,9 @@ def _abilities(options: GuardOptions, groups: ControlGroups | None) -> Abilities
 
 
 def _own_users(options: GuardOptions) -> tuple[int, int] | None:
-    tried = (users for users in privileges.OWN_USERS if _succeeds(partial(_try_user, options, users[0])))
+    tried = (
+        users for users in privileges.OWN_USERS if _succeeds(partial(_try_user, options, users[0]))
+    )
     return next(tried, None)
 
 
