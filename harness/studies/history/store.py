@@ -23,10 +23,10 @@ from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError, near
 
 from ...atomic_files import lock_folder, write_file, writing
+from ...core.figures import figures_of
+from ...core.journal import PAGE
+from ...core.verdict import check_types
 from ...errors import BadOption, JournalError
-from ...lab.figures import figures_of
-from ...lab.journal import PAGE
-from ...lab.promises.verdict import check_types
 from ...lab.runs.directory import SCENARIO, VERDICT, read_verdict, write_run
 from ...lab.runs.runner import RunResult
 from ...lab.scenarios.reading import JOURNAL

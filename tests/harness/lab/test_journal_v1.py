@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.lab.journal import VERSION, Journal
-from sfusion.harness.lab.journal_v1 import upgraded
+from sfusion.harness.core.journal import VERSION, Journal
+from sfusion.harness.core.journal_v1 import upgraded
 from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.studies.look.reading import read_records
 
