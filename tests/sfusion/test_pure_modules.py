@@ -19,7 +19,6 @@ PLAIN = (
     "sfusion_tools.record",
     "sfusion.harness.lab.facts",
     "sfusion.harness.lab.journal",
-    "sfusion.harness.lab.journal_v1",
     "sfusion.harness.studies.learn",
 )
 """Need nothing but the standard library and YAML."""
