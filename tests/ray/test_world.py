@@ -606,8 +606,6 @@ def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(
         place.address,
         "--out",
         str(there),
-        "--history",
-        "0",
     ]
     command = [warm("sfusion"), "run", *spread]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=150)

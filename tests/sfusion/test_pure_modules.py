@@ -19,7 +19,7 @@ PLAIN = (
     "sfusion_tools.record",
     "sfusion.harness.lab.facts",
     "sfusion.harness.core.journal",
-    "sfusion.harness.core.journal_v1",
+    "sfusion.harness.core.verdict",
     "sfusion.harness.studies.learn",
 )
 """Need nothing but the standard library and YAML."""
