@@ -9,9 +9,9 @@ import os
 
 import pytest
 
+from sfusion.harness.core.logs import reading
+from sfusion.harness.core.logs.reading import LogReader, read_records
 from sfusion.harness.errors import LogError
-from sfusion.harness.studies.look import reading
-from sfusion.harness.studies.look.reading import LogReader, read_records
 
 
 def line(call: str) -> str:
