@@ -119,7 +119,7 @@ def test_calls_of_other_tools_take_their_attempts_from_the_server(tmp_path):
     (call,) = read(
         tmp_path / "journal.ndjson",
         [
-            {"journal": 1, "scenario": "s"},
+            {"journal": 2, "scenario": "s"},
             {"at": 0, "source": "world", "event": "called", "call": "c1", "worker": "n1-w1"},
             {"at": 1, "event": "arrived", **base},
             {

@@ -195,7 +195,7 @@ def test_a_file_in_which_nothing_can_be_read_is_refused(tmp_path, content, says)
 @pytest.mark.parametrize(
     "content",
     [
-        '{"journal": 1, "scenario": "s"}\n',
+        '{"journal": 2, "scenario": "s"}\n',
         'INFO:     10.0.0.7:5 - "GET /v1/ping HTTP/1.1" 200 OK\n',
     ],
 )
