@@ -187,6 +187,13 @@ def test_a_wrong_line_is_refused_with_its_place(tmp_path, change, problem):
     assert problems == [str(error.value)]
 
 
+def test_a_journal_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "journal.ndjson"
+    path.write_text('{"journal":1,"scenario":"old","cell":"","seed":1,"world":"sim"}\n')
+    with pytest.raises(LogError, match="1: a journal of version 1; this sfusion reads version 2"):
+        list(read_records([path]))
+
+
 def test_a_line_may_leave_out_what_is_not_known(tmp_path):
     path = tmp_path / "events.ndjson"
     path.write_text('{"event_log":1,"began":5}\n')
