@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .action import Phase, Strike
 from .chance import drawer, uniform
+from .pattern import PatternSearches
 from .rule import Arrival, Rule
 
 
@@ -24,6 +25,7 @@ class FaultPlan:
 
     def __init__(self, rules: Iterable[Rule] = (), *, seed: int = 0, started: float = 0.0) -> None:
         self.seed = seed
+        self._searches = PatternSearches()
         self.replace(rules, started=started)
 
     def replace(self, rules: Iterable[Rule], *, started: float) -> None:
@@ -54,7 +56,7 @@ class FaultPlan:
     def fate(self, arrival: Arrival) -> Fate | None:
         """Decide, from all rules at once, which of them can strike an attempt; None when none
         can."""
-        rules = [rule for rule in self.rules if rule.fits(arrival)]
+        rules = [rule for rule in self.rules if rule.fits(arrival, self._searches)]
         return Fate(self, arrival, rules) if rules else None
 
     def counted(self, rule: Rule, arrival: Arrival, now: float) -> bool:

@@ -30,7 +30,7 @@ from ..fields import Drawn, NotHunted, NotShrunk, Reduced
 from .action import KINDS, PHASES, Action, Phase
 from .duration import Seconds
 from .kinds import Status
-from .pattern import Pattern, matches
+from .pattern import Pattern, PatternSearches
 
 _STATUS_KEYS = frozenset(Status.model_fields)
 _INSTEAD_OF_CHANCE = ({"first_attempts": 1}, {"times": 1}, {"first": 1}, {"every": 2}, {"every": 3})
@@ -213,7 +213,7 @@ class Rule(BaseModel):
         """How long it delays a request that it lets through."""
         return sum(action.longest_delay for action in self.what)
 
-    def fits(self, arrival: Arrival) -> bool:
+    def fits(self, arrival: Arrival, searches: PatternSearches) -> bool:
         """True when the conditions that depend on the attempt alone hold."""
         if self.first_attempts is not None and arrival.attempt > self.first_attempts:
             return False
@@ -230,7 +230,9 @@ class Rule(BaseModel):
             return False
         if self.call is not None and not any(fnmatchcase(arrival.call, one) for one in self.call):
             return False
-        return self.code is None or (arrival.code is not None and matches(self.code, arrival.code))
+        if self.code is None:
+            return True
+        return arrival.code is not None and searches.matches(self.code, arrival.code)
 
     def as_data(self) -> dict[str, Any]:
         """The rule as it could be written in YAML."""
