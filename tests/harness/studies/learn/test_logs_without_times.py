@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sfusion.harness.studies.learn.attempts import joined
-from sfusion.harness.studies.learn.command import check
+from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion.harness.studies.look.reading import read_records
