@@ -132,7 +132,7 @@ FEATURES = (
     ),
     Feature(
         "scenarios, worlds, `run`",
-        ("harness/lab",),
+        ("harness/core", "harness/lab"),
         ("tests/harness/lab",),
     ),
     Feature(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 
-from ...lab.figures import figures_of
-from ...lab.promises.story import Story
+from ...core.figures import figures_of
+from ...core.story import Story
 from ...lab.runs.runner import run_one, run_scenario
 from ...lab.runs.tasks import Task
 from ...lab.scenarios import parse_scenarios
