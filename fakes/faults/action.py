@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypedDict
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -71,6 +71,14 @@ class Spoilage:
     ending: Ending = "close"
     ending_seconds: float | None = None
     """How long to hang, or when to restart after a crash."""
+
+
+class StrikeNote(TypedDict, total=False):
+    """What the journal's event ``strike`` says about an action beside its kind."""
+
+    what: str
+    stream: str
+    size: int
 
 
 class Action(BaseModel):
@@ -157,7 +165,7 @@ class Action(BaseModel):
             return {self.kind: getattr(self, self.kind), **data}
         return {self.kind: data or True}
 
-    def noted(self) -> dict[str, Any]:
+    def noted(self) -> StrikeNote:
         """What the journal's event ``strike`` says beside the kind."""
         return {}
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from ..fields import Drawn, NotShrunk
-from .action import Action, ContentFault, FaultSite, Phase, Ping, Spoilage, Wait
+from .action import Action, ContentFault, FaultSite, Phase, Ping, Spoilage, StrikeNote, Wait
 from .chance import Draw
 from .duration import Distribution, Seconds
 
@@ -373,8 +373,8 @@ class Output(ContentFault):
     def lies(self) -> bool:
         return self.stream != "stderr" and self.what not in ("huge", "not_utf8")
 
-    def noted(self) -> dict[str, Any]:
-        noted: dict[str, Any] = {"what": self.what, "stream": self.stream}
+    def noted(self) -> StrikeNote:
+        noted: StrikeNote = {"what": self.what, "stream": self.stream}
         if self.what in ("huge", "cut"):
             noted["size"] = self.size
         return noted
