@@ -14,7 +14,7 @@ from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire.core import RequestLog, ServedRequest
 from sfusion.fakes.wire.message import Answer
-from sfusion.harness.studies.look.reading import read_records
+from sfusion.harness.core.logs.reading import read_records
 from sfusion_tools.record import Call
 from tests.sfusion_tools.sandbox.helpers import until
 
