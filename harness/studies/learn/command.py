@@ -32,10 +32,10 @@ from sfusion_tools.wording import counted
 from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.options import Force, Logs
+from ...core.logs.reading import LogReader, UnreadableLines, with_stdin
 from ...errors import LogError
 from ...reports.files import check_new_file
 from ...terminal import ProgressReporter
-from ..look.reading import LogReader, UnreadableLines, with_stdin
 from .attempts import joined
 from .check import Checked, check
 from .draft import scenario_text
