@@ -1,5 +1,6 @@
-"""Multi-turn rollout: the request as a state machine, a driver for one request, and a runner for a
-batch.
+"""Multi-turn rollouts.
+
+The request is a state machine; a driver runs one request, and ``run_batch`` many.
 
 The names below are imported on first use, so that what needs only the states does not load formats.
 """
