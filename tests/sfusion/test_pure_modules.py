@@ -18,15 +18,15 @@ PLAIN = (
     "sfusion_tools.outcome",
     "sfusion_tools.record",
     "sfusion.harness.lab.facts",
-    "sfusion.harness.lab.journal",
-    "sfusion.harness.lab.journal_v1",
+    "sfusion.harness.core.journal",
+    "sfusion.harness.core.verdict",
     "sfusion.harness.studies.learn",
 )
 """Need nothing but the standard library and YAML."""
 PURE = (
     *PLAIN,
     "sfusion.fakes.faults",
-    "sfusion.harness.lab.figures",
+    "sfusion.harness.core.figures",
     "sfusion.harness.lab.promises",
     "sfusion.harness.lab.runs",
     "sfusion.harness.lab.scenarios",
@@ -39,7 +39,8 @@ DECLARED_SHELLS = (
     "sfusion_tools.limiter.ray_actor",
     "sfusion_tools.limiter.record",  # the limiter's record in the cluster
     "sfusion.harness.search.chaos",  # plays on a Ray cluster
-    "sfusion.harness.studies.learn.command",  # reads, writes, and runs what was learned
+    "sfusion.harness.studies.learn.check",  # plays what was learned
+    "sfusion.harness.studies.learn.command",  # reads and writes
     "sfusion.harness.studies.learn.draft",  # writes the fields of scenarios as these declare
 )
 

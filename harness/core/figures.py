@@ -1,0 +1,93 @@
+"""The figures of a run: throughput, how long calls took and waited, and which attempts were for
+nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sfusion_tools.record import ANSWERED, Call
+
+from .journal import Journal
+from .story import PROGRAM_OUTCOMES, Story
+
+REFUSALS = ("429", "503")
+"""The reasons in ``RunFigures.failures`` that are refusals: the sandbox or its gateway turned the
+request away."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What a run achieved. Times are seconds on the clock of its world."""
+
+    calls: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    """From the start of the first call to the end of the last one."""
+    throughput: float = 0.0
+    """Calls that ended ``ok``, per second."""
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+    """How long a call took, from the first wait to the result that the model reads."""
+    wait_p50: float = 0.0
+    wait_p95: float = 0.0
+    """How long a call waited for permits."""
+    attempts: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    """Attempts without a result of the program, by status (429, 503) or outcome."""
+
+    @property
+    def refused(self) -> int:
+        """Attempts that were turned away."""
+        return sum(self.failures.get(reason, 0) for reason in REFUSALS)
+
+    @property
+    def wasted(self) -> int:
+        """Attempts that gave no result of the program: refused, failed, timed out or cut off."""
+        return sum(self.failures.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"refused": self.refused, "wasted": self.wasted}
+
+
+def figures_of(journal: Journal) -> RunFigures:
+    """Return the figures of a run."""
+    calls = Story(journal).records
+    if not calls:
+        return RunFigures()
+    outcomes = Counter(call.kind for call in calls)
+    seconds = max(call.ended for call in calls) - min(call.began for call in calls)
+    took = [call.seconds for call in calls if call.seconds is not None]
+    waits = [sum(one.waited for one in call.attempts) + call.waited for call in calls]
+    return RunFigures(
+        calls=len(calls),
+        outcomes=dict(sorted(outcomes.items())),
+        seconds=round(seconds, 6),
+        throughput=outcomes["ok"] / seconds if seconds > 0 else 0.0,
+        p50=percentile(took, 0.5),
+        p95=percentile(took, 0.95),
+        p99=percentile(took, 0.99),
+        wait_p50=percentile(waits, 0.5),
+        wait_p95=percentile(waits, 0.95),
+        attempts=sum(len(call.attempts) for call in calls),
+        failures=dict(sorted(_failures(calls).items())),
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that this share of the values does not exceed; 0 of none."""
+    ordered = sorted(values)
+    return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 6) if ordered else 0.0
+
+
+def _failures(calls: Iterable[Call]) -> Counter[str]:
+    return Counter(
+        str(one.status) if str(one.status) in REFUSALS else one.kind
+        for call in calls
+        for one in call.attempts
+        if one.kind not in PROGRAM_OUTCOMES and one.kind != ANSWERED
+    )

@@ -1,0 +1,373 @@
+"""Reads logs of production, whatever wrote them, line by line: any size fits into memory."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import IO, Any
+
+from sfusion_tools.bounded_input import bounded_lines, parse_json
+from sfusion_tools.errors import InputError
+from sfusion_tools.event_log import event_log_files
+from sfusion_tools.record import Call, CallFold
+
+from ...errors import LogError
+from ..journal import version_problem
+from . import dump_records, own_lines
+from .access_records import ServerOutput, access_records
+
+_PIECE = 2**20
+_TRAILER = 8
+"""Bytes at the end of a gzip file: the CRC-32 and the size of what it holds."""
+
+
+def repeats(files: Sequence[Path]) -> dict[int, str]:
+    """Return the places in the list that need not be read, with the reason."""
+    found: dict[int, str] = {}
+    first: dict[tuple[int, int], Path] = {}
+    for place, file in enumerate(files):
+        try:
+            facts = file.stat()
+        except OSError:
+            continue
+        inode = facts.st_dev, facts.st_ino
+        if inode in first:
+            found[place] = f"{file}: the same file as {first[inode]}, read once"
+        first.setdefault(inode, file)
+    rest = {place: file for place, file in enumerate(files) if place not in found}
+    by_name: dict[str, list[Path]] = {}
+    for file in rest.values():
+        by_name.setdefault(file.name, []).append(file)
+    for place, file in rest.items():
+        copied = [
+            other
+            for other in by_name.get(file.stem, ())
+            if file.suffix == ".gz" and _is_copy(file, other)
+        ]
+        if copied:
+            found[place] = f"{file}: the same lines as {copied[0]}, read once"
+    return found
+
+
+def _is_copy(packed: Path, plain: Path) -> bool:
+    """Does a gzip file hold this file? Its own checksum tells, without unpacking it."""
+    try:
+        with packed.open("rb") as file:
+            if file.read(2) != b"\x1f\x8b" or packed.stat().st_size <= _TRAILER:
+                return False
+            file.seek(-_TRAILER, 2)
+            trailer = file.read()
+        if int.from_bytes(trailer[4:], "little") != plain.stat().st_size % 2**32:
+            return False
+        crc = 0
+        with plain.open("rb") as file:
+            while piece := file.read(_PIECE):
+                crc = zlib.crc32(piece, crc)
+    except OSError:
+        return False
+    return crc == int.from_bytes(trailer[:4], "little")
+
+
+LONGEST_LINE = 20_000_000
+_MOST_TIMES, _LEAST_UNPACKED, _LEAST_LINE = 200, 4_000_000, 100
+"""A compressed file is read up to this many times its size, and up to this many bytes in any
+case: no log is packed tighter than that. Each line counts as at least so many bytes, because
+millions of empty ones take minutes."""
+_STEP = 1_000
+"""Lines between two reports of progress."""
+LOG_SUFFIXES = (".ndjson", ".jsonl", ".log", ".gz")
+"""Files of a folder that are read."""
+
+Problem = Callable[[str], None]
+"""Called with what is wrong with a line, beginning with its file and number."""
+
+
+class UnreadableLines:
+    """Counts lines that cannot be read, and keeps what is wrong with the first ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[str] = []
+
+    def __call__(self, problem: str) -> None:
+        self.count += 1
+        if len(self.first) < 3:
+            self.first.append(problem)
+
+
+class LogReader:
+    """The calls of some log files, in the order of the files and their lines, which is roughly
+    that of their ends."""
+
+    def __init__(
+        self,
+        paths: Iterable[Path | str],
+        on_problem: Problem | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Without ``on_problem`` the first line that cannot be read raises LogError; with it such
+        lines are skipped.
+
+        ``on_progress`` is called now and then with the bytes that have been read.
+        """
+        listed = [(path, file) for path in map(Path, paths) for file in log_files(path)]
+        repeated = repeats([dump_records.requests_of(file) for _, file in listed])
+        self.left_out = [repeated[place] for place in sorted(repeated)]
+        """Why files are not read that were given."""
+        kept = [one for place, one in enumerate(listed) if place not in repeated]
+        self._given = [
+            _Given(path, [one[1] for one in group]) for path, group in groupby(kept, itemgetter(0))
+        ]
+        self.files = [file for _, file in kept]
+        self._sizes = {path: _size(path) for path in self.files}
+        self.total_bytes = sum(self._sizes[path] for path in self.files)
+        self.bytes = 0
+        """How much has been read so far, of compressed files as much as they take on disk."""
+        self.lines = 0
+        self.skipped = 0
+        """Lines that are about something else than a call."""
+        self._on_problem = on_problem or _raise
+        self._on_progress = on_progress or (lambda _: None)
+
+    def __iter__(self) -> Iterator[Call]:
+        for given in self._given:
+            for path in given.files:
+                yield from self._read_file(path, given)
+            given.check()
+
+    def _read_file(self, listed: Path, given: _Given) -> Iterator[Call]:
+        path = dump_records.requests_of(listed)
+        lines = _Lines(path)
+        before, size = self.bytes, self._sizes[listed]
+
+        def problem(error: Exception, number: int = 1, *, tell: bool = True) -> None:
+            text = (
+                str(error)
+                if isinstance(error, InputError)
+                else f"{path}:{number}: {_reason(error)}"
+            )
+            given.problem = given.problem or text
+            if tell:
+                self._on_problem(text)
+
+        def too_long(error: InputError) -> None:
+            self.lines += 1
+            problem(error)
+
+        try:
+            with path.open("rb") as raw:
+                is_packed, unpacked = raw.peek(2)[:2] == b"\x1f\x8b", 0
+                file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
+                most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
+                on_long = (
+                    None if is_packed else too_long
+                )  # passing over a packed line may take as long as reading it
+                for number, line in bounded_lines(
+                    file, str(path), line=LONGEST_LINE, on_long=on_long
+                ):
+                    self.lines += 1
+                    if is_packed and (unpacked := unpacked + max(len(line), _LEAST_LINE)) > most:
+                        raise InputError(
+                            f"{path}:{number}: unpacks to more than {_MOST_TIMES} times "
+                            f"its size, {size:,} bytes; "
+                            "the rest is not read. Unpack it yourself if it is a log"
+                        )
+                    if not number % _STEP:
+                        self.bytes = before + min(raw.tell(), size)
+                        self._on_progress(self.bytes)
+                    try:
+                        records = lines.read(line, number)
+                        if records is None:
+                            given.other = given.other or f"{path}:{number}"
+                            self.skipped += 1
+                            continue
+                        yield from records
+                    except (own_lines.BadLine, InputError) as error:
+                        # The last line of a log that is still written, or whose process was killed,
+                        # may be cut short.
+                        problem(error, number, tell=line.endswith(b"\n"))
+                yield from lines.rest()
+        except InputError as error:
+            problem(error)
+            yield from lines.rest()
+        except (OSError, EOFError, zlib.error) as error:
+            problem(InputError(f"{path}:1: cannot be read: {_reason(error)}"))
+        given.known = given.known or lines.known
+        self.bytes = before + size
+
+
+@dataclass(slots=True)
+class _Given:
+    """A path that was given, with what the files that it stands for turned out to be."""
+
+    path: Path
+    files: list[Path]
+    known: bool = False
+    """There was a line of a log."""
+    other: str = ""
+    """The place of the first line that is something else."""
+    problem: str = ""
+    """The first one."""
+
+    def check(self) -> None:
+        """Raise LogError if this is no log. Beside one, files of other kinds are no surprise in
+        a folder."""
+        if self.known:
+            return
+        if self.other:
+            raise LogError(f"{self.other}: not a line of a log that sfusion knows; {KNOWN}")
+        raise LogError(
+            f"{self.path}: "
+            f"{f'nothing in it can be read; {self.problem}' if self.problem else 'no line in it'}"
+        )
+
+
+_OF_AN_EVENT = {"at", "event", "source"}
+"""Keys of every event of a journal."""
+_DOCKER = {"log", "stream", "time"}
+"""Docker's json-file driver writes each line of a container as an object with these keys."""
+
+
+KNOWN = (
+    "it reads event logs, journals of runs and proxies, rollout dumps, the output of "
+    "Sandbox Fusion, and access logs "
+    "of uvicorn and nginx"
+)
+
+
+class _Lines:
+    """The lines of one file, each of whatever kind it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._journal = CallFold()
+        self._output = ServerOutput()
+        self._is_docker = False
+        self.known = False
+        """There was a line of a log, even if it is not about a call."""
+
+    def read(self, line: bytes, number: int, time: str = "") -> Iterable[Call] | None:
+        """Return the calls that a line completes; None if it is about something else.
+
+        ``time`` is that of the line where something else noted it.
+        """
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        is_quoted = self._output.in_code and (bool(time) or not self._is_docker)
+        if line.startswith(b"{") and not is_quoted:
+            record = parse_json(line, f"{self._path}:{number}")
+            return self._of_object(record, number) if isinstance(record, dict) else None
+        if not line.strip():
+            return ()
+        requests = None if self._output.in_code else access_records(line, number)
+        if requests is None:
+            requests = self._output.read(line, number, time)
+        self.known = self.known or requests is not None
+        return requests or None
+
+    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[Call] | None:
+        if "event_log" in record:
+            call = own_lines.event_call(record)
+            self.known = True
+            return (call,)
+        if record.keys() >= _OF_AN_EVENT:
+            self.known = True
+            return self._journal.add(own_lines.checked_event(record))
+        if "journal" in record and "scenario" in record:
+            self.known = True
+            self._journal.of_run = True
+            if problem := version_problem(record):
+                raise own_lines.BadLine(problem)
+            return ()
+        if "request_id" in record and isinstance(record.get("outcomes"), dict):
+            self.known = True
+            return dump_records.request_records(record, dump_records.step_of(self._path, record))
+        if isinstance(record.get("input"), str) and isinstance(record.get("output"), str):
+            self.known = True
+            return dump_records.sample_records(
+                record, dump_records.step_of(self._path, record), number
+            )
+        if (found := self._output.read_object(record, number)) is not None:
+            self.known = True
+            return found or None
+        if record.keys() >= _DOCKER and all(isinstance(record[key], str) for key in _DOCKER):
+            return self._of_docker(record["log"], record["time"], number)
+        return None
+
+    def _of_docker(self, text: str, time: str, number: int) -> Iterable[Call] | None:
+        line, self._is_docker = text.encode("utf-8", "replace"), True
+        if any(not call.timed for call in access_records(line, number) or ()):
+            line = f"{time} {text}".encode("utf-8", "replace")
+        is_nested = line.startswith(b"{") and b'"log"' in line and b'"stream"' in line
+        return None if is_nested else self.read(line, number, time)
+
+    def rest(self) -> Iterable[Call]:
+        yield from self._journal.rest()
+        yield from self._output.rest()
+
+
+@contextmanager
+def with_stdin(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield the paths, with a file that holds what comes from stdin in place of ``-``: a log may
+    be read twice."""
+    if Path("-") not in paths:
+        yield list(paths)
+        return
+    with tempfile.TemporaryDirectory(prefix="sfusion-") as folder:
+        copy = Path(folder) / "stdin"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, _PIECE)
+        yield [copy if path == Path("-") else path for path in paths]
+
+
+def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[Call]:
+    """Yield the calls of log files or folders of them, see LogReader."""
+    return iter(LogReader(paths, on_problem))
+
+
+def log_files(path: Path) -> list[Path]:
+    """Return the files that are meant: the one given, or of a folder the ones that look like
+    logs."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        # The path of an event log in a tool config stands for the files of all processes.
+        found = event_log_files(path) if path.name and path.parent.is_dir() else []
+        if not found:
+            raise LogError(f"{path}: cannot be read: {_reason(error)}") from None
+        return found
+    if stat.S_ISREG(mode):
+        return [path]
+    if not stat.S_ISDIR(mode):
+        raise LogError(f"{path}: neither a file nor a folder")
+    found = sorted(one for one in path.iterdir() if one.suffix in LOG_SUFFIXES and one.is_file())
+    if not found:
+        raise LogError(f"{path}: no file in this folder ends with {', '.join(LOG_SUFFIXES)}")
+    return found
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file; 0 if it was removed meanwhile, as the event log does with old
+    ones."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _raise(problem: str) -> None:
+    raise LogError(problem)
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error)
