@@ -1,5 +1,7 @@
-"""The answers of the completions route, whole and streamed, and what the answers of all routes
-share."""
+"""The answers of the completions route, whole and streamed.
+
+What the answers of all routes share, such as errors and token counts, is here too.
+"""
 
 from __future__ import annotations
 
@@ -36,25 +38,25 @@ def error_answer(message: str, type: str = "BadRequestError", code: int = 400) -
 
 def error_event(message: str, type: str = "BadRequestError", code: int = 400) -> bytes:
     """An error inside a stream; sglang writes this one event with spaces."""
-    return (
-        f"data: {json.dumps({'error': flat_error(message, type, code)}, ensure_ascii=False)}\n\n"
-    ).encode()
+    body = {"error": flat_error(message, type, code)}
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
 
 
 def native_error_event(message: str, code: int = 400) -> bytes:
     """An error inside a stream of ``/generate``."""
     retryable = code >= 500
     kind = "server_error" if retryable else "invalid_request_error"
-    return event(
-        {"error": {"message": message, "type": kind, "code": code, "retryable": retryable}}
-    )
+    error = {"message": message, "type": kind, "code": code, "retryable": retryable}
+    return event({"error": error})
 
 
 def usage(
     metas: Mapping[int, JsonObject], samples: int = 1, report_cache: bool = False
 ) -> JsonObject:
-    """Token counts of some choices; a prompt with several samples is counted once, cached tokens if
-    there are any."""
+    """Token counts of some choices, by their indices.
+
+    A prompt with several samples is counted once. Cached tokens are there if there are any.
+    """
     firsts = [meta for index, meta in metas.items() if index % samples == 0]
     prompt = sum(meta["prompt_tokens"] for meta in firsts)
     completion = sum(meta["completion_tokens"] for meta in metas.values())
@@ -72,12 +74,16 @@ def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
     """Log probabilities in the form of the chat route."""
     tops = meta.get("output_top_logprobs") or []
     rows = []
-    for at, (logprob, _, text) in enumerate(meta["output_token_logprobs"][since:], start=since):
-        top = (
-            [{"token": t, "bytes": _bytes(t), "logprob": p} for p, _, t in tops[at]] if tops else []
-        )
-        rows.append({"token": text, "bytes": _bytes(text), "logprob": logprob, "top_logprobs": top})
+    for at, token in enumerate(meta["output_token_logprobs"][since:], start=since):
+        top = [_chat_token(alternative) for alternative in tops[at]] if tops else []
+        rows.append(_chat_token(token) | {"top_logprobs": top})
     return {"content": rows}
+
+
+def _chat_token(token: Sequence[Any]) -> JsonObject:
+    """Return a token of the engine, ``[logprob, id, text]``, as the chat route writes it."""
+    logprob, _, text = token
+    return {"token": text, "bytes": _bytes(text), "logprob": logprob}
 
 
 def _bytes(text: str) -> list[int]:
@@ -96,12 +102,13 @@ class AnswerView(ABC):
     def body(self, outputs: Sequence[JsonObject]) -> JsonObject:
         """The answer to a request that does not stream."""
         metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
+        choices = [self._choice(index, output) for index, output in enumerate(outputs)]
         return {
             "id": metas[0]["id"],
             "object": self.kind,
             "created": self.created,
             "model": self.request.model,
-            "choices": [self._choice(*numbered) for numbered in enumerate(outputs)],
+            "choices": choices,
             "usage": usage(metas, self.request.n, self.report_cache),
             "metadata": {"weight_version": metas[0]["weight_version"]},
         }
@@ -135,11 +142,16 @@ class AnswerStream(ABC):
         return bool(self._metas)
 
     def feed(self, output: JsonObject) -> Iterator[bytes]:
-        """Yield the events of one step of the engine; raises StreamAborted for an abort with an
-        error status."""
-        index, meta = output.get("index", 0), output["meta_info"]
-        if meta["finish_reason"] is not None and is_error(meta["finish_reason"]):
-            raise StreamAborted(meta["finish_reason"])
+        """Yield the events of one step of the engine.
+
+        Raises StreamAborted for an abort with an error status.
+        """
+        index = output.get("index", 0)
+        meta = output["meta_info"]
+        finish = meta["finish_reason"]
+        if finish is not None and is_error(finish):
+            raise StreamAborted(finish)
+
         first = index not in self._metas
         self._metas[index] = meta
         delta = output["text"][self._shown.get(index, 0) :]
@@ -155,9 +167,8 @@ class AnswerStream(ABC):
         """Yield the events after the last step."""
 
     def _total_usage(self) -> JsonObject:
-        return usage(
-            dict(sorted(self._metas.items())), self._view.request.n, self._view.report_cache
-        )
+        metas = dict(sorted(self._metas.items()))
+        return usage(metas, self._view.request.n, self._view.report_cache)
 
     def _usage_so_far(self, index: int) -> JsonObject | None:
         """Token counts of one choice, if the request wants them with every event."""
@@ -183,9 +194,8 @@ class StreamAborted(Exception):
     def event(self) -> bytes:
         """The error event for the client."""
         status = HTTPStatus(self.finish["status_code"])
-        return error_event(
-            self.finish["message"] or "Generation aborted.", status.name, status.value
-        )
+        message = self.finish["message"] or "Generation aborted."
+        return error_event(message, status.name, status.value)
 
 
 def is_error(finish: JsonObject) -> bool:
@@ -207,12 +217,12 @@ class CompletionView(AnswerView):
         if not self.request.echo:
             return ""
         prompt: Any = self.request.prompt
+        is_batch = not isinstance(prompt, str) and not isinstance(prompt[0], int)
+        if is_batch:
+            prompt = prompt[index // self.request.n]
         if isinstance(prompt, str):
             return prompt
-        if isinstance(prompt[0], int):
-            return self.tokenizer.decode(prompt, skip_special_tokens=True)
-        one = prompt[index // self.request.n]
-        return one if isinstance(one, str) else self.tokenizer.decode(one, skip_special_tokens=True)
+        return self.tokenizer.decode(prompt, skip_special_tokens=True)
 
     def logprobs(self, meta: JsonObject, since: int, first: bool) -> JsonObject | None:
         """Return the log probabilities since a token, including the prompt's if it is repeated."""
@@ -223,19 +233,18 @@ class CompletionView(AnswerView):
         if first and self.request.echo:
             tokens = [*meta["input_token_logprobs"], *tokens]
             tops = [*(meta.get("input_top_logprobs") or []), *tops]
+
         return {
             "text_offset": [-1] * len(tokens),  # not supported
             "token_logprobs": [logprob for logprob, _, _ in tokens],
             "tokens": [text for _, _, text in tokens],
-            "top_logprobs": [
-                None if top is None else {text: logprob for logprob, _, text in top} for top in tops
-            ],
+            "top_logprobs": [_by_text(top) for top in tops],
         }
 
     def _choice(self, index: int, output: JsonObject) -> JsonObject:
         meta = output["meta_info"]
         finish = meta["finish_reason"]
-        choice = {
+        choice: JsonObject = {
             "index": index,
             "text": self.echo(index) + output["text"],
             "logprobs": self.logprobs(meta, 0, True),
@@ -243,11 +252,19 @@ class CompletionView(AnswerView):
             "matched_stop": finish.get("matched"),
         }
         if self.request.return_token_ids:
-            choice |= {
-                "token_ids": output["output_ids"],
-                "prompt_token_ids": output.get("prompt_token_ids"),
-            }
+            choice["token_ids"] = output["output_ids"]
+            choice["prompt_token_ids"] = output.get("prompt_token_ids")
         return choice
+
+
+def _by_text(top: Sequence[Sequence[Any]] | None) -> dict[str, float] | None:
+    """Return the most probable tokens as texts and log probabilities.
+
+    The first token of a prompt has none.
+    """
+    if top is None:
+        return None
+    return {text: logprob for logprob, _, text in top}
 
 
 class CompletionStream(AnswerStream):
@@ -259,31 +276,36 @@ class CompletionStream(AnswerStream):
     def __init__(self, view: CompletionView) -> None:
         super().__init__(view)
         self._tokens: dict[int, int] = {}
+        """How many tokens of each choice were sent."""
 
     def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
-        view, meta, tokens = self._view, output["meta_info"], self._tokens.get(index, 0)
-        finish = meta["finish_reason"]
+        view = self._view
+        meta = output["meta_info"]
+        finish = meta["finish_reason"] or {}
+        sent = self._tokens.get(index, 0)
+        echo = view.echo(index) if first else ""
         choice: JsonObject = {
             "index": index,
-            "text": (view.echo(index) if first else "") + delta,
-            "logprobs": view.logprobs(meta, tokens, first),
-            "finish_reason": finish["type"] if finish else None,
-            "matched_stop": finish.get("matched") if finish else None,
+            "text": echo + delta,
+            "logprobs": view.logprobs(meta, sent, first),
+            "finish_reason": finish.get("type"),
+            "matched_stop": finish.get("matched"),
         }
         if view.request.return_token_ids:
-            choice["token_ids"] = output["output_ids"][tokens:]
+            choice["token_ids"] = output["output_ids"][sent:]
             if first:
                 choice["prompt_token_ids"] = output.get("prompt_token_ids")
+
         self._tokens[index] = meta["completion_tokens"]
         yield event(self._chunk([choice]) | {"usage": self._usage_so_far(index)})
 
     def finish(self) -> Iterator[bytes]:
-        """Yield the usage event after the last step, if the request wants it; null values are left
-        out."""
+        """Yield the usage event after the last step, if the request wants it.
+
+        Its null values are left out, unlike in the other events.
+        """
         if not self._include_usage:
             return
         total = self._total_usage()
-        yield event(
-            self._chunk([])
-            | {"usage": {key: value for key, value in total.items() if value is not None}}
-        )
+        known = {key: value for key, value in total.items() if value is not None}
+        yield event(self._chunk([]) | {"usage": known})

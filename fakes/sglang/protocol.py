@@ -44,7 +44,8 @@ class Finish:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Finish:
         """Read the JSON object."""
-        return cls(**{key: value for key, value in body.items() if key in cls.__dataclass_fields__})
+        known = {key: value for key, value in body.items() if key in cls.__dataclass_fields__}
+        return cls(**known)
 
     @classmethod
     def aborted(cls, message: str = "Aborted") -> Finish:
@@ -83,8 +84,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the model is asked: the prompt, and the conversation it was rendered from or read back
-    into."""
+    """What the model is asked: a prompt and its conversation.
+
+    The prompt was rendered from the conversation, or the conversation was read from the prompt.
+    """
 
     prompt: str
     messages: tuple[Mapping[str, Any], ...]
@@ -104,13 +107,17 @@ class Ask:
     @property
     def question(self) -> str:
         """The first message of the user."""
-        return next((_text(m) for m in self.messages if m.get("role") == "user"), self.prompt)
+        texts = self._user_texts()
+        return texts[0] if texts else self.prompt
 
     @property
     def last_user(self) -> str:
-        return next(
-            (_text(m) for m in reversed(self.messages) if m.get("role") == "user"), self.prompt
-        )
+        """The last message of the user."""
+        texts = self._user_texts()
+        return texts[-1] if texts else self.prompt
+
+    def _user_texts(self) -> list[str]:
+        return [_text(message) for message in self.messages if message.get("role") == "user"]
 
     @property
     def tool_results(self) -> tuple[str, ...]:
@@ -128,15 +135,14 @@ class Ask:
 
 
 def _text(message: Mapping[str, Any]) -> str:
+    """Return the text of a message, whose content may be a list of parts."""
     content = message.get("content")
     if isinstance(content, str):
         return content
-    if isinstance(content, Sequence):
-        return "".join(
-            str(part.get("text", "")) if isinstance(part, Mapping) else str(part)
-            for part in content
-        )
-    return ""
+    if not isinstance(content, Sequence):
+        return ""
+    texts = [part.get("text", "") if isinstance(part, Mapping) else part for part in content]
+    return "".join(map(str, texts))
 
 
 class Policy(Protocol):
