@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.lab.scenarios import read_scenarios
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.calling import Workload
@@ -31,7 +32,6 @@ from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.command import Checked, check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import SandboxFusionTool
 
 PRODUCTIONS = Path(__file__).parent / "productions"

@@ -156,13 +156,6 @@ def found_commands() -> dict[str, FoundCommand]:
 
 
 _GROUPS = {"serve": "Run a fake as a server for any client."}
-_CHECKOUT = "is not part of the package any more: in a checkout of the repository, run"
-_FORMER = {
-    "bench": f"`sfusion bench` {_CHECKOUT} `python -m benchmarks`",
-    "prove": f"`sfusion prove` {_CHECKOUT} `python -m tests.proof`",
-    "keep": "`sfusion keep` is an option now: `sfusion shrink RUN --keep DIR`",
-    "record": "`sfusion record` is an option now: `sfusion drift URL --record FILE`",
-}
 
 
 class Commands(Edge):
@@ -198,11 +191,8 @@ class Commands(Edge):
             and not args[0].startswith("-")
             and not ctx.resilient_parsing
         ):
-            known = (
-                f"`sfusion {self._prefix}{args[0]}` is not a command; "
-                f"{near(args[0], self.commands)}"
-            )
-            fail(known if self._prefix else _FORMER.get(args[0], known))
+            typed = f"{self._prefix}{args[0]}"
+            fail(f"`sfusion {typed}` is not a command; {near(args[0], self.commands)}")
         name, command, rest = super().resolve_command(ctx, args)
         return (
             name,

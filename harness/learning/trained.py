@@ -12,16 +12,16 @@ from typing import Any
 
 from sfusion_tools.rollout import AsyncRolloutRequest
 
+from ..core.dumps.writer import StepDump, request_record, sample_record
+from ..core.figures import percentile
+from ..core.journal import Event
 from ..errors import HarnessError
-from ..lab.figures import percentile
-from ..lab.journal import Event
 from ..lab.promises import Verdict
 from ..lab.runs.runner import run_one
 from ..lab.runs.tasks import Task
 from ..lab.scenarios.model import Scenario
 from ..lab.scenarios.training import TrainingPart
 from ..lab.worlds import sim
-from ..rollouts.dump_writer import StepDump, request_record, sample_record
 
 Figure = Callable[[Event], float]
 """Takes a figure from the event of a trained step."""

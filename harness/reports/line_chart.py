@@ -26,7 +26,6 @@ _COLOURS = (
     "server",
     "text",
 )
-"""None looks like the colour of a state, which points may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,6 @@ class ChartPoint:
     high: float | None = None
     note: str = ""
     """Shown when the pointer rests on it."""
-    colour: str = ""
-    """A CSS variable, if not the line's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +119,10 @@ class LineChart:
             points = " ".join(f"{x:.1f},{y(one.value or 0.0):.1f}" for x, one in drawn)
             parts.append(f'<polyline stroke="{colour}" points="{points}"/>')
             for x, one in drawn if len(drawn) <= _MOST_DOTS else ():
-                own = f"var(--{one.colour})" if one.colour else colour
                 title = f"<title>{escape(one.note)}</title>" if one.note else ""
                 parts.append(
                     f'<circle cx="{x:.1f}" cy="{y(one.value or 0.0):.1f}" r="3" '
-                    f'fill="{own}">{title}</circle>'
+                    f'fill="{colour}">{title}</circle>'
                 )
         box = f'viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}"'
         return (

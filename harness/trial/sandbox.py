@@ -182,7 +182,7 @@ class TrialSandbox(FakeSandbox):
             at, mark, self._number, request.method, request.path, headers, request.body, test
         )
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _note(self, event: Mapping[str, Any]) -> None:
         if "call" not in event:
             return
         key = event["call"], event["attempt"]

@@ -20,8 +20,8 @@ import pytest
 import ray
 from ray._private import services
 
+from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.errors import MissingWorld
-from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.promises import Story, Verdict, judge
 from sfusion.harness.lab.runs import read_tasks, run_all, write_run
 from sfusion.harness.lab.runs.effect import judge_effect
@@ -606,8 +606,6 @@ def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(
         place.address,
         "--out",
         str(there),
-        "--history",
-        "0",
     ]
     command = [warm("sfusion"), "run", *spread]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=150)

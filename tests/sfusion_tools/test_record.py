@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from sfusion.fakes.wire.core import _line
 from sfusion.fakes.wire.message import Answer
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
+from sfusion.harness.core.logs.access_records import access_records
+from sfusion.harness.core.logs.own_lines import event_call
 from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.studies.learn.attempts import ending_of, outcome_of
-from sfusion.harness.studies.look.access_records import access_records
-from sfusion.harness.studies.look.own_lines import event_call
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import ANSWERED, Attempt, Call, CallFold, fold_call, spans_of
 from sfusion_tools.sandbox.answer import read_answer
@@ -123,10 +124,9 @@ def test_a_client_that_left_without_an_answer_had_waited_long_enough() -> None:
     assert call.outcome is logged(None, client_gone=True).outcome is Outcome.TRANSPORT_TIMEOUT
 
 
-def test_the_fold_of_a_stream_and_of_a_whole_journal_are_the_same(tmp_path: Path) -> None:
-    journal = Journal.read(
-        Path(__file__).parents[1] / "harness/lab/journals/v1-some-of-everything.ndjson"
-    )
+def test_the_fold_of_a_stream_and_of_a_whole_journal_are_the_same() -> None:
+    (result,) = run_scenario(Path(__file__).with_name("some-of-everything.yaml").read_text())
+    journal = result.journal
     fold = CallFold(of_run=True)
     streamed = [call for event in journal.events for call in fold.add(event)]
     assert list(fold.rest()) == []

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -24,13 +23,13 @@ from ...commandline import options as shared
 from ...commandline.declaring import command, option
 from ...commandline.exits import say
 from ...commandline.json_answer import text_stream
+from ...core.journal import Journal
 from ...errors import BadOption
 from ...real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from ...reports import Reports, RunReport, RunReporter, write_page
 from ...reports.files import github_annotations
-from ...studies.history.store import DEFAULT_LIMIT, current_commit, written_with_history
-from ..journal import Journal
 from ..runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
+from ..runs.directory import written_run
 from ..runs.tasks import admit_tasks, read_tools
 from ..scenarios import scenario_files
 from ..scenarios.model import Scenario, World
@@ -77,15 +76,6 @@ class RunOptions:
     on: shared.On = "here"
     ray_address: shared.RayAddress = None
     out: shared.Out = None
-    history: Annotated[
-        int,
-        option(
-            "With --out: number of runs of each scenario to keep; 0 for the latest only.",
-            panel=shared.WRITTEN,
-            min=0,
-            max=10000,
-        ),
-    ] = DEFAULT_LIMIT
     html: shared.Html = None
     junit: Annotated[Path | None, option("Write JUnit XML.", panel=shared.WRITTEN)] = None
     summary: shared.Summary = None
@@ -162,7 +152,6 @@ def run(options: RunOptions) -> int:
         notes.append(f"Played in world {world}: {not_sim}")
     reports.check()
 
-    commit = current_commit() if reports.out is not None and options.history else ""
     runs: list[RunReport] = []
     codes: set[int] = set()
     jobs = (
@@ -175,7 +164,7 @@ def run(options: RunOptions) -> int:
     ):
         try:
             for result in run_all(tasks, twice=options.twice, player=player, workers=workers):
-                with _written(result, reports.out, options.history, commit) as folder:
+                with _written(result, reports.out) as folder:
                     one = RunReport.of_result(result, folder)
                     write_page(one)
                 shown.run_ended(one)
@@ -251,13 +240,11 @@ def _player(
 
 
 def _written(
-    result: RunResult, out: Path | None, history: int, commit: str
+    result: RunResult, out: Path | None
 ) -> AbstractContextManager[Path] | AbstractContextManager[None]:
     if out is None:
         return nullcontext()
-    return written_with_history(
-        result, out, limit=history, now=datetime.now(UTC), commit=commit, on_damage=say
-    )
+    return written_run(result, out)
 
 
 def _kept(done: int, wanted: int, reports: Reports) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -13,9 +15,9 @@ import yaml
 from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError
 
-from ...atomic_files import write_file, writing
+from ...atomic_files import lock_folder, write_file, writing
+from ...core.journal import PAGE, Journal
 from ...errors import JournalError, ScenarioError
-from ..journal import PAGE, Journal
 from ..promises import Verdict
 from ..scenarios.model import Scenario, World
 from ..scenarios.reading import JOURNAL, read_scenarios
@@ -24,6 +26,18 @@ from .tasks import Task
 
 _LARGEST_VERDICT = 50_000_000
 SCENARIO, VERDICT = "scenario.yaml", "verdict.json"
+
+
+@contextmanager
+def written_run(result: RunResult, out: Path) -> Iterator[Path]:
+    """Write one run below ``out`` and yield its folder, to which more files may be added.
+
+    Meanwhile no other process writes below ``out``. Raises CannotWrite.
+    """
+    with writing(out):
+        lock = lock_folder(out)
+    with lock:
+        yield write_run(result, out)
 
 
 def write_run(result: RunResult, out: Path) -> Path:

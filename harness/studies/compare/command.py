@@ -1,7 +1,7 @@
 """``sfusion compare``: show what changed between two runs.
 
 Settings, promises, outcomes, waits, texts and events are compared. Folders of many runs are
-compared run by run, by name. Earlier runs are in `DIR/.history`; see `sfusion history`.
+compared run by run, by name.
 
 Exit code 0 if no promise got worse (held, then unknown or no longer checked, then broken), 1 if one
 did or a file is not as its run wrote it; with --exact 1 if anything differs. 2 if the input is
@@ -27,8 +27,8 @@ from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.json_answer import text_stream, write_json
 from ...commandline.options import Html, Json
+from ...core.journal import Event
 from ...errors import BadOption
-from ...lab.journal import Event
 from ...lab.runs.directory import edited_line, read_run
 from ...lab.scenarios.reading import JOURNAL
 from ...reports import Reports

@@ -35,16 +35,16 @@ from sfusion_tools.wording import counted
 from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.options import Force, Logs
+from ...core.figures import figures_of
+from ...core.logs.reading import LogReader, UnreadableLines, with_stdin
+from ...core.story import Story
 from ...errors import LogError
-from ...lab.figures import figures_of
-from ...lab.promises.story import Story
 from ...lab.runs.runner import run_one, run_scenario
 from ...lab.runs.tasks import Task
 from ...lab.scenarios import parse_scenarios
 from ...lab.scenarios.reading import vary
 from ...reports.files import check_new_file
 from ...terminal import ProgressReporter
-from ..look.reading import LogReader, UnreadableLines, with_stdin
 from .attempts import joined
 from .draft import scenario_text
 from .learned import FEWEST, Figures, Learned, learn

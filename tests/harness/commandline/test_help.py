@@ -20,7 +20,7 @@ TWO_MEANINGS = {
     "--executor": {"drift", "serve mcp", "serve sandbox"},
     "--format": {"parse", "rollout", "serve sglang"},
     "--model": {"sweep", "serve sandbox", "proxy"},
-    "--out": {"run", "hunt", "chaos", "sweep", "history", "rollout"},
+    "--out": {"run", "hunt", "chaos", "sweep", "rollout"},
     "--profile": {"drift", "serve sandbox"},
     "--quick": {"doctor", "drift"},
     "--seed": {
@@ -110,21 +110,6 @@ def test_the_help_lists_every_command_under_the_heading_of_its_floor() -> None:
     assert listed == list(dict.fromkeys(name.split()[0] for name in NAMES))
     floors = {one.module.split(".")[2]: one.panel for one in found_commands().values()}
     assert set(re.findall(r"^╭─ (.+?) ─", shown(""), re.MULTILINE)) == {"Options", *floors.values()}
-
-
-@pytest.mark.parametrize(
-    ("former", "now"),
-    [
-        ("bench", "python -m benchmarks"),
-        ("prove", "python -m tests.proof"),
-        ("keep", "sfusion shrink RUN --keep DIR"),
-        ("record", "sfusion drift URL --record FILE"),
-    ],
-)
-def test_a_former_command_says_where_it_is_now(former: str, now: str) -> None:
-    result = CliRunner().invoke(app, [former, "x", "--anything"])
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert now in result.stderr
 
 
 @pytest.mark.parametrize(

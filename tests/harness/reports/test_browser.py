@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from sfusion.harness.lab.figures import RunFigures
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.core.figures import RunFigures
+from sfusion.harness.core.journal import Journal
+from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
 from sfusion.harness.studies.compare.command import render_comparison
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
-from sfusion.harness.studies.history.command import render_history
-from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
 from sfusion.harness.studies.sweep.command import render_sweep
 from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
 from sfusion.harness.studies.sweep.result import SweepResult
@@ -197,13 +195,9 @@ def test_pages_of_sweeps_histories_and_comparisons_load_nothing_and_escape_texts
         RecordedRun(wild, {"a": wild}, Journal(journal.header), []),
         RecordedRun(wild, {}, journal, verdicts),
     )
-    record = HistoryRecord(
-        1, wild, wild, wild, "sim", 0, wild, wild, {wild: wild}, {"throughput": 1.0, "p95": 2}
-    )
     pages = [
         render_sweep(SweepResult(wild, wild, 0, grid, measured)),
         render_comparison([compare_runs(*runs)], wild, wild),
-        render_history([ScenarioHistory(wild, [record, record], ["", ""])], wild),
     ]
     for page in pages:
         for dark, width in ((False, 1280), (True, 390)):

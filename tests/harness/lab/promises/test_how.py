@@ -5,18 +5,17 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 import pytest
 
+from sfusion.harness.core.journal import Journal
+from sfusion.harness.core.verdict import sentence_of
 from sfusion.harness.errors import NoProgress, NothingLeft, WorldError
-from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import PROMISES, How, Verdict, base, judge
-from sfusion.harness.lab.promises.verdict import sentence_of
 from sfusion.harness.lab.runs import RunResult, Task, read_run, run_one, write_run
 from sfusion.harness.lab.scenarios import Scenario
 from sfusion.harness.lab.worlds import sim
@@ -24,7 +23,6 @@ from sfusion.harness.search.hunt.case import HuntCase, play_case
 from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion.harness.search.shrink import STUCK, Budget, Failure, Reproduces, failures_of, shrink
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
-from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
 from tests import ROOT
 from tests.harness.lab.promises.scenes import all_promises, rollout_scene, scene
 from tests.proof.mistakes import MISTAKES
@@ -138,9 +136,7 @@ def broken() -> RunResult:
     return played(failing())
 
 
-def test_comparisons_and_histories_see_the_same_failure_in_other_words(
-    broken: RunResult, reworded: None
-) -> None:
+def test_comparisons_see_the_same_failure_in_other_words(broken: RunResult, reworded: None) -> None:
     again = played(broken.task.scenario)
     assert {one.sentence for one in again.verdicts}.isdisjoint(
         one.sentence for one in broken.verdicts
@@ -149,19 +145,9 @@ def test_comparisons_and_histories_see_the_same_failure_in_other_words(
         *(RecordedRun("x", {}, one.journal, one.verdicts) for one in (broken, again))
     )
     assert found.same
-    assert records(broken)[0].broken
-    assert ScenarioHistory("x", records(broken, again), ["", ""]).changes == ["first", ""]
 
 
-def records(*results: RunResult) -> list[HistoryRecord]:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    return [
-        HistoryRecord.of_result(one, run=number, now=now, commit="")
-        for number, one in enumerate(results, 1)
-    ]
-
-
-def test_comparisons_and_histories_tell_that_a_promise_is_broken_in_another_way(
+def test_comparisons_tell_that_a_promise_is_broken_in_another_way(
     broken: RunResult,
 ) -> None:
     changed = [
@@ -179,8 +165,6 @@ def test_comparisons_and_histories_tell_that_a_promise_is_broken_in_another_way(
     ]
     assert not found.worse
     assert found.sentence.startswith("broken in another way: text_is_truthful")
-    history = ScenarioHistory("x", records(broken, other), ["", ""])
-    assert history.changes == ["first", "text_is_truthful: broken in another way"]
 
 
 def test_verdicts_are_read_back_with_how(broken: RunResult, tmp_path: Path) -> None:
@@ -202,12 +186,6 @@ def test_verdicts_written_before_there_was_how_can_be_read(broken: RunResult) ->
     assert not compare_runs(
         *(RecordedRun("x", {}, broken.journal, one) for one in (read, broken.verdicts))
     ).promises
-
-
-def test_records_written_before_there_was_how_can_be_read(broken: RunResult) -> None:
-    (new,) = records(broken)
-    old = {key: value for key, value in asdict(new).items() if key != "broken"}
-    assert HistoryRecord.from_dict(old) == replace(new, broken={})
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,7 @@ def run(
     )
     file = folder.parent / f"{folder.name}-{name}.yaml"
     file.write_text(text)
-    CliRunner().invoke(
-        app, ["run", str(file), "--jobs", "1", "--out", str(folder), "--history", "0"]
-    )
+    CliRunner().invoke(app, ["run", str(file), "--jobs", "1", "--out", str(folder)])
     recorded = folder / name
     if world != "sim":
         journal = recorded / "journal.ndjson"

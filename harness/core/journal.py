@@ -19,7 +19,6 @@ from sfusion_tools.errors import InputError
 
 from ..atomic_files import write_file
 from ..errors import JournalError
-from . import journal_v1
 
 VERSION = 2
 _LATEST = 1e12
@@ -88,16 +87,13 @@ class Journal:
         """Read a file; raise JournalError if it is not a journal or has another version."""
         header: dict[str, Any] | None = None
         events: list[Event] = []
-        is_old = False
         try:
             for number, line in read_lines(path):
                 record = parse_json(line, f"{path}:{number}")
                 if header is None:
                     header = _checked_header(record, path)
-                    is_old = header["journal"] == journal_v1.VERSION
-                    header["journal"] = VERSION
                 elif _is_event(record):
-                    events.append(journal_v1.upgraded(record) if is_old else record)
+                    events.append(record)
                 else:
                     raise JournalError(
                         f"{path}:{number}: not an event: it needs a time `at`, `source` and `event`"
@@ -116,14 +112,22 @@ def encode_line(record: Any) -> str:
     return _encode(record) + "\n"
 
 
+def version_problem(header: dict[str, Any]) -> str:
+    """Say which version a header has that cannot be read, and what to do; empty if it can be."""
+    found = header["journal"]
+    if found == VERSION:
+        return ""
+    return (
+        f"a journal of version {found!r}; this sfusion reads version {VERSION}: "
+        "run its scenario again"
+    )
+
+
 def _checked_header(record: Any, path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or "journal" not in record:
         raise JournalError(f"{path}:1: not a journal: its first line has no key 'journal'")
-    if record["journal"] not in (journal_v1.VERSION, VERSION):
-        known = f"{journal_v1.VERSION} and {VERSION}"
-        raise JournalError(
-            f"{path}:1: a journal of version {record['journal']!r}; this sfusion reads {known}"
-        )
+    if problem := version_problem(record):
+        raise JournalError(f"{path}:1: {problem}")
     kinds = {"scenario": str, "cell": str, "seed": int, "world": str, "sandboxes": list}
     for key, kind in kinds.items():
         if key != "sandboxes" and key not in record:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sfusion.harness.atomic_files import lock_folder
+from sfusion.harness.core.journal import Journal, first_difference
 from sfusion.harness.errors import JournalError
-from sfusion.harness.lab.journal import Journal, first_difference
 from sfusion.harness.lab.runs import run_one
-from sfusion.harness.lab.runs.directory import read_run, write_run
+from sfusion.harness.lab.runs.directory import edited_line, read_run, write_run, written_run
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.tools import masked, secrets_in
 from sfusion.harness.lab.worlds import sim
@@ -39,7 +40,8 @@ def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:
         ("", "not a journal"),
         ("no json\n", "not a journal"),
         ('{"at": 1}\n', "no key 'journal'"),
-        ('{"journal": 99}\n', "version 99; this sfusion reads 1 and 2"),
+        ('{"journal": 99}\n', "version 99; this sfusion reads version 2: run its scenario again"),
+        ('{"journal": 1}\n', "version 1; this sfusion reads version 2"),
     ],
 )
 def test_a_file_that_is_not_a_journal_is_refused(content: str, words: str, tmp_path: Path) -> None:
@@ -116,3 +118,13 @@ def test_secrets_of_a_tool_config_are_not_written_to_disk(tmp_path: Path) -> Non
         assert "canary-1" not in path.read_text()
     again, journal, _ = read_run(folder)
     assert run_one(again).digest == journal.digest()
+
+
+def test_one_process_at_a_time_writes_below_a_folder(tmp_path: Path) -> None:
+    result = run_one(Task(scene(), "sim", tmp_path / "x.yaml"))
+    with written_run(result, tmp_path / "out") as folder:
+        (folder / "report.html").write_text("the page of this run")
+        with pytest.raises(BlockingIOError):
+            lock_folder(tmp_path / "out", wait=False)
+    lock_folder(tmp_path / "out", wait=False).close()
+    assert edited_line(folder) == ""

@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.errors import LogError
-from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.event_log import flush_event_logs, this_worker
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -185,6 +185,13 @@ def test_a_wrong_line_is_refused_with_its_place(tmp_path, change, problem):
     problems: list[str] = []
     assert len(list(read_records([path], problems.append))) == 2
     assert problems == [str(error.value)]
+
+
+def test_a_journal_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "journal.ndjson"
+    path.write_text('{"journal":1,"scenario":"old","cell":"","seed":1,"world":"sim"}\n')
+    with pytest.raises(LogError, match="1: a journal of version 1; this sfusion reads version 2"):
+        list(read_records([path]))
 
 
 def test_a_line_may_leave_out_what_is_not_known(tmp_path):

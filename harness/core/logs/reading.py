@@ -22,7 +22,7 @@ from sfusion_tools.event_log import event_log_files
 from sfusion_tools.record import Call, CallFold
 
 from ...errors import LogError
-from ...lab import journal_v1
+from ..journal import version_problem
 from . import dump_records, own_lines
 from .access_records import ServerOutput, access_records
 
@@ -252,7 +252,7 @@ class _Lines:
         self._path = path
         self._journal = CallFold()
         self._output = ServerOutput()
-        self._is_old = self._is_docker = False
+        self._is_docker = False
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
@@ -282,12 +282,12 @@ class _Lines:
             return (call,)
         if record.keys() >= _OF_AN_EVENT:
             self.known = True
-            return self._journal.add(
-                own_lines.checked_event(journal_v1.upgraded(record) if self._is_old else record)
-            )
+            return self._journal.add(own_lines.checked_event(record))
         if "journal" in record and "scenario" in record:
             self.known = True
-            self._journal.of_run, self._is_old = True, record["journal"] == journal_v1.VERSION
+            self._journal.of_run = True
+            if problem := version_problem(record):
+                raise own_lines.BadLine(problem)
             return ()
         if "request_id" in record and isinstance(record.get("outcomes"), dict):
             self.known = True
