@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .calls import ArrayParser, ArrayStream, CallPiece, Extract, OwnParser, OwnStream
-from .completions import AnswerStream, AnswerView, chat_logprobs, event
-from .protocol import JsonObject
+from .completions import AnswerStream, AnswerView, chat_logprobs, event, finish_of
+from .protocol import FinishReason, JsonObject, MetaInfo, Output
 from .reasoning import Harmony, Reasoning, ThoughtStream
 from .schema import ChatCompletionRequest
 
@@ -32,9 +32,9 @@ class ChatView(AnswerView):
     def stream(self) -> ChatStream:
         return ChatStream(self)
 
-    def _choice(self, index: int, output: JsonObject) -> JsonObject:
+    def _choice(self, index: int, output: Output) -> JsonObject:
         meta = output["meta_info"]
-        finish = meta["finish_reason"]
+        finish = finish_of(output)
         thought, text = self._separated(output["text"])
         extract = self._extract(text, finish["type"])
 
@@ -117,9 +117,9 @@ class ChatStream(AnswerStream):
     def __init__(self, view: ChatView) -> None:
         super().__init__(view)
         self._choices: dict[int, _Choice] = {}
-        self._finished: dict[int, JsonObject] = {}
+        self._finished: dict[int, FinishReason] = {}
 
-    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
+    def _step(self, index: int, output: Output, delta: str, *, first: bool) -> Iterator[bytes]:
         finish = output["meta_info"]["finish_reason"]
         if finish is not None:
             self._finished[index] = finish
@@ -140,7 +140,7 @@ class ChatStream(AnswerStream):
         return choice
 
     def _delta(
-        self, index: int, choice: _Choice, delta: str, finish: JsonObject | None
+        self, index: int, choice: _Choice, delta: str, finish: FinishReason | None
     ) -> Iterator[bytes]:
         """Yield the events of some new text: its thinking, its content and its calls.
 
@@ -167,7 +167,7 @@ class ChatStream(AnswerStream):
         if logprobs is not None and is_parsed:
             yield self._plain(index, {"reasoning_content": None}, logprobs)
 
-    def _logprobs(self, choice: _Choice, meta: JsonObject) -> JsonObject | None:
+    def _logprobs(self, choice: _Choice, meta: MetaInfo) -> JsonObject | None:
         """Return the log probabilities that were not shown yet, if the request wants them."""
         if not self._view.request.logprobs:
             return None

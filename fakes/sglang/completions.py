@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from sfusion_tools.tokenizers import Tokenizer
 
 from ..wire.message import Answer, dump_json
-from .protocol import JsonObject
+from .protocol import FinishReason, JsonObject, LogprobRow, MetaInfo, Output
 from .schema import ChatCompletionRequest, CompletionRequest
 
 DONE = b"data: [DONE]\n\n"
@@ -27,7 +27,27 @@ def event(body: Any) -> bytes:
     return b"data: " + dump_json(body) + b"\n\n"
 
 
-def flat_error(message: str, type: str = "BadRequestError", code: int = 400) -> JsonObject:
+class FlatError(TypedDict):
+    """The error object of the OpenAI routes."""
+
+    object: str
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class Usage(TypedDict):
+    """The token counts of an answer."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: dict[str, int] | None
+    reasoning_tokens: int
+
+
+def flat_error(message: str, type: str = "BadRequestError", code: int = 400) -> FlatError:
     """The error object of the OpenAI routes."""
     return {"object": "error", "message": message, "type": type, "param": None, "code": code}
 
@@ -50,9 +70,7 @@ def native_error_event(message: str, code: int = 400) -> bytes:
     return event({"error": error})
 
 
-def usage(
-    metas: Mapping[int, JsonObject], samples: int = 1, report_cache: bool = False
-) -> JsonObject:
+def usage(metas: Mapping[int, MetaInfo], samples: int = 1, report_cache: bool = False) -> Usage:
     """Token counts of some choices, by their indices.
 
     A prompt with several samples is counted once. Cached tokens are there if there are any.
@@ -70,19 +88,19 @@ def usage(
     }
 
 
-def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
+def chat_logprobs(meta: MetaInfo, since: int = 0) -> JsonObject:
     """Log probabilities in the form of the chat route."""
-    tops = meta.get("output_top_logprobs") or []
-    rows = []
-    for at, token in enumerate(meta["output_token_logprobs"][since:], start=since):
+    tops = meta.get("output_top_logprobs", [])
+    content: list[JsonObject] = []
+    for at, row in enumerate(meta["output_token_logprobs"][since:], start=since):
         top = [_chat_token(alternative) for alternative in tops[at]] if tops else []
-        rows.append(_chat_token(token) | {"top_logprobs": top})
-    return {"content": rows}
+        content.append(_chat_token(row) | {"top_logprobs": top})
+    return {"content": content}
 
 
-def _chat_token(token: Sequence[Any]) -> JsonObject:
-    """Return a token of the engine, ``[logprob, id, text]``, as the chat route writes it."""
-    logprob, _, text = token
+def _chat_token(row: LogprobRow) -> JsonObject:
+    """Return a token as the chat route writes it."""
+    logprob, _, text = row
     return {"token": text, "bytes": _bytes(text), "logprob": logprob}
 
 
@@ -99,7 +117,7 @@ class AnswerView(ABC):
     created: int
     report_cache: bool
 
-    def body(self, outputs: Sequence[JsonObject]) -> JsonObject:
+    def body(self, outputs: Sequence[Output]) -> JsonObject:
         """The answer to a request that does not stream."""
         metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
         choices = [self._choice(index, output) for index, output in enumerate(outputs)]
@@ -114,7 +132,7 @@ class AnswerView(ABC):
         }
 
     @abstractmethod
-    def _choice(self, index: int, output: JsonObject) -> JsonObject: ...
+    def _choice(self, index: int, output: Output) -> JsonObject: ...
 
     @abstractmethod
     def stream(self) -> AnswerStream:
@@ -128,7 +146,7 @@ class AnswerStream(ABC):
 
     def __init__(self, view: AnswerView) -> None:
         self._view = view
-        self._metas: dict[int, JsonObject] = {}
+        self._metas: dict[int, MetaInfo] = {}
         """The last meta information of each choice."""
         self._shown: dict[int, int] = {}
         """How many characters of each choice were sent."""
@@ -141,7 +159,7 @@ class AnswerStream(ABC):
         """True once anything was sent to the client."""
         return bool(self._metas)
 
-    def feed(self, output: JsonObject) -> Iterator[bytes]:
+    def feed(self, output: Output) -> Iterator[bytes]:
         """Yield the events of one step of the engine.
 
         Raises StreamAborted for an abort with an error status.
@@ -149,8 +167,9 @@ class AnswerStream(ABC):
         index = output.get("index", 0)
         meta = output["meta_info"]
         finish = meta["finish_reason"]
-        if finish is not None and is_error(finish):
-            raise StreamAborted(finish)
+        status = None if finish is None else error_status(finish)
+        if finish is not None and status is not None:
+            raise StreamAborted(finish["message"], status)
 
         first = index not in self._metas
         self._metas[index] = meta
@@ -159,18 +178,18 @@ class AnswerStream(ABC):
         yield from self._step(index, output, delta, first=first)
 
     @abstractmethod
-    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
+    def _step(self, index: int, output: Output, delta: str, *, first: bool) -> Iterator[bytes]:
         """Yield the events of a step that adds this text to a choice."""
 
     @abstractmethod
     def finish(self) -> Iterator[bytes]:
         """Yield the events after the last step."""
 
-    def _total_usage(self) -> JsonObject:
+    def _total_usage(self) -> Usage:
         metas = dict(sorted(self._metas.items()))
         return usage(metas, self._view.request.n, self._view.report_cache)
 
-    def _usage_so_far(self, index: int) -> JsonObject | None:
+    def _usage_so_far(self, index: int) -> Usage | None:
         """Token counts of one choice, if the request wants them with every event."""
         return usage({0: self._metas[index]}) if self._continuous else None
 
@@ -187,20 +206,29 @@ class AnswerStream(ABC):
 class StreamAborted(Exception):
     """Raised when the engine aborts a streaming request with an error status."""
 
-    def __init__(self, finish: JsonObject) -> None:
-        super().__init__(finish["message"])
-        self.finish = finish
+    def __init__(self, message: str | None, status: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
 
     def event(self) -> bytes:
         """The error event for the client."""
-        status = HTTPStatus(self.finish["status_code"])
-        message = self.finish["message"] or "Generation aborted."
-        return error_event(message, status.name, status.value)
+        message = self.message or "Generation aborted."
+        return error_event(message, HTTPStatus(self.status).name, self.status)
 
 
-def is_error(finish: JsonObject) -> bool:
-    """Return whether a finish reason is an abort with an error status."""
-    return finish["type"] == "abort" and finish.get("status_code") is not None
+def finish_of(output: Output) -> FinishReason:
+    """Return why a complete output ended."""
+    finish = output["meta_info"]["finish_reason"]
+    assert finish is not None, "only an output that is not complete has no finish reason"
+    return finish
+
+
+def error_status(finish: FinishReason) -> int | None:
+    """Return the error status with which a generation was aborted; None for any other end."""
+    if finish["type"] != "abort":
+        return None
+    return finish.get("status_code")
 
 
 @dataclass(frozen=True)
@@ -224,15 +252,16 @@ class CompletionView(AnswerView):
             return prompt
         return self.tokenizer.decode(prompt, skip_special_tokens=True)
 
-    def logprobs(self, meta: JsonObject, since: int, first: bool) -> JsonObject | None:
+    def logprobs(self, meta: MetaInfo, since: int, first: bool) -> JsonObject | None:
         """Return the log probabilities since a token, including the prompt's if it is repeated."""
         if self.request.logprobs is None:
             return None
         tokens = meta["output_token_logprobs"][since:]
-        tops = (meta.get("output_top_logprobs") or [])[since:]
+        tops: list[list[LogprobRow] | None] = []
+        tops += meta.get("output_top_logprobs", [])[since:]
         if first and self.request.echo:
             tokens = [*meta["input_token_logprobs"], *tokens]
-            tops = [*(meta.get("input_top_logprobs") or []), *tops]
+            tops = [*meta.get("input_top_logprobs", []), *tops]
 
         return {
             "text_offset": [-1] * len(tokens),  # not supported
@@ -241,13 +270,12 @@ class CompletionView(AnswerView):
             "top_logprobs": [_by_text(top) for top in tops],
         }
 
-    def _choice(self, index: int, output: JsonObject) -> JsonObject:
-        meta = output["meta_info"]
-        finish = meta["finish_reason"]
+    def _choice(self, index: int, output: Output) -> JsonObject:
+        finish = finish_of(output)
         choice: JsonObject = {
             "index": index,
             "text": self.echo(index) + output["text"],
-            "logprobs": self.logprobs(meta, 0, True),
+            "logprobs": self.logprobs(output["meta_info"], since=0, first=True),
             "finish_reason": finish["type"],
             "matched_stop": finish.get("matched"),
         }
@@ -257,7 +285,7 @@ class CompletionView(AnswerView):
         return choice
 
 
-def _by_text(top: Sequence[Sequence[Any]] | None) -> dict[str, float] | None:
+def _by_text(top: Sequence[LogprobRow] | None) -> dict[str, float] | None:
     """Return the most probable tokens as texts and log probabilities.
 
     The first token of a prompt has none.
@@ -278,7 +306,7 @@ class CompletionStream(AnswerStream):
         self._tokens: dict[int, int] = {}
         """How many tokens of each choice were sent."""
 
-    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
+    def _step(self, index: int, output: Output, delta: str, *, first: bool) -> Iterator[bytes]:
         view = self._view
         meta = output["meta_info"]
         finish = meta["finish_reason"] or {}

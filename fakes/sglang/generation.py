@@ -11,7 +11,7 @@ from typing import Any
 from sfusion_tools.tokenizers import Tokenizer
 
 from .keyed_digest import Key, digest, draw, whole
-from .protocol import Finish, JsonObject, Step
+from .protocol import Finish, LogprobRow, MetaInfo, Output, Step
 from .rendering import Constraint
 from .sampling import SampledText, SamplingParams
 from .state import Known
@@ -173,14 +173,14 @@ def output(
     tokenizer: Tokenizer,
     weight_version: str,
     latency: float | None,
-) -> JsonObject:
+) -> Output:
     """Return the output object after ``upto`` steps.
 
     After the last step it has a finish reason, and the ``latency`` of the request is known.
     """
     done = generation.steps[:upto]
     ids = [token for step in done for token in step.ids]
-    meta: JsonObject = {
+    meta: MetaInfo = {
         "id": request.rid,
         "finish_reason": None if latency is None else generation.finish.body(),
         "prompt_tokens": generation.prompt_tokens,
@@ -196,7 +196,7 @@ def output(
     if latency is not None:
         meta["e2e_latency"] = latency
 
-    body: JsonObject = {
+    body: Output = {
         "text": "".join(step.text for step in done),
         "output_ids": ids,
         "meta_info": meta,
@@ -217,9 +217,6 @@ def _tokens(steps: Sequence[Step]) -> list[tuple[int, float | None]]:
     return tokens
 
 
-LogprobRow = list[Any]
-"""A token as sglang's output has it: its log probability, its id, and its text if wanted."""
-
 _LEAST_PROBABILITY = 1e-17
 """What a certain token leaves for the others: so little that a sum of 1 does not change."""
 _LOGPROB_DIGITS = 1e6
@@ -236,14 +233,14 @@ class _LogprobRows:
     seed: int
     tokenizer: Tokenizer
 
-    def body(self, tokens: Sequence[tuple[int, float | None]]) -> JsonObject:
+    def body(self, tokens: Sequence[tuple[int, float | None]]) -> MetaInfo:
         """Return what ``meta_info`` says about the prompt and about the generated tokens."""
         wanted = self.request.logprobs
         start = len(self.request.ids) if wanted.start < 0 else wanted.start
         places = range(len(self.request.ids))[start:]
         inputs = [self._input(at) for at in places]
         outputs = [self._sampled(at, token, given) for at, (token, given) in enumerate(tokens)]
-        body: JsonObject = {"input_token_logprobs": inputs, "output_token_logprobs": outputs}
+        body: MetaInfo = {"input_token_logprobs": inputs, "output_token_logprobs": outputs}
 
         if wanted.top > 0:
             body["input_top_logprobs"] = [

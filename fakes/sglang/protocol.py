@@ -4,9 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 JsonObject = dict[str, Any]
+
+LogprobRow = list[Any]
+"""A token as sglang's output has it: its log probability, its id, and its text if wanted."""
+
+
+class FinishReason(TypedDict, total=False):
+    """Why a generation ended, as JSON; which keys there are depends on the type."""
+
+    type: str
+    matched: int | str | None
+    length: int | None
+    message: str | None
+    status_code: int | None
+    err_type: str | None
+
+
+class MetaInfo(TypedDict, total=False):
+    """What an output says about itself; the order of the keys is that of sglang."""
+
+    id: str
+    finish_reason: FinishReason | None
+    prompt_tokens: int
+    weight_version: str
+    num_retractions: int
+    input_token_logprobs: list[LogprobRow]
+    output_token_logprobs: list[LogprobRow]
+    input_top_logprobs: list[list[LogprobRow] | None]
+    output_top_logprobs: list[list[LogprobRow]]
+    input_token_ids_logprobs: list[list[LogprobRow] | None]
+    output_token_ids_logprobs: list[list[LogprobRow]]
+    output_token_logprobs_length: int
+    reasoning_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    e2e_latency: float
+
+
+class Output(TypedDict, total=False):
+    """What the engine returns for a request, or yields after each step."""
+
+    text: str
+    output_ids: list[int]
+    meta_info: MetaInfo
+    prompt_token_ids: list[int]
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +64,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Why a generation ended, as in ``meta_info.finish_reason``."""
+    """Why a generation ended."""
 
     type: str
     matched: int | str | None = None
@@ -28,8 +73,8 @@ class Finish:
     status_code: int | None = None
     err_type: str | None = None
 
-    def body(self) -> JsonObject:
-        """Return the JSON object; its keys depend on the type."""
+    def body(self) -> FinishReason:
+        """Return the JSON object for ``meta_info.finish_reason``."""
         if self.type == "length":
             return {"type": "length", "length": self.length}
         if self.type == "abort":

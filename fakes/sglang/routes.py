@@ -31,8 +31,9 @@ from .completions import (
     StreamAborted,
     error_answer,
     error_event,
+    error_status,
     event,
-    is_error,
+    finish_of,
     native_error_event,
 )
 from .dialects import dialect_of, is_written_as_array, shown_name
@@ -40,7 +41,7 @@ from .engine import FakeSGLang
 from .generation import GenerateCall, StreamProgress
 from .keyed_digest import hex_id
 from .more_routes import MoreHandlers
-from .protocol import JsonObject
+from .protocol import JsonObject, Output
 from .reasoning import Harmony, Reasoning, reasoning_parser
 from .validation import read_body, read_json_body, read_query
 
@@ -380,17 +381,17 @@ class Handlers:
         outputs = output if isinstance(output, list) else [output]
         return Answer.json(view.body(outputs))
 
-    async def _output(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
+    async def _output(self, call: GenerateCall) -> Output | list[Output]:
         """Generate; an abort with an error status is raised."""
         generated = await self._engine.generate(call)
         outputs = generated if isinstance(generated, list) else [generated]
         for output in outputs:
-            finish = output["meta_info"]["finish_reason"]
-            if not is_error(finish):
-                continue
-            if finish["status_code"] == 400:
+            finish = finish_of(output)
+            status = error_status(finish)
+            if status == 400:
                 raise BadValue(finish["message"])
-            raise EngineRefused(finish["message"], finish["status_code"])
+            if status is not None:
+                raise EngineRefused(str(finish["message"]), status)
         return generated
 
     async def _streamed(self, call: GenerateCall, stream: AnswerStream) -> Answer:
