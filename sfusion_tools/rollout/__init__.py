@@ -1,5 +1,7 @@
-"""Multi-turn rollout: the request as a state machine, a driver for one request, and a runner for a
-batch."""
+"""Multi-turn rollouts.
+
+The request is a state machine; a driver runs one request, and ``run_batch`` many.
+"""
 
 from sfusion_tools.errors import BadLimits, IllegalTransition, TemplateError
 from sfusion_tools.rollout.driver import RolloutDriver, run_batch
