@@ -8,7 +8,7 @@ from typing import Any
 
 from .calls import ArrayParser, ArrayStream, CallPiece, Extract, OwnParser, OwnStream
 from .completions import AnswerStream, AnswerView, chat_logprobs, event, finish_of
-from .protocol import FinishReason, JsonObject, MetaInfo, Output
+from .protocol import EngineOutput, FinishReason, JsonObject, MetaInfo
 from .reasoning import Harmony, Reasoning, ThoughtStream
 from .schema import ChatCompletionRequest
 
@@ -32,7 +32,7 @@ class ChatView(AnswerView):
     def stream(self) -> ChatStream:
         return ChatStream(self)
 
-    def _choice(self, index: int, output: Output) -> JsonObject:
+    def _choice(self, index: int, output: EngineOutput) -> JsonObject:
         meta = output["meta_info"]
         finish = finish_of(output)
         thought, text = self._separated(output["text"])
@@ -119,7 +119,9 @@ class ChatStream(AnswerStream):
         self._choices: dict[int, _Choice] = {}
         self._finished: dict[int, FinishReason] = {}
 
-    def _step(self, index: int, output: Output, delta: str, *, first: bool) -> Iterator[bytes]:
+    def _step(
+        self, index: int, output: EngineOutput, delta: str, *, first: bool
+    ) -> Iterator[bytes]:
         finish = output["meta_info"]["finish_reason"]
         if finish is not None:
             self._finished[index] = finish

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypedDict
 from sfusion_tools.tokenizers import Tokenizer
 
 from ..wire.message import Answer, dump_json
-from .protocol import FinishReason, JsonObject, LogprobRow, MetaInfo, Output
+from .protocol import EngineOutput, FinishReason, JsonObject, LogprobRow, MetaInfo
 from .schema import ChatCompletionRequest, CompletionRequest
 
 DONE = b"data: [DONE]\n\n"
@@ -117,7 +117,7 @@ class AnswerView(ABC):
     created: int
     report_cache: bool
 
-    def body(self, outputs: Sequence[Output]) -> JsonObject:
+    def body(self, outputs: Sequence[EngineOutput]) -> JsonObject:
         """The answer to a request that does not stream."""
         metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
         choices = [self._choice(index, output) for index, output in enumerate(outputs)]
@@ -132,7 +132,7 @@ class AnswerView(ABC):
         }
 
     @abstractmethod
-    def _choice(self, index: int, output: Output) -> JsonObject: ...
+    def _choice(self, index: int, output: EngineOutput) -> JsonObject: ...
 
     @abstractmethod
     def stream(self) -> AnswerStream:
@@ -159,7 +159,7 @@ class AnswerStream(ABC):
         """True once anything was sent to the client."""
         return bool(self._metas)
 
-    def feed(self, output: Output) -> Iterator[bytes]:
+    def feed(self, output: EngineOutput) -> Iterator[bytes]:
         """Yield the events of one step of the engine.
 
         Raises StreamAborted for an abort with an error status.
@@ -178,7 +178,9 @@ class AnswerStream(ABC):
         yield from self._step(index, output, delta, first=first)
 
     @abstractmethod
-    def _step(self, index: int, output: Output, delta: str, *, first: bool) -> Iterator[bytes]:
+    def _step(
+        self, index: int, output: EngineOutput, delta: str, *, first: bool
+    ) -> Iterator[bytes]:
         """Yield the events of a step that adds this text to a choice."""
 
     @abstractmethod
@@ -217,7 +219,7 @@ class StreamAborted(Exception):
         return error_event(message, HTTPStatus(self.status).name, self.status)
 
 
-def finish_of(output: Output) -> FinishReason:
+def finish_of(output: EngineOutput) -> FinishReason:
     """Return why a complete output ended."""
     finish = output["meta_info"]["finish_reason"]
     assert finish is not None, "only an output that is not complete has no finish reason"
@@ -270,7 +272,7 @@ class CompletionView(AnswerView):
             "top_logprobs": [_by_text(top) for top in tops],
         }
 
-    def _choice(self, index: int, output: Output) -> JsonObject:
+    def _choice(self, index: int, output: EngineOutput) -> JsonObject:
         finish = finish_of(output)
         choice: JsonObject = {
             "index": index,
@@ -306,7 +308,9 @@ class CompletionStream(AnswerStream):
         self._tokens: dict[int, int] = {}
         """How many tokens of each choice were sent."""
 
-    def _step(self, index: int, output: Output, delta: str, *, first: bool) -> Iterator[bytes]:
+    def _step(
+        self, index: int, output: EngineOutput, delta: str, *, first: bool
+    ) -> Iterator[bytes]:
         view = self._view
         meta = output["meta_info"]
         finish = meta["finish_reason"] or {}

@@ -25,7 +25,7 @@ from .generation import (
     steps_of,
 )
 from .keyed_digest import hex_id, whole
-from .protocol import Ask, Finish, Output, Policy, Reply, Step
+from .protocol import Ask, EngineOutput, Finish, Policy, Reply, Step
 from .rendering import read_ids, read_tools, render_reply
 from .requests import CALL_OPTIONS, requests_of
 from .sampling import end
@@ -114,7 +114,7 @@ class FakeSGLang:
             return self.stream(call)
         return await self.generate(call)
 
-    async def generate(self, call: GenerateCall) -> Output | list[Output]:
+    async def generate(self, call: GenerateCall) -> EngineOutput | list[EngineOutput]:
         """Generate, and return the complete output."""
         requests = self._requests(call)
         if len(requests) == 1 and requests[0].index is None:
@@ -130,7 +130,7 @@ class FakeSGLang:
 
     async def stream(
         self, call: GenerateCall, progress: StreamProgress | None = None
-    ) -> AsyncGenerator[Output, None]:
+    ) -> AsyncGenerator[EngineOutput, None]:
         """Yield the output as it is generated.
 
         The objects of a batch are interleaved and have an ``index``.
@@ -148,9 +148,9 @@ class FakeSGLang:
 
     async def _interleaved(
         self, requests: Sequence[GenerationRequest], progress: StreamProgress
-    ) -> AsyncGenerator[Output, None]:
+    ) -> AsyncGenerator[EngineOutput, None]:
         """Yield the outputs of several requests as they come; the first error ends all."""
-        queue: asyncio.Queue[tuple[Output, float] | BaseException | None] = asyncio.Queue()
+        queue: asyncio.Queue[tuple[EngineOutput, float] | BaseException | None] = asyncio.Queue()
 
         async def feed(request: GenerationRequest) -> None:
             own = StreamProgress()
@@ -255,12 +255,12 @@ class FakeSGLang:
             raise BadValue(f"Duplicate request IDs detected within the request: {twice}")
         return named
 
-    async def _last(self, request: GenerationRequest) -> Output:
+    async def _last(self, request: GenerationRequest) -> EngineOutput:
         return [item async for item in self._items(request)][-1]
 
     async def _items(
         self, request: GenerationRequest, progress: StreamProgress | None = None
-    ) -> AsyncGenerator[Output, None]:
+    ) -> AsyncGenerator[EngineOutput, None]:
         """Yield the output of each step, if there is progress to report, or the last one."""
         state = self._state
         self._check_open()
@@ -403,7 +403,7 @@ class FakeSGLang:
 
     def _output(
         self, request: GenerationRequest, generation: Generation, upto: int, latency: float | None
-    ) -> Output:
+    ) -> EngineOutput:
         """Return the output after ``upto`` steps; only the last has a latency."""
         if latency is not None:
             self._count_finished(request, generation)

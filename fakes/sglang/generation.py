@@ -11,7 +11,7 @@ from typing import Any
 from sfusion_tools.tokenizers import Tokenizer
 
 from .keyed_digest import Key, digest, draw, whole
-from .protocol import Finish, LogprobRow, MetaInfo, Output, Step
+from .protocol import EngineOutput, Finish, LogprobRow, MetaInfo, Step
 from .rendering import Constraint
 from .sampling import SampledText, SamplingParams
 from .state import Known
@@ -173,7 +173,7 @@ def output(
     tokenizer: Tokenizer,
     weight_version: str,
     latency: float | None,
-) -> Output:
+) -> EngineOutput:
     """Return the output object after ``upto`` steps.
 
     After the last step it has a finish reason, and the ``latency`` of the request is known.
@@ -196,7 +196,7 @@ def output(
     if latency is not None:
         meta["e2e_latency"] = latency
 
-    body: Output = {
+    body: EngineOutput = {
         "text": "".join(step.text for step in done),
         "output_ids": ids,
         "meta_info": meta,

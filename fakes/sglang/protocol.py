@@ -44,7 +44,7 @@ class MetaInfo(TypedDict, total=False):
     e2e_latency: float
 
 
-class Output(TypedDict, total=False):
+class EngineOutput(TypedDict, total=False):
     """What the engine returns for a request, or yields after each step."""
 
     text: str

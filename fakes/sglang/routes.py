@@ -41,7 +41,7 @@ from .engine import FakeSGLang
 from .generation import GenerateCall, StreamProgress
 from .keyed_digest import hex_id
 from .more_routes import MoreHandlers
-from .protocol import JsonObject, Output
+from .protocol import EngineOutput, JsonObject
 from .reasoning import Harmony, Reasoning, reasoning_parser
 from .validation import read_body, read_json_body, read_query
 
@@ -381,7 +381,7 @@ class Handlers:
         outputs = output if isinstance(output, list) else [output]
         return Answer.json(view.body(outputs))
 
-    async def _output(self, call: GenerateCall) -> Output | list[Output]:
+    async def _output(self, call: GenerateCall) -> EngineOutput | list[EngineOutput]:
         """Generate; an abort with an error status is raised."""
         generated = await self._engine.generate(call)
         outputs = generated if isinstance(generated, list) else [generated]
