@@ -193,8 +193,8 @@ class Rules:
 class SlotFile:
     """The file of one limiter, opened once by this process.
 
-    All methods but ``release``, ``has_new_release`` and ``close`` belong inside ``gate``, where only
-    one thread at a time may be.
+    All methods but ``release``, ``has_new_release`` and ``close`` belong inside ``gate``, where
+    only one thread at a time may be.
     """
 
     def __init__(self, path: Path) -> None:
@@ -278,8 +278,10 @@ class SlotFile:
         return self._is_locked_elsewhere(_WAITING, shared=self.announces_waiting)
 
     def announce_waiting(self, waiting: bool) -> None:
-        """Let other processes know whether callers wait in this one; outside of the gate, only that
-        none does."""
+        """Let other processes know whether callers wait in this one.
+
+        Outside of the gate, only that none does.
+        """
         if waiting and not self.announces_waiting:
             self._lock_shared(_WAITING)
         elif self.announces_waiting and not waiting:
