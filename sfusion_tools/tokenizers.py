@@ -60,7 +60,7 @@ SPECIAL_TOKENS = {END_OF_TEXT: _BYTES, IM_START: _BYTES + 1, IM_END: _BYTES + 2}
 _BY_ID = {number: text for text, number in SPECIAL_TOKENS.items()}
 _BREAK = "xBREAKx7Qz"
 """Where a text is cut before it is encoded; letters and digits, which no template escapes."""
-_SPLIT = re.compile("(" + "|".join(re.escape(text) for text in SPECIAL_TOKENS) + ")")
+_SPLIT = re.compile(f"({'|'.join(map(re.escape, SPECIAL_TOKENS))})")
 
 
 @runtime_checkable
@@ -81,8 +81,10 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
-        """Encode a text and add nothing; special tokens spelled out in it count as such only if
-        allowed."""
+        """Encode a text and add nothing.
+
+        Special tokens spelled out in it count as such only if allowed.
+        """
         ...
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
@@ -96,10 +98,10 @@ class Tokenizer(Protocol):
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        """Encode a conversation as the model is given it, with the tools it may call: in ChatML,
-        without a template.
+        """Encode a conversation as the model is given it, with the tools it may call.
 
-        Raises TemplateError for a conversation that the chat template refuses.
+        It is in ChatML if there is no template. Raises TemplateError for a conversation that the
+        chat template refuses.
         """
         return _chatml(self, messages, tools, add_generation_prompt)
 
@@ -143,55 +145,36 @@ class ByteTokenizer(Tokenizer):
             raise UnknownToken(
                 f"token {unknown} is outside the vocabulary of {self.vocab_size} ids"
             ) from None
-        parts[::2] = [
-            part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]
-        ]
-        return "".join(parts[::2] if skip_special_tokens else parts)
+        # Every second part is text, a character for each byte.
+        texts = [part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]]
+        if skip_special_tokens:
+            return "".join(texts)
+        parts[::2] = texts
+        return "".join(parts)
 
 
 class HfTokenizer:
-    """A tokenizer directory loaded by ``transformers``, with its own chat template or, if it has
-    none, ChatML.
+    """A tokenizer directory loaded by ``transformers``.
 
-    ``template_options`` are passed to the template, such as ``enable_thinking=False`` to Qwen3's.
+    It has its own chat template or, without one, ChatML. ``template_options`` are passed to the
+    template, such as ``enable_thinking=False`` to Qwen3's.
     """
 
     def __init__(self, path: str | Path, **template_options: Any) -> None:
         self.name = str(path)
         self._options = template_options
-        transformers = import_extra(
-            "transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}"
-        )
-        if not Path(path).is_dir():
-            raise TokenizerNotFound(
-                f"{path} is not a directory: give the path of a downloaded tokenizer "
-                "(with a tokenizer_config.json); nothing is downloaded"
-            )
-        try:
-            # No remote code and no downloads: a rollout must not depend on the network.
-            self._inner: Any = transformers.AutoTokenizer.from_pretrained(
-                str(path), local_files_only=True
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise TokenizerNotFound(
-                f"{path} holds no tokenizer that transformers can load: {error}"
-            ) from error
-        if self._inner.eos_token_id is None:
-            raise TokenizerNotFound(
-                f"the tokenizer at {path} has no eos_token, which must end an assistant turn"
-            )
+        self._inner = _pretrained(path)
         self.eos_token_id = int(self._inner.eos_token_id)
         pad = self._inner.pad_token_id
         self.pad_token_id = self.eos_token_id if pad is None else int(pad)
         """The padding token, or the end token if the tokenizer has none."""
         self.vocab_size = len(self._inner)
-        added = self._inner.added_tokens_decoder.values()
         marks = {
             token.content
-            for token in added
-            if token.special or "|" in token.content or "｜" in token.content
+            for token in self._inner.added_tokens_decoder.values()
+            if _is_mark(token) and len(token.content) > 1
         }
-        longest_first = sorted((mark for mark in marks if len(mark) > 1), key=len, reverse=True)
+        longest_first = sorted(marks, key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     @property
@@ -239,11 +222,13 @@ class HfTokenizer:
             raise TemplateError(
                 f"the chat template of {self.name} raised {type(error).__name__}: {error}"
             ) from error
-        return [number for part in text.split(_BREAK) for number in self.encode(part)]
+        ids: list[int] = []
+        for part in text.split(_BREAK):
+            ids += self.encode(part)
+        return ids
 
     def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Break the special tokens that are spelled out in a message, so that they are encoded as
-        text.
+        """Break the special tokens that a message spells out, so that they are encoded as text.
 
         An assistant's are its own: templates look for ``</think>`` and the like in them.
         """
@@ -266,9 +251,37 @@ class HfTokenizer:
         return self._marks.sub(lambda mark: mark[0][0] + _BREAK + mark[0][1:], text)
 
 
+def _pretrained(path: str | Path) -> Any:
+    """Load a tokenizer of transformers; raises TokenizerNotFound if it cannot be used."""
+    transformers = import_extra(
+        "transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}"
+    )
+    if not Path(path).is_dir():
+        raise TokenizerNotFound(
+            f"{path} is not a directory: give the path of a downloaded tokenizer "
+            "(with a tokenizer_config.json); nothing is downloaded"
+        )
+    try:
+        # No remote code and no downloads: a rollout must not depend on the network.
+        inner = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise TokenizerNotFound(
+            f"{path} holds no tokenizer that transformers can load: {error}"
+        ) from error
+    if inner.eos_token_id is None:
+        raise TokenizerNotFound(
+            f"the tokenizer at {path} has no eos_token, which must end an assistant turn"
+        )
+    return inner
+
+
+def _is_mark(token: Any) -> bool:
+    """Return whether an added token has a meaning for templates, as far as one can see."""
+    return token.special or "|" in token.content or "｜" in token.content
+
+
 def load_tokenizer(name: str | Path | None = None, **template_options: Any) -> Tokenizer:
-    """Return the built-in tokenizer for None or ``bytes``, the Hugging Face tokenizer at that path
-    otherwise.
+    """Return the built-in tokenizer for None or ``bytes``, else the one at that path.
 
     The options are for the chat template of the latter; the built-in one has none.
     """
@@ -298,10 +311,9 @@ def _shown_tool(tool: ToolLike) -> dict[str, Any]:
     # Templates read the parameters without asking whether there are any.
     parameters = shown["function"].setdefault("parameters", {"type": "object", "properties": {}})
     for schema in parameters.get("properties", {}).values():
-        for key in [
-            key for key in ("description", "enum") if key in schema and schema[key] is None
-        ]:
-            del schema[key]
+        for key in ("description", "enum"):
+            if key in schema and schema[key] is None:
+                del schema[key]
     return shown
 
 
@@ -328,14 +340,16 @@ def _call_text(call: Mapping[str, Any]) -> str:
     function = call.get("function") or call
     arguments = function.get("arguments")
     # OpenAI's messages carry the arguments as JSON text, our own as an object.
-    written = (
-        arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    )
+    if isinstance(arguments, str):
+        written = arguments
+    else:
+        written = json.dumps(arguments or {}, ensure_ascii=False)
     name = json.dumps(function.get("name", ""), ensure_ascii=False)
     return f'<tool_call>\n{{"name": {name}, "arguments": {written}}}\n</tool_call>'
 
 
 def _body(message: Mapping[str, Any]) -> str:
+    """Return a message without its role: its content and its calls."""
     parts = [_content_text(message.get("content"))]
     parts += [_call_text(_as_mapping(call)) for call in message.get("tool_calls") or ()]
     return "\n".join(part for part in parts if part)
@@ -349,14 +363,19 @@ def _chatml(
 ) -> list[int]:
     """Encode a conversation in ChatML; a message may contain the characters of its marks."""
     plain = partial(tokenizer.encode, allow_special=False)
-    start, end, gap = tokenizer.encode(IM_START), tokenizer.encode(IM_END), plain("\n")
+    start = tokenizer.encode(IM_START)
+    end = tokenizer.encode(IM_END)
+    gap = plain("\n")
     ids: list[int] = []
     for turn in _turns(messages, tools):
         ids += [*start, *plain(turn), *end, *gap]
-    return [*ids, *start, *plain("assistant\n")] if add_generation_prompt else ids
+    if add_generation_prompt:
+        ids += [*start, *plain("assistant\n")]
+    return ids
 
 
 def _turns(messages: Sequence[MessageLike], tools: Sequence[ToolLike] | None) -> Iterator[str]:
+    """Yield the role and the text of each message; the tools are in the system message."""
     rest = [_as_mapping(message) for message in messages]
     if tools:
         lead = ""

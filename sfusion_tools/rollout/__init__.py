@@ -1,5 +1,7 @@
-"""Multi-turn rollout: the request as a state machine, a driver for one request, and a runner for a
-batch."""
+"""Multi-turn rollout.
+
+The request as a state machine, a driver for one request, and a runner for a batch.
+"""
 
 from sfusion_tools.errors import BadLimits, IllegalTransition, TemplateError
 from sfusion_tools.rollout.driver import RolloutDriver, run_batch

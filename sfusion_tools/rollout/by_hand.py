@@ -1,5 +1,4 @@
-"""The steps of verl 0.6.1's request, whose callers build the conversation themselves instead of
-using our driver.
+"""The steps of verl 0.6.1's request, for callers that build the conversation themselves.
 
 ``processing_class`` is accepted as there and not used: a request has its tokenizer from the
 beginning.
@@ -16,12 +15,16 @@ from sfusion_tools.schemas import Message, OpenAIFunctionToolCall, ToolResponse
 
 
 class StepsByHand:
-    """Methods of ``AsyncRolloutRequest`` for use in any order; they check neither states nor
-    turns."""
+    """Methods of ``AsyncRolloutRequest`` for use in any order.
+
+    They check neither states nor turns.
+    """
 
     def get_generation_prompt_ids(self: Any, processing_class: Any = None) -> list[int]:
-        """Return all ids for the engine; they end with the generation prompt, which is added if
-        it is missing."""
+        """Return all ids for the engine.
+
+        They end with the generation prompt, which is added if it is missing.
+        """
         prompt: list[int] = self.generation_prompt_ids
         if prompt and self._rows.ids[-len(prompt) :] != prompt:
             self._rows.append(prompt, trained=False)
@@ -38,8 +41,10 @@ class StepsByHand:
         content_ids: Any = None,
         tool_calls: Sequence[OpenAIFunctionToolCall] | None = None,
     ) -> None:
-        """Add a turn with the ids that the engine generated, a list or a tensor, else with those
-        of the template."""
+        """Add a turn with the ids that the engine generated, a list or a tensor.
+
+        Without them it gets those that the template writes.
+        """
         message = Message(
             role="assistant", content=content, tool_calls=list(tool_calls) if tool_calls else None
         )
@@ -59,9 +64,8 @@ class StepsByHand:
             )
         if any(response.text for response in contents):
             self._drop_generation_prompt()
-            self._add_messages(
-                [Message(role="tool", content=one.text or "") for one in contents], next_turn=False
-            )
+            answers = [Message(role="tool", content=response.text or "") for response in contents]
+            self._add_messages(answers, next_turn=False)
 
     def update_metrics(self: Any, metrics: Any, tool_id: str) -> None:
         """Keep the metrics of a call."""
@@ -74,8 +78,10 @@ class StepsByHand:
         reward_scores: dict[str, Any],
         finish_reason_type: FinishReasonTypeEnum = FinishReasonTypeEnum.STOP,
     ) -> None:
-        """End the conversation: COMPLETED, cut to its limits, without a generation prompt that
-        nothing followed."""
+        """End the conversation: COMPLETED and cut to its limits.
+
+        A generation prompt that nothing followed is removed.
+        """
         by_length = finish_reason_type is FinishReasonTypeEnum.LENGTH
         if not by_length and finish_reason_type is not FinishReasonTypeEnum.STOP:
             raise ValueError(f"a request ends by stop or length, found {finish_reason_type!r}")
@@ -95,22 +101,24 @@ class StepsByHand:
 
     def _turn_ids(self: Any, message: Any) -> list[int]:
         """Return the ids that the template writes for a turn, up to the token that ends it."""
-        apply, tools = self.processing_class.apply_chat_template, self.tool_schemas or None
-        before = apply(self.template_messages, tools, add_generation_prompt=True)
-        whole = apply(
-            [*self.template_messages, message.model_dump(exclude_none=True)],
-            tools,
-            add_generation_prompt=False,
-        )
+        apply = self.processing_class.apply_chat_template
+        tools = self.tool_schemas or None
+        messages = self.template_messages
+        before = apply(messages, tools, add_generation_prompt=True)
+        messages = [*messages, message.model_dump(exclude_none=True)]
+        whole = apply(messages, tools, add_generation_prompt=False)
         if whole[: len(before)] != before:
             raise TemplateError(
                 "the chat template writes this turn differently from its prompt; give content_ids"
             )
-        ids, end = whole[len(before) :], self.processing_class.eos_token_id
-        return list(ids[: ids.index(end) + 1] if end in ids else ids)
+        ids = list(whole[len(before) :])
+        end = self.processing_class.eos_token_id
+        return ids[: ids.index(end) + 1] if end in ids else ids
 
 
 def _flat(ids: Any) -> list[int]:
     """Read a list or a tensor, of one dimension or two."""
-    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    return [int(number) for number in (ids[0] if ids and isinstance(ids[0], list) else ids)]
+    numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if numbers and isinstance(numbers[0], list):
+        numbers = numbers[0]
+    return [int(number) for number in numbers]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress, count, product
@@ -32,10 +31,16 @@ _WORDS = ("Uvqo", "Zwjk")
 _NOBODY = "unknown"
 _QUESTION = {"role": "user", "content": "?"}
 _BASES = ([_QUESTION], [{"role": "system", "content": "!"}, _QUESTION])
-"""Conversations for templates that refuse the outline of the real one, or insist on a system
-message."""
+"""Conversations for templates that refuse the outline of the real one.
+
+The second is for those that insist on a system message.
+"""
 _ROUNDS = (1, 2, 0)
 """How many calls the turns of a conversation have that shows most of a template."""
+_ID_LENGTH = 9
+"""The templates of Mistral refuse ids of any other length."""
+_SHOWN_IDS = 24
+"""How many ids of a difference are shown. Chosen: a line of text."""
 _OWN_END = -1
 """For a turn that ended with the token with which its template ends it."""
 
@@ -43,9 +48,8 @@ Messages = Sequence[dict[str, Any]]
 
 
 def call_id(*parts: object) -> str:
-    """Return an id of nine letters and digits, the only form that the templates of Mistral
-    accept."""
-    return blake2b(repr(parts).encode(), digest_size=5).hexdigest()[:9]
+    """Return an id of nine letters and digits."""
+    return blake2b(repr(parts).encode(), digest_size=5).hexdigest()[:_ID_LENGTH]
 
 
 @dataclass(frozen=True)
@@ -58,28 +62,36 @@ class _Way:
     as_text: bool = False
     """The arguments of calls are JSON text."""
     renamed: bool = False
-    """The model may have chosen ids that its own template refuses, and a broken call may have no
-    name."""
+    """Replies get other ids, and a name.
+
+    The model may have chosen ids that its own template refuses, and a broken call may have no name.
+    """
     singly: bool = False
-    """Each reply has a turn of its own: gpt-oss knows one call per turn and takes the name of
-    the tool from it."""
+    """Each reply has a turn of its own.
+
+    gpt-oss knows one call per turn and takes the name of the tool from it.
+    """
+
+
+_EITHER = (False, True)
 
 
 def _ways(messages: Messages) -> Iterator[_Way]:
+    """Yield the ways to try, those that keep most of the conversation first."""
     bases = (None, *range(len(_BASES)))
     if any(message["role"] == "tool" for message in messages):
-        for base, singly, renamed, as_text in product(
-            bases, (False, True), (False, True), (False, True)
-        ):
-            yield _Way(base, True, as_text, renamed, singly)
-    for base, renamed in product(bases, (False, True)):
+        for base, singly, renamed, as_text in product(bases, _EITHER, _EITHER, _EITHER):
+            yield _Way(base, with_calls=True, as_text=as_text, renamed=renamed, singly=singly)
+    for base, renamed in product(bases, _EITHER):
         yield _Way(base, renamed=renamed)
 
 
 _Known = dict[Any, tuple[_Way, list[int]]]
 _KNOWN: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
-"""For each tokenizer: for messages of these roles after such a token, the way, and the ids
-before the continuation."""
+"""What is known of the template of each tokenizer.
+
+For messages of these roles after such a token: the way, and the ids before the continuation.
+"""
 
 
 def continuation(
@@ -91,23 +103,22 @@ def continuation(
     history: Messages = (),
     add_generation_prompt: bool = True,
 ) -> list[int]:
-    """Encode messages, and the next generation prompt, as they follow an assistant turn that ended
-    with token ``last``.
+    """Encode messages, and the next generation prompt, as they follow an assistant turn.
 
-    The token that ends a turn is left out if the engine generated it, and so is one that ends a
-    turn and begins the next message, such as GLM's ``<|observation|>``. ``history`` is the
-    conversation before that turn.
+    The turn ended with token ``last``, and ``history`` is the conversation before it. The token
+    that ends a turn is left out if the engine generated it, and so is one that ends a turn and
+    begins the next message, such as GLM's ``<|observation|>``.
     """
-    writer = _Writer(tokenizer, tools, history, add_generation_prompt)
-    known: _Known = {}
-    remembered = False
-    with suppress(TypeError):  # neither hashable nor weakly referable
-        known = _KNOWN.setdefault(tokenizer, known)
-        remembered = True
+    writer = _Writer(tokenizer, tools, history, add_generation_prompt=add_generation_prompt)
+    remembered = _known_of(tokenizer)
+    known: _Known = {} if remembered is None else remembered
     key = (*(message["role"] for message in messages), last, bool(tools))
-    replies = "tool" in key
-    if key in known and (ids := writer.again(*known[key], messages)) is not None:
-        return ids
+    if key in known:
+        way, before = known[key]
+        ids = writer.again(way, before, messages)
+        if ids is not None:
+            return ids
+
     reasons: list[str] = []
     for way in _ways(messages):
         try:
@@ -115,14 +126,11 @@ def continuation(
         except TemplateError as error:
             reasons.append(_reason(error))
             continue
+        replies = "tool" in key
         checked = any("tool" in other for other in known) if replies else bool(known)
-        known[key] = way, before
-        if (
-            remembered
-            and not checked
-            and (found := difference(tokenizer, tools, _ROUNDS if replies else (0, 0)))
-        ):
-            logger.warning("The chat template of %s: %s", _name(tokenizer), found.message)
+        known[key] = (way, before)
+        if remembered is not None and not checked:
+            _warn_of_difference(tokenizer, tools, _ROUNDS if replies else (0, 0))
         return ids
     raise TemplateError(
         f"the chat template of {_name(tokenizer)} cannot be used for several turns: the "
@@ -132,12 +140,32 @@ def continuation(
     )
 
 
+def _known_of(tokenizer: Tokenizer) -> _Known | None:
+    """Return what is known of a template; None if its tokenizer cannot be remembered."""
+    try:
+        return _KNOWN.setdefault(tokenizer, {})
+    except TypeError:  # neither hashable nor weakly referable
+        return None
+
+
+def _warn_of_difference(
+    tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]
+) -> None:
+    """Log how trajectories differ from the same conversation rendered at once, if they do."""
+    found = difference(tokenizer, tools, rounds)
+    if found:
+        logger.warning("The chat template of %s: %s", _name(tokenizer), found.message)
+
+
 class _Writer:
+    """Renders one conversation, with a word in place of the assistant's last turn."""
+
     def __init__(
         self,
         tokenizer: Tokenizer,
         tools: Sequence[ToolLike],
         history: Messages,
+        *,
         add_generation_prompt: bool,
     ) -> None:
         self._tokenizer = tokenizer
@@ -149,8 +177,9 @@ class _Writer:
         """Continue as it was learnt; None if this conversation is rendered differently."""
         if way.singly and len(messages) > 1:
             return None
+        turn = _turn(way, _WORDS[0], messages)
         try:
-            ids = self._render(way, _turn(way, _WORDS[0], messages), messages, prompt=self._prompt)
+            ids = self._render(way, turn, messages, prompt=self._prompt)
         except TemplateError:
             return None
         at = _find(before, ids)
@@ -161,30 +190,34 @@ class _Writer:
         groups = [[message] for message in messages] if way.singly else [list(messages)]
         ids: list[int] = []
         for number, group in enumerate(groups, start=1):
-            more, before = self._learn(
-                way, group, last if number == 1 else _OWN_END, number == len(groups)
-            )
+            is_final = number == len(groups)
+            end = last if number == 1 else _OWN_END
+            more, before = self._learn(way, group, end, prompt=self._prompt and is_final)
             ids += more
         return ids, before
 
     def _learn(
-        self, way: _Way, messages: Messages, last: int | None, final: bool
+        self, way: _Way, messages: Messages, last: int | None, *, prompt: bool
     ) -> tuple[list[int], list[int]]:
-        prompt = self._prompt and final
+        """Return what follows the turn, and the ids before it from the word on."""
         word, tail = self._after_word(way, messages, prompt=prompt)
-        said = [self._after_word(way, _saying(one, messages), prompt=prompt)[1] for one in _WORDS]
-        if said[0] == said[1]:
+        first_word, second_word = _WORDS
+        _, first = self._after_word(way, _saying(first_word, messages), prompt=prompt)
+        _, second = self._after_word(way, _saying(second_word, messages), prompt=prompt)
+        if first == second:
             # Some templates leave out roles that they do not know.
             raise TemplateError(f"it leaves out the content of {messages[0]['role']} messages")
-        gap = tail[: min(_equal(*said), _equal(tail, said[0]))]
+        gap = tail[: min(_equal(first, second), _equal(tail, first))]
         if not gap:
             raise TemplateError("it writes nothing after an assistant turn")
         start = self._start(way, messages, gap, last)
         return tail[start:], word + tail[:start]
 
     def _start(self, way: _Way, messages: Messages, gap: list[int], last: int | None) -> int:
-        """Return where the continuation begins in what is between a turn's word and the first
-        reply."""
+        """Return where the continuation begins in the gap.
+
+        The gap is what is between a turn's word and the first reply.
+        """
         ends = last is not None and last >= 0 and self._is_special(last)
         if ends and last in gap:
             return gap.index(last) + 1
@@ -193,26 +226,30 @@ class _Writer:
             return end + 1
         if not ends or last == usual:
             return end
-        # The model ended its turn with another token, such as <|eom_id|> for <|eot_id|>. One that
-        # the template writes only if a message follows begins that message.
-        alone = gap[end] == usual
-        if not alone:
-            try:
-                alone = self._after_word(way, [], calls=messages)[1][: end + 1] == gap[: end + 1]
-            except TemplateError:
-                alone = True
-        return end + alone
+        # The model ended its turn with another token, such as <|eom_id|> for <|eot_id|>.
+        if gap[end] == usual or self._is_written_alone(way, messages, gap[: end + 1]):
+            return end + 1
+        return end
+
+    def _is_written_alone(self, way: _Way, messages: Messages, ending: list[int]) -> bool:
+        """Return whether the template ends a turn so if no message follows.
+
+        A token that it writes only if a message follows begins that message.
+        """
+        try:
+            _, tail = self._after_word(way, [], calls=messages)
+        except TemplateError:
+            return True
+        return tail[: len(ending)] == ending
 
     def _end(self, way: _Way, messages: Messages, gap: list[int]) -> tuple[int, int | None]:
         """Return where the turn ends in the gap, and the token that usually ends a turn."""
-        special = [at for at, number in enumerate(gap) if self._is_special(number)]
+        special = (place for place, number in enumerate(gap) if self._is_special(number))
+        first_special = next(special, 0)
         if not way.with_calls:
-            return (special[0] if special else 0), None
-        try:
-            _, plain = self._after_word(_Way(way.base), [_QUESTION])
-            usual = next((number for number in plain if self._is_special(number)), None)
-        except TemplateError:
-            usual = None
+            return first_special, None
+
+        usual = self._usual_end(way)
         for end in (self._tokenizer.eos_token_id, usual):
             if end in gap:
                 return gap.index(end), end
@@ -224,7 +261,15 @@ class _Writer:
         closed = _equal(gap, between)
         if closed < min(len(gap), len(between)):
             return closed, usual
-        return (special[0] if special else 0), usual
+        return first_special, usual
+
+    def _usual_end(self, way: _Way) -> int | None:
+        """Return the token that ends a turn without calls, if the template has one."""
+        try:
+            _, plain = self._after_word(_Way(way.base), [_QUESTION])
+        except TemplateError:
+            return None
+        return next((number for number in plain if self._is_special(number)), None)
 
     def _after_word(
         self,
@@ -237,29 +282,27 @@ class _Writer:
     ) -> tuple[list[int], list[int]]:
         """Return the ids of the word in place of the turn, and what follows them."""
         prompt = prompt and bool(messages)
-        turns = [_turn(way, word, messages if calls is None else calls, worded) for word in _WORDS]
-        one, two = (self._render(way, turn, messages, prompt=prompt) for turn in turns)
-        end, begin = _equal(one[::-1], two[::-1]), _equal(one, two)
-        words = [ids[begin : len(ids) - end] for ids in (one, two)]
-        if (
-            begin + end > min(len(one), len(two))
-            or tuple(self._tokenizer.decode(ids).strip() for ids in words) != _WORDS
-        ):
+        called = messages if calls is None else calls
+        turns = [_turn(way, word, called, worded) for word in _WORDS]
+        first, second = (self._render(way, turn, messages, prompt=prompt) for turn in turns)
+        begin = _equal(first, second)
+        end = _equal(first[::-1], second[::-1])
+        words = [ids[begin : len(ids) - end] for ids in (first, second)]
+        overlap = begin + end > min(len(first), len(second))
+        if overlap or tuple(self._tokenizer.decode(ids).strip() for ids in words) != _WORDS:
             raise TemplateError(
                 "what it writes after an assistant turn depends on the content of that turn"
             )
-        return words[0], one[len(one) - end :]
+        return words[0], first[len(first) - end :]
 
     def _render(
         self, way: _Way, turn: dict[str, Any], messages: Messages, *, prompt: bool
     ) -> list[int]:
+        """Return the ids of a conversation with this turn and the messages after it."""
         base = list(map(_outline, self._history)) if way.base is None else _BASES[way.base]
-        conversation = [
-            *base,
-            turn,
-            *(_renamed(message) if way.renamed else message for message in messages),
-        ]
-        if len(conversation) == len(messages) + 1:
+        following = list(map(_renamed, messages)) if way.renamed else messages
+        conversation = [*base, turn, *following]
+        if not base:
             raise TemplateError("there is no conversation before it")
         return self._tokenizer.apply_chat_template(
             conversation, self._tools, add_generation_prompt=prompt
@@ -270,60 +313,58 @@ class _Writer:
 
 
 def _turn(way: _Way, word: str, messages: Messages, worded: int = -1) -> dict[str, Any]:
+    """Return an assistant turn with the word, in the call that reply ``worded`` answers."""
     if not way.with_calls:
         return {"role": "assistant", "content": word}
+
     # Only one call has the word, so that it is there once, if the template renders more than the
     # first.
     arguments: list[Any] = [{"word": "-"} for _ in messages]
     arguments[worded] = {"word": word}
-    spelt = [_renamed(message) if way.renamed else message for message in messages]
-    return {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [
-            {
-                "id": message.get("tool_call_id") or call_id(place),
-                "type": "function",
-                "function": {
-                    "name": message.get("name") or _NOBODY,
-                    "arguments": json.dumps(given) if way.as_text else given,
-                },
-            }
-            for place, (message, given) in enumerate(zip(spelt, arguments, strict=True))
-        ],
-    }
+    calls: list[dict[str, Any]] = []
+    for place, (message, given) in enumerate(zip(messages, arguments, strict=True)):
+        reply = _renamed(message) if way.renamed else message
+        function = {
+            "name": reply.get("name") or _NOBODY,
+            "arguments": json.dumps(given) if way.as_text else given,
+        }
+        identity = reply.get("tool_call_id") or call_id(place)
+        calls.append({"id": identity, "type": "function", "function": function})
+    return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
 def _renamed(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a reply of a tool with a name, and with an id that every template accepts."""
     if message["role"] != "tool":
         return message
     return {"name": _NOBODY, **message, "tool_call_id": call_id(message.get("tool_call_id"))}
 
 
 def _outline(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message without its texts: the ids and names of calls are all that a template
-    refers to later."""
-    short = {**message, "content": "-"}
-    if calls := message.get("tool_calls"):
-        short |= {
-            "content": "",
-            "tool_calls": [
-                {**call, "function": {**call["function"], "arguments": {}}} for call in calls
-            ],
-        }
-    return short
+    """Return the message without its texts.
+
+    The ids and names of calls are all that a template refers to later.
+    """
+    calls = message.get("tool_calls")
+    if not calls:
+        return {**message, "content": "-"}
+    outlines = [{**call, "function": {**call["function"], "arguments": {}}} for call in calls]
+    return {**message, "content": "", "tool_calls": outlines}
 
 
 def _saying(word: str, messages: Messages) -> list[dict[str, Any]]:
+    """Return the messages with the word as the content of those with the first one's role."""
     role = messages[0]["role"]
     return [
         {**message, "content": word} if message["role"] == role else message for message in messages
     ]
 
 
-def _equal(one: Sequence[int], two: Sequence[int]) -> int:
+def _equal(left: Sequence[int], right: Sequence[int]) -> int:
     """Return how many ids at the beginning are the same."""
-    return next(compress(count(), map(ne, one, two)), min(len(one), len(two)))
+    # Without a loop in Python: conversations have thousands of ids.
+    different = compress(count(), map(ne, left, right))
+    return next(different, min(len(left), len(right)))
 
 
 def _find(part: list[int], ids: list[int]) -> int:
@@ -359,8 +400,7 @@ class TurnDifference:
 def difference(
     tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = _ROUNDS
 ) -> TurnDifference | None:
-    """Return how a trajectory differs from the same conversation rendered at once; None if it does
-    not.
+    """Return how a trajectory differs from the same conversation rendered at once, if it does.
 
     ``rounds`` says how many calls each turn has; after one without calls there is another question.
     """
@@ -378,34 +418,39 @@ def _difference(
     name = next(iter(Toolbox(tools).names), _NOBODY)
     shown, rows = _rendered(tokenizer, tools, _BASES)
     for number in rounds:
-        replies = [
-            {
-                "role": "tool",
-                "content": f"r{place}",
-                "tool_call_id": call_id(number, place),
-                "name": name,
-            }
-            for place in range(number)
-        ]
+        replies = [_reply(number, place, name) for place in range(number)]
         others: list[dict[str, Any]] = replies or [_QUESTION]
         more = continuation(tokenizer, others, last=None, tools=tools, history=shown)
-        turns = [_turn(_Way(None, number > 0, as_text), "x", replies) for as_text in (False, True)]
-        shown, whole = _rendered(tokenizer, tools, [[*shown, turn, *others] for turn in turns])
+        ways = [_Way(None, with_calls=number > 0, as_text=as_text) for as_text in _EITHER]
+        conversations = [[*shown, _turn(way, "x", replies), *others] for way in ways]
+        shown, whole = _rendered(tokenizer, tools, conversations)
+
         told = f"rendered at once, a conversation of {len(shown)} messages has"
-        if (last := whole[max(len(whole) - len(more), 0) :]) != more:
-            new, once = tokenizer.decode(more), tokenizer.decode(last)
-            return TurnDifference(
-                "replies", f"{told} {once!r} at its end, and a trajectory has {new!r}"
-            )
+        last = whole[max(len(whole) - len(more), 0) :]
+        if last != more:
+            once = tokenizer.decode(last)
+            new = tokenizer.decode(more)
+            message = f"{told} {once!r} at its end, and a trajectory has {new!r}"
+            return TurnDifference("replies", message)
         same = _equal(rows, whole)
         if same < len(rows):
-            grown, once = (tokenizer.decode(ids[same : same + 24]) for ids in (rows, whole))
+            once = tokenizer.decode(whole[same : same + _SHOWN_IDS])
+            grown = tokenizer.decode(rows[same : same + _SHOWN_IDS])
             kept = "trajectories keep the tokens that the model was given"
-            return TurnDifference(
-                "earlier", f"{told} {once!r} where a trajectory has {grown!r}; {kept}"
-            )
+            message = f"{told} {once!r} where a trajectory has {grown!r}; {kept}"
+            return TurnDifference("earlier", message)
         rows = whole
     return None
+
+
+def _reply(calls: int, place: int, name: str) -> dict[str, Any]:
+    """Return the reply to one of the calls of a turn."""
+    return {
+        "role": "tool",
+        "content": f"r{place}",
+        "tool_call_id": call_id(calls, place),
+        "name": name,
+    }
 
 
 def _rendered(

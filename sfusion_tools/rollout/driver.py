@@ -1,7 +1,6 @@
-"""Drives requests from PENDING to their end, one or a batch of them: generates, executes calls and
-releases tools.
+"""Drives requests from PENDING to their end, one or a batch of them.
 
-The request has the rules.
+It generates, executes calls and releases tools; the request has the rules.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ class Engine(Protocol):
     """An engine with the interface of sglang's."""
 
     async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        """Generate one turn; return ``text``, ``output_ids`` and ``meta_info`` with a
-        ``finish_reason``."""
+        """Generate one turn.
+
+        Return ``text``, ``output_ids`` and ``meta_info`` with a ``finish_reason``.
+        """
         ...
 
 
@@ -42,16 +43,14 @@ class Interaction(Protocol):
     async def generate_response(
         self, instance_id: str, messages: list[dict[str, Any]], **kwargs: Any
     ) -> tuple[bool, str, float | None, dict[str, Any]]:
-        """Return whether the conversation is over, what the user says, a score of the turn, and
-        metrics."""
+        """Return whether the conversation is over, what the user says, a score, and metrics."""
         ...
 
     async def finalize_interaction(self, instance_id: str) -> None: ...
 
 
 class RolloutDriver:
-    """Runs requests with an engine and tools; one driver serves any number of requests
-    concurrently."""
+    """Runs requests with an engine and tools, any number of them concurrently."""
 
     def __init__(
         self,
@@ -67,14 +66,13 @@ class RolloutDriver:
         self._parse = parse
         self._sampling = dict(sampling_params or {})
         self._interaction = interaction
-        takes = signature(engine.async_generate).parameters
-        self._takes_rid = "rid" in takes or any(
-            one.kind is Parameter.VAR_KEYWORD for one in takes.values()
-        )
+        self._takes_rid = _takes(engine.async_generate, "rid")
 
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
-        """Run one request to its end. Failures are recorded in it; only what is not an Exception is
-        raised."""
+        """Run one request to its end.
+
+        Failures are recorded in it; only what is not an Exception is raised.
+        """
         wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
         tools = ToolSet(wanted, request.request_id, request.tools_kwargs, request.limits)
         try:
@@ -86,16 +84,15 @@ class RolloutDriver:
         except asyncio.CancelledError:
             request.stop(EndCause.CANCELLED, "the request was cancelled")
             raise
-        except Exception as error:  # of a tool, an interaction or a parser: one request fails, and the batch goes on
-            why = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            # Of a tool, an interaction or a parser: one request fails, and the batch goes on.
             if request.state.is_final:
-                request.failure = (
-                    why  # the trajectory is complete: only the rewards of its tools are missing
-                )
+                # The trajectory is complete: only the rewards of its tools are missing.
+                request.failure = _described(error)
             else:
-                request.fail(EndCause.ERROR, why)
+                request.fail(EndCause.ERROR, _described(error))
         except BaseException as error:  # such as GuardTripped
-            request.stop(EndCause.ERROR, f"{type(error).__name__}: {error}")
+            request.stop(EndCause.ERROR, _described(error))
             raise
         finally:
             await even_if_cancelled(self._release(request, tools))
@@ -105,10 +102,8 @@ class RolloutDriver:
         missing = [name for name in request.tool_names if name not in self._tools]
         if missing:
             known = ", ".join(self._tools) or "none"
-            request.fail(
-                EndCause.TOOL_CREATION,
-                f"no tool is called {', '.join(missing)}; the driver has {known}",
-            )
+            why = f"no tool is called {', '.join(missing)}; the driver has {known}"
+            request.fail(EndCause.TOOL_CREATION, why)
             return
         request.start()
         if request.state.is_final:
@@ -117,7 +112,7 @@ class RolloutDriver:
             await tools.create()
             await self._start_interaction(request)
         except Exception as error:  # whatever a user's tool raises
-            request.fail(EndCause.TOOL_CREATION, f"{type(error).__name__}: {error}")
+            request.fail(EndCause.TOOL_CREATION, _described(error))
 
     async def _start_interaction(self, request: AsyncRolloutRequest) -> None:
         if self._interaction is None or request.interaction_kwargs is None:
@@ -147,9 +142,10 @@ class RolloutDriver:
 
     async def _generate(self, request: AsyncRolloutRequest) -> None:
         params = dict(self._sampling)
-        asked, left = params.get("max_new_tokens"), request.tokens_left
+        asked = params.get("max_new_tokens")
+        left = request.tokens_left
         bounds = [bound for bound in (asked, left) if bound is not None]
-        params["max_new_tokens"] = min(bounds) if bounds else None
+        params["max_new_tokens"] = min(bounds, default=None)
         if request.sampling_seed is not None:
             params["sampling_seed"] = request.sampling_seed
         named: dict[str, Any] = {"rid": request.request_id} if self._takes_rid else {}
@@ -159,7 +155,7 @@ class RolloutDriver:
             )
             generated = read_answer(answer, request.processing_class)
         except Exception as error:  # whatever an engine raises
-            request.fail(EndCause.ENGINE, f"{type(error).__name__}: {error}")
+            request.fail(EndCause.ENGINE, _described(error))
             return
         request.metrics.retokenised_turns += int(generated.retokenised)
         turn = self._parse(generated.text, request.tool_schemas)
@@ -195,6 +191,18 @@ class RolloutDriver:
                 request.metrics.release_errors += 1
 
 
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function has a keyword of this name, or takes any."""
+    parameters = signature(function).parameters
+    if name in parameters:
+        return True
+    return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
@@ -223,7 +231,7 @@ async def run_batch(
         raise ValueError(f"at_once is {at_once}: it must be at least 1")
     batch = _Batch(driver, requests, at_once or len(requests), on_end)
     try:
-        while batch.running and not batch.errors and (enough is None or batch.finished < enough):
+        while batch.running and not batch.errors and not _is_enough(batch.finished, enough):
             await asyncio.wait(batch.running, return_when=asyncio.FIRST_COMPLETED)
             batch.collect()
     finally:
@@ -239,9 +247,15 @@ async def run_batch(
     return list(requests)
 
 
+def _is_enough(finished: int, enough: int | None) -> bool:
+    return enough is not None and finished >= enough
+
+
 class _Batch:
-    """The tasks of a batch. A task leaves ``running`` when its request is reported, so each is
-    reported once."""
+    """The tasks of a batch.
+
+    A task leaves ``running`` when its request is reported, so each is reported once.
+    """
 
     def __init__(
         self,
@@ -263,20 +277,27 @@ class _Batch:
 
     def collect(self) -> None:
         """Report the requests whose tasks are done, in the order of the batch."""
-        for task in [task for task in self.running if task.done()]:
+        done = [task for task in self.running if task.done()]
+        for task in done:
             request = self.running.pop(task)
-            if not task.cancelled() and (error := task.exception()) is not None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
                 self.errors.append(error)
             if not request.state.is_final:
                 request.stop(EndCause.CANCELLED, "the batch ended before this request began")
             # A COMPLETED request with a failure has no rewards.
-            self.finished += request.state is State.COMPLETED and request.failure is None
-            if self._on_end is not None:
-                try:
-                    self._on_end(request)
-                except BaseException as error:  # the other requests are to be reported too
-                    logger.exception("on_end raised for request %s", request.request_id)
-                    self.errors.append(error)
+            if request.state is State.COMPLETED and request.failure is None:
+                self.finished += 1
+            self._report(request)
+
+    def _report(self, request: AsyncRolloutRequest) -> None:
+        if self._on_end is None:
+            return
+        try:
+            self._on_end(request)
+        except BaseException as error:  # the other requests are to be reported too
+            logger.exception("on_end raised for request %s", request.request_id)
+            self.errors.append(error)
 
 
 @dataclass(frozen=True)
@@ -291,29 +312,36 @@ class Generated:
 
 
 def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
+    """Read what an engine returned; raises EngineAnswerError if it is not an answer of sglang's."""
     if not isinstance(answer, Mapping):
         raise EngineAnswerError(
             f"the engine answered with a {type(answer).__name__}; an object was expected"
         )
-    meta = answer.get("meta_info")
-    reason = meta.get("finish_reason") if isinstance(meta, Mapping) else None
-    kind = reason.get("type") if isinstance(reason, Mapping) else reason
-    if not isinstance(kind, str):
-        raise EngineAnswerError("the engine's answer has no meta_info.finish_reason.type")
-    try:
-        finish = FinishReasonTypeEnum.from_str(kind)
-    except ValueError as error:
-        raise EngineAnswerError(str(error)) from error
+    finish = _finish_reason(answer)
     ids = answer.get("output_ids")
     if ids is not None:
         kept = list(map(int, ids))
         # The text comes from the ids: they are what will be trained on, special tokens included.
         shown = kept[:-1] if kept and kept[-1] == tokenizer.eos_token_id else kept
         return Generated(kept, tokenizer.decode(shown), finish)
+
     text = answer.get("text")
     if not isinstance(text, str):
         raise EngineAnswerError("the engine's answer has neither output_ids nor text")
-    closing = [] if finish is FinishReasonTypeEnum.LENGTH else [tokenizer.eos_token_id]
-    return Generated(
-        [*tokenizer.encode(text, allow_special=False), *closing], text, finish, retokenised=True
-    )
+    encoded = tokenizer.encode(text, allow_special=False)
+    if finish is not FinishReasonTypeEnum.LENGTH:
+        encoded = [*encoded, tokenizer.eos_token_id]
+    return Generated(encoded, text, finish, retokenised=True)
+
+
+def _finish_reason(answer: Mapping[str, Any]) -> FinishReasonTypeEnum:
+    """Return why the engine ended the turn; sglang puts it into an object."""
+    meta = answer.get("meta_info")
+    reason = meta.get("finish_reason") if isinstance(meta, Mapping) else None
+    kind = reason.get("type") if isinstance(reason, Mapping) else reason
+    if not isinstance(kind, str):
+        raise EngineAnswerError("the engine's answer has no meta_info.finish_reason.type")
+    try:
+        return FinishReasonTypeEnum.from_str(kind)
+    except ValueError as error:
+        raise EngineAnswerError(str(error)) from error

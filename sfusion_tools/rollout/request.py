@@ -27,7 +27,14 @@ from sfusion_tools.rollout.limits import RolloutLimits, truncate
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.tokens import TokenRows, TokenViews
-from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult, plan_calls
+from sfusion_tools.rollout.turns import (
+    FoundCall,
+    ParsedTurn,
+    PlannedCall,
+    Refusal,
+    ToolResult,
+    plan_calls,
+)
 from sfusion_tools.schemas import (
     Message,
     OpenAIFunctionCallSchema,
@@ -40,16 +47,23 @@ _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 _BYTES = ByteTokenizer()
 """One for all requests: what is learnt of a chat template is kept with its tokenizer."""
 _OF_VERL = (
-    "tokenization_sanity_check_mode", "use_inference_chat_template", "multi_modal_keys", "multi_modal_data",
+    "tokenization_sanity_check_mode",
+    "use_inference_chat_template",
+    "multi_modal_keys",
+    "multi_modal_data",
     "multi_modal_inputs",
-)  # fmt: skip
-"""What verl 0.6.1 passes too: there is nothing to check, because ids are kept as generated, and
-messages are text."""
+)
+"""What verl 0.6.1 passes too.
+
+There is nothing to check, because ids are kept as generated, and messages are text.
+"""
 
 
 class RolloutMetrics(BaseModel):
-    """What happened to a trajectory's calls, so that a trainer can mask what was not the model's
-    doing."""
+    """What happened to a trajectory's calls.
+
+    A trainer can mask what was not the model's doing.
+    """
 
     assistant_turns: int = 0
     user_turns: int = 0
@@ -69,12 +83,13 @@ class RolloutMetrics(BaseModel):
     tool_errors: int = 0
     """Executed calls whose tool raised."""
     last_call_lost: bool = False
-    """The last executed call was lost: leave this trajectory out of the loss and of the baseline
-    of its group."""
+    """The last executed call was lost.
+
+    Leave this trajectory out of the loss and of the baseline of its group.
+    """
     shortened_responses: int = 0
     dropped_tokens: int = 0
-    """Tokens that did not fit: of tool or user messages, or of an engine that generated too
-    many."""
+    """Tokens that did not fit: of messages, or of an engine that generated too many."""
     retokenised_turns: int = 0
     """Turns for which the engine returned text but no ids."""
     release_errors: int = 0
@@ -91,10 +106,12 @@ class RolloutMetrics(BaseModel):
     @property
     def infrastructure_failures(self) -> int:
         """Calls whose result says nothing about the model."""
-        return sum(n for name, n in self.outcomes.items() if _is_lost(name)) + self.tool_errors
+        lost = sum(count for outcome, count in self.outcomes.items() if _is_lost(outcome))
+        return lost + self.tool_errors
 
 
 def _is_lost(outcome: Any) -> bool:
+    """Return whether a call with this outcome says nothing about the model."""
     known = OUTCOMES.get(outcome) if isinstance(outcome, str) else None
     return known is not None and known.is_infrastructure
 
@@ -114,8 +131,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     group_id: str | None = None
     """The prompt that it shares with its siblings; verl's ``uid``."""
     sampling_seed: int | None = None
-    """Passed to the engine with each turn, so that siblings differ and a rollout can be
-    repeated."""
+    """Passed to the engine with each turn: siblings differ, and a rollout can be repeated."""
     state: State = State.PENDING
     messages: list[Message] = Field(min_length=1)
     tool_schemas: list[OpenAIFunctionToolSchema] = Field(default_factory=list)
@@ -144,6 +160,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _gather_limits(cls, values: Any) -> Any:
+        """Accept the limits one by one, and what verl passes beside them."""
         if not isinstance(values, dict):
             return values
         single = {name: values[name] for name in _LIMITS if name in values}
@@ -180,7 +197,8 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     @property
     def generation_prompt_ids(self) -> list[int]:
         """What the template puts before an assistant turn; the prompt ends with it."""
-        given, prompt = self.template_messages[: self._given], self.prompt_ids
+        given = self.template_messages[: self._given]
+        prompt = self.prompt_ids
         bare = self.processing_class.apply_chat_template(given, self.tool_schemas or None)
         return prompt[len(bare) :] if prompt[: len(bare)] == bare else []
 
@@ -198,7 +216,8 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     def start(self) -> None:
         """PENDING -> RUNNING, or FAILED if the prompt is too long."""
         self._expect(State.PENDING)
-        limit, whole = self.limits.max_prompt_len, self.limits.max_model_len
+        limit = self.limits.max_prompt_len
+        whole = self.limits.max_model_len
         found = f"the prompt has {self._rows.prompt_len} tokens"
         if limit is not None and self._rows.prompt_len > limit:
             self.fail(EndCause.PROMPT_TOO_LONG, f"{found}, max_prompt_len is {limit}")
@@ -222,11 +241,17 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         planned = plan_calls(
             turn.calls,
             self.tool_names,
-            self.limits.max_parallel_calls,
-            f"{self.request_id} {self.metrics.assistant_turns}",
+            max_parallel_calls=self.limits.max_parallel_calls,
+            turn=f"{self.request_id} {self.metrics.assistant_turns}",
         )
         self.messages.append(_assistant_message(turn, planned))
         self.finish_reason = FinishReasonTypeEnum.TOOL_CALL if planned else finish_reason
+        self._after_turn(planned, finish_reason)
+        if self.state.is_final:
+            self.metrics.not_run += len(planned)
+
+    def _after_turn(self, planned: list[PlannedCall], finish_reason: FinishReasonTypeEnum) -> None:
+        """Execute calls, ask the user side, or end."""
         last_turn = _is_used_up(self.limits.max_assistant_turns, self.metrics.assistant_turns)
         if finish_reason is FinishReasonTypeEnum.ABORT:
             self.fail(EndCause.ENGINE, "the engine aborted the generation")
@@ -243,12 +268,12 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self._end(EndCause.USER_TURNS)
         else:
             self.state = State.INTERACTING
-        if self.state.is_final:
-            self.metrics.not_run += len(planned)
 
     def add_tool_results(self, results: Sequence[ToolResult]) -> None:
-        """Answer every call of the turn: the executed ones with these results, in order, the
-        others with the reason."""
+        """Answer every call of the turn.
+
+        The executed ones with these results, in order, the others with the reason.
+        """
         self._expect(State.TOOL_CALLING)
         if len(results) != len(self.calls_to_execute):
             raise IllegalTransition(
@@ -258,21 +283,15 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         answers: list[Message] = []
         for call in self._planned:
             if call.refusal is not None:
-                self.metrics.refused[call.refusal.value] += 1
-                if call.refusal.is_invalid:
-                    self._consecutive_invalid += 1
+                self._count_refusal(call.refusal)
                 if call.is_answered:
                     answers.append(self._tool_message(call, call.message))
-                continue
-            result = next(waiting)
-            self._consecutive_invalid = self._consecutive_invalid + 1 if result.is_invalid else 0
-            self.metrics.executed += 1
-            self.metrics.tool_errors += int(result.raised)
-            self.metrics.add_call(result.metrics)
-            self.metrics.last_call_lost = result.raised or _is_lost(result.metrics.get("outcome"))
-            self.tool_rewards[call.name].append(result.reward)
-            answers.append(self._tool_message(call, result.response.text or ""))
+            else:
+                result = next(waiting)
+                self._count_result(call, result)
+                answers.append(self._tool_message(call, result.response.text or ""))
         self._planned = []
+
         over = _is_used_up(self.limits.max_consecutive_invalid_calls, self._consecutive_invalid)
         self._add_messages(answers, next_turn=not over)
         if over:
@@ -280,6 +299,22 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self._end(EndCause.INVALID_CALLS)
         else:
             self._continue()
+
+    def _count_refusal(self, refusal: Refusal) -> None:
+        self.metrics.refused[refusal.value] += 1
+        if refusal.is_invalid:
+            self._consecutive_invalid += 1
+
+    def _count_result(self, call: PlannedCall, result: ToolResult) -> None:
+        if result.is_invalid:
+            self._consecutive_invalid += 1
+        else:
+            self._consecutive_invalid = 0
+        self.metrics.executed += 1
+        self.metrics.tool_errors += int(result.raised)
+        self.metrics.add_call(result.metrics)
+        self.metrics.last_call_lost = result.raised or _is_lost(result.metrics.get("outcome"))
+        self.tool_rewards[call.name].append(result.reward)
 
     def add_user_turn(self, content: str, score: float | None = None) -> None:
         """INTERACTING -> RUNNING: the user side has answered."""
@@ -301,13 +336,20 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         """Any state that is not final -> FAILED."""
         if self.state.is_final:
             raise IllegalTransition(f"request {self.request_id} is already {self.state.value}")
-        self.state, self.ended_by, self.failure = State.FAILED, cause, why
+        self._fail(cause, why)
 
     def stop(self, cause: EndCause, why: str) -> None:
-        """Any state -> FAILED, COMPLETED too if it has no rewards yet: such a request is not a
-        sample."""
+        """Any state -> FAILED.
+
+        COMPLETED too if it has no rewards yet: such a request is not a sample.
+        """
         if self.state is not State.FAILED:
-            self.state, self.ended_by, self.failure = State.FAILED, cause, why
+            self._fail(cause, why)
+
+    def _fail(self, cause: EndCause, why: str) -> None:
+        self.state = State.FAILED
+        self.ended_by = cause
+        self.failure = why
 
     def _expect(self, state: State) -> None:
         if self.state is not state:
@@ -317,7 +359,8 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             )
 
     def _end(self, cause: EndCause, finish_reason: FinishReasonTypeEnum | None = None) -> None:
-        self.state, self.ended_by = State.COMPLETED, cause
+        self.state = State.COMPLETED
+        self.ended_by = cause
         self.finish_reason = finish_reason or self.finish_reason
 
     def _continue(self) -> None:
@@ -330,6 +373,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self.state = State.RUNNING
 
     def _cut_to_limits(self) -> bool:
+        """Drop the tokens beyond the limits; return whether there were any."""
         left = self.tokens_left
         if left is None or left >= 0:
             return False
@@ -345,21 +389,26 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         return Message(role="tool", content=shown, tool_call_id=call.id, name=call.name or None)
 
     def _add_messages(self, messages: list[Message], *, next_turn: bool = True) -> None:
-        """Append tool or user messages and, if there is one, the generation prompt of the next
-        assistant turn."""
-        roles = [message.role for message in self.messages]
-        turns = roles[::-1].index("assistant") + 1 if "assistant" in roles else 0
-        before, rows = len(roles) - turns, self._rows
+        """Append tool or user messages, and the generation prompt of the next assistant turn."""
+        history = _shown(self.messages[: self._before_last_turn()])
         self.messages += messages
+        ids = self._rows.ids
         more = continuation(
             self.processing_class,
             _shown(messages),
             tools=self.tool_schemas,
-            history=_shown(self.messages[:before]),
-            last=rows.ids[-1] if rows.ids else None,
+            history=history,
+            last=ids[-1] if ids else None,
             add_generation_prompt=next_turn,
         )
-        rows.append(more, trained=False)
+        self._rows.append(more, trained=False)
+
+    def _before_last_turn(self) -> int:
+        """Return how many messages are before the last turn of the assistant; all without one."""
+        for place in reversed(range(len(self.messages))):
+            if self.messages[place].role == "assistant":
+                return place
+        return len(self.messages)
 
 
 def _shown(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -371,11 +420,12 @@ def _is_used_up(limit: int | None, used: int) -> bool:
 
 
 def _assistant_message(turn: ParsedTurn, planned: Sequence[PlannedCall]) -> Message:
-    calls = [
-        OpenAIFunctionToolCall(
-            id=plan.id, function=OpenAIFunctionCallSchema(name=call.name, arguments=call.arguments)
-        )
-        for call, plan in zip(turn.calls, planned, strict=True)
-        if isinstance(call, FoundCall) and isinstance(call.arguments, dict) and plan.is_answered
-    ]
+    """Return a turn as a message, with the calls that a template can render."""
+    calls: list[OpenAIFunctionToolCall] = []
+    for call, plan in zip(turn.calls, planned, strict=True):
+        if not isinstance(call, FoundCall) or not isinstance(call.arguments, dict):
+            continue
+        if plan.is_answered:
+            function = OpenAIFunctionCallSchema(name=call.name, arguments=call.arguments)
+            calls.append(OpenAIFunctionToolCall(id=plan.id, function=function))
     return Message(role="assistant", content=turn.content, tool_calls=calls or None)

@@ -20,8 +20,10 @@ class TokenRows:
         self.loss_mask += [int(trained)] * len(ids)
 
     def cut(self, length: int) -> int:
-        """Drop the tokens after the first ``length``, never of the prompt; return how many were
-        dropped."""
+        """Drop the tokens after the first ``length``, never those of the prompt.
+
+        Return how many were dropped.
+        """
         keep = max(length, self.prompt_len)
         dropped = max(len(self.ids) - keep, 0)
         del self.ids[keep:]
@@ -53,8 +55,10 @@ class TokenViews:
 
     @property
     def loss_mask(self) -> list[int]:
-        """1 for what the assistant generated; 0 for the prompt, tools, users and the tokens of the
-        template."""
+        """1 for what the assistant generated, 0 for everything else.
+
+        That is the prompt, tools, users and the tokens of the template.
+        """
         return list(self._rows.loss_mask)
 
     @property

@@ -1,5 +1,4 @@
-"""The tools of one trajectory, from create to release, whichever verl release they were written
-for.
+"""The tools of one trajectory, from create to release, of any verl release.
 
 Nothing here relies on the code of a tool or an interaction to end, or to obey cancellation.
 """
@@ -59,14 +58,16 @@ class ToolSet:
 
     async def execute(self, calls: Sequence[PlannedCall]) -> list[ToolResult]:
         """Run the calls of a turn concurrently; a tool that raises affects only its own call."""
-        works = {
-            f"{self._what('execute', call.name)} ({call.id})": self._execute(call) for call in calls
-        }
+        works: dict[str, Coroutine[Any, Any, ToolResult]] = {}
+        for call in calls:
+            what = f"{self._what('execute', call.name)} ({call.id})"
+            works[what] = self._execute(call)
         answers = await bounded(works, grace=self._limits.release_timeout)
-        return [
-            _failed(call, answer) if isinstance(answer, Exception) else answer
-            for call, answer in zip(calls, answers, strict=True)
-        ]
+
+        results: list[ToolResult] = []
+        for call, answer in zip(calls, answers, strict=True):
+            results.append(_failed(call, answer) if isinstance(answer, Exception) else answer)
+        return results
 
     async def _execute(self, call: PlannedCall) -> ToolResult:
         answer: Any = await self._tools[call.name].execute(
@@ -77,9 +78,12 @@ class ToolSet:
         return _read_result(answer)
 
     async def rewards(self) -> dict[str, Any]:
-        """Return the reward of the whole trajectory from every tool; raise the first error once
-        all have answered."""
-        return dict(zip(self._tools, await self._each("calc_reward", self._reward), strict=True))
+        """Return the reward of the whole trajectory from every tool.
+
+        Raise the first error once all have answered.
+        """
+        rewards = await self._each("calc_reward", self._reward)
+        return dict(zip(self._tools, rewards, strict=True))
 
     async def _reward(self, name: str) -> Any:
         return await self._tools[name].calc_reward(
@@ -87,34 +91,39 @@ class ToolSet:
         )
 
     async def _each(self, method: str, work: Callable[[str], Coroutine[Any, Any, T]]) -> list[T]:
+        """Do the work with every tool; raise the first error once all have answered."""
         answers = await bounded(
             {self._what(method, name): work(name) for name in self._tools},
             timeout=self._limits.tool_timeout,
             grace=self._limits.release_timeout,
         )
+        results: list[T] = []
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
-        return [answer for answer in answers if not isinstance(answer, Exception)]
+            results.append(answer)
+        return results
 
     async def release(self) -> int:
-        """Call ``release`` of every tool that was created; return how many raised or did not end
-        in time."""
-        created, self._instances = self._instances, {}
+        """Call ``release`` of every tool that was created.
+
+        Return how many raised or did not end in time.
+        """
+        created = self._instances
+        self._instances = {}
         works = {
             self._what("release", name): self._release(name, instance)
             for name, instance in created.items()
         }
         answers = await bounded(works, timeout=self._limits.release_timeout, grace=0.0)
-        errors = {
-            what: answer
-            for what, answer in zip(works, answers, strict=True)
-            if isinstance(answer, Exception)
-        }
-        for what, error in errors.items():
-            if not isinstance(error, StepTimeout):  # which was logged when it happened
-                _log.warning("%s raised %s: %s", what, type(error).__name__, error)
-        return len(errors)
+        errors = 0
+        for what, answer in zip(works, answers, strict=True):
+            if not isinstance(answer, Exception):
+                continue
+            errors += 1
+            if not isinstance(answer, StepTimeout):  # which was logged when it happened
+                _log.warning("%s raised %s: %s", what, type(answer).__name__, answer)
+        return errors
 
     async def _release(self, name: str, instance: str) -> None:
         await self._tools[name].release(instance, **self._options(name, "release_kwargs"))
@@ -128,15 +137,17 @@ class ToolSet:
 
 
 def _failed(call: PlannedCall, error: Exception) -> ToolResult:
+    """Return the result of a call whose tool raised."""
     _log.warning("tool %s raised %s: %s", call.name, type(error).__name__, error)
-    return ToolResult(
-        ToolResponse(text=f"Error executing tool {call.name!r}: {error}"), reward=0.0, raised=True
-    )
+    response = ToolResponse(text=f"Error executing tool {call.name!r}: {error}")
+    return ToolResult(response, reward=0.0, raised=True)
 
 
 def _read_result(answer: Any) -> ToolResult:
-    """Read what ``execute`` returned: a ToolResponse, or the plain string of verl 0.5 and
-    earlier."""
+    """Read what ``execute`` returned.
+
+    The response is a ToolResponse, or the plain string of verl 0.5 and earlier.
+    """
     if not isinstance(answer, tuple) or len(answer) != 3:
         raise TypeError("execute() must return (response, reward, metrics)")
     response, reward, metrics = answer
@@ -156,11 +167,11 @@ async def bounded(
     timeout: float | None = None,
     grace: float | None = None,
 ) -> list[T | Exception]:
-    """Run named work concurrently for at most ``timeout`` seconds; return a result or an error for
-    each.
+    """Run named work concurrently; return a result or an error for each.
 
-    Work that is cancelled or out of time gets ``grace`` seconds to stop. After that it is
-    abandoned: only the end of the event loop waits for it. None means no limit.
+    All of it has ``timeout`` seconds. Work that is cancelled or out of time gets ``grace``
+    seconds to stop. After that it is abandoned: only the end of the event loop waits for it. None
+    means no limit.
     """
     if not works:
         return []
@@ -175,19 +186,26 @@ async def bounded(
         _log.warning("%s did not end within %g s", tasks[task], timeout)
     if late:
         await _stop(tasks, grace)
-    results = [
-        StepTimeout(f"{what} did not end within {timeout:g} s")
-        if task in late
-        else _result(task, what)
-        for task, what in tasks.items()
-    ]
-    for result in results:
+
+    results: list[T | Exception] = []
+    raised: list[BaseException] = []
+    for task, what in tasks.items():
+        result: T | BaseException
+        if task in late:
+            result = StepTimeout(f"{what} did not end within {timeout:g} s")
+        else:
+            result = _result(task, what)
         if isinstance(result, BaseException) and not isinstance(result, Exception):
-            raise result
-    return results  # type: ignore[return-value] # the others were raised
+            raised.append(result)
+        else:
+            results.append(result)
+    if raised:
+        raise raised[0]
+    return results
 
 
 def _result(task: asyncio.Task[T], what: str) -> T | BaseException:
+    """Return the result of a task that is done, or its error."""
     if task.cancelled():
         return RolloutError(f"{what} cancelled itself")
     error = task.exception()
@@ -195,6 +213,7 @@ def _result(task: asyncio.Task[T], what: str) -> T | BaseException:
 
 
 async def _stop(tasks: Mapping[asyncio.Task[Any], str], grace: float | None) -> None:
+    """Cancel the tasks that are still running, and abandon those that do not stop."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
@@ -231,14 +250,17 @@ async def even_if_cancelled(work: Coroutine[Any, Any, T]) -> T:
 async def settle(
     tasks: Collection[asyncio.Task[Any]], seconds: float | None = None
 ) -> asyncio.CancelledError | None:
-    """Wait until all tasks are done or the time is up; return the last cancellation of the
-    caller, if there was one."""
+    """Wait until all tasks are done or the time is up.
+
+    Return the last cancellation of the caller, if there was one.
+    """
     clock = asyncio.get_running_loop().time
     end = None if seconds is None else clock() + seconds
     cancelled: asyncio.CancelledError | None = None
     while not all(task.done() for task in tasks):
+        left = None if end is None else max(0.0, end - clock())
         try:
-            await asyncio.wait(tasks, timeout=None if end is None else max(0.0, end - clock()))
+            await asyncio.wait(tasks, timeout=left)
             break
         except asyncio.CancelledError as error:
             cancelled = error

@@ -1,5 +1,7 @@
-"""The calls of a turn: how they are found in the model's text, which of them are executed, and
-their results."""
+"""The calls of a turn.
+
+How they are found in the model's text, which of them are executed, and their results.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,12 @@ from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tokenizers import Tokenizer
 
 _THINK = "<think>"
-# Kinds of problems that, in a turn without calls, suggest that the model meant to make one.
 _LOOKS_LIKE_A_CALL = frozenset(
     {"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"}
 )
-# Those that are a call of their own beside others: not a draft of one of them, nor a superfluous
-# closing marker.
+"""Kinds of problems that, in a turn without calls, suggest that the model meant to make one."""
 _ANOTHER_CALL = frozenset({"stray_marker", "untagged_call"})
+"""Those that are a call of their own beside others, not a draft of one of them."""
 _CLOSING = re.compile(r"</|<[|｜][^<>]*end[|｜]>", re.IGNORECASE)
 
 _JSON_NAMES = {
@@ -36,10 +37,15 @@ _JSON_NAMES = {
 }
 
 _LONGEST_ID = 80
-"""A longer id of the model's is not repeated in the reply."""
+"""A longer id of the model's is not repeated in the reply.
+
+Chosen: the ids that formats prescribe are shorter, and a reply should not be mostly an id.
+"""
 TOLD_REFUSALS = 16
-"""How many refused calls of a turn are answered one by one: a short text can hold thousands of
-them."""
+"""How many refused calls of a turn are answered one by one.
+
+Chosen: more than a model makes on purpose; a short text can hold thousands of them.
+"""
 
 
 class Refusal(StrEnum):
@@ -52,8 +58,7 @@ class Refusal(StrEnum):
 
     @property
     def is_invalid(self) -> bool:
-        """True when the call itself was wrong: these count towards
-        max_consecutive_invalid_calls."""
+        """True if the call itself was wrong, which max_consecutive_invalid_calls counts."""
         return self is not Refusal.TOO_MANY
 
 
@@ -93,8 +98,10 @@ TurnParser = Callable[[str, Sequence[OpenAIFunctionToolSchema]], ParsedTurn]
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call of the current turn: to be executed, or refused with the message that the model
-    will read."""
+    """A call of the current turn.
+
+    It is executed, or refused with the message that the model will read.
+    """
 
     id: str
     name: str
@@ -127,16 +134,17 @@ class ToolResult:
 def format_parser(
     name: str | None = None, *, in_think: bool = False, tokenizer: Tokenizer | None = None
 ) -> TurnParser:
-    """Return the parser of a format, by default of that which the tokenizer's chat template stands
-    for.
+    """Return the parser of a format, by default of that of the tokenizer's chat template.
 
     ``in_think`` if the prompt ends inside the thinking.
     """
-    form = (
-        get_format(name) if name else format_for(template=getattr(tokenizer, "chat_template", None))
-    )
-    if form is None:
-        raise FormatError("the tool-call format cannot be told from the chat template; name it")
+    if name:
+        form = get_format(name)
+    else:
+        found = format_for(template=getattr(tokenizer, "chat_template", None))
+        if found is None:
+            raise FormatError("the tool-call format cannot be told from the chat template; name it")
+        form = found
     think = form.parser.think_marks[0] if form.parser.think_marks else _THINK
 
     def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
@@ -148,36 +156,37 @@ def format_parser(
             before, mark, thinking = text.rpartition(think)
             repaired = form.parse(before + thinking, tools)
             if repaired.calls:
-                return _turn(
-                    before + mark + repaired.content.removeprefix(before),
-                    repaired,
-                    ("unclosed_think",),
-                )
+                content = before + mark + repaired.content.removeprefix(before)
+                return _turn(content, repaired, ("unclosed_think",))
         return _turn(parsed.content, parsed)
 
     return parse
 
 
 def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> ParsedTurn:
-    alone = not parsed.calls and not parsed.refused
-    meant = [
-        problem
-        for problem in parsed.problems
-        if problem.severity == "noticed"
-        and problem.kind in (_LOOKS_LIKE_A_CALL if alone else _ANOTHER_CALL)
-        and (alone or not _CLOSING.match(problem.excerpt))
-    ]
+    """Return the calls of a text, those that are refused or look like one among them."""
     # Report only the first: it was one attempt, however many traces it left.
-    found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant[:1]]
+    meant = [problem for problem in parsed.problems if _is_meant(problem, parsed)][:1]
+    found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant]
     found.sort(key=lambda item: item.position)
-    calls = tuple(
-        UnreadableCall(item.message, item.call_name, _refusal_of_kind(item.kind))
-        if isinstance(item, Problem)
-        else FoundCall(item.name, item.arguments, item.call_id)
-        for item in found
-    )
     kinds = tuple(problem.kind for problem in parsed.problems if problem.severity != "refused")
-    return ParsedTurn(content, calls, notices + kinds)
+    return ParsedTurn(content, tuple(map(_found, found)), notices + kinds)
+
+
+def _is_meant(problem: Problem, parsed: Parsed) -> bool:
+    """Return whether something odd was probably meant as a call."""
+    if problem.severity != "noticed":
+        return False
+    if not parsed.calls and not parsed.refused:
+        return problem.kind in _LOOKS_LIKE_A_CALL
+    is_superfluous_end = _CLOSING.match(problem.excerpt)
+    return problem.kind in _ANOTHER_CALL and not is_superfluous_end
+
+
+def _found(item: ParsedCall | Problem) -> FoundCall | UnreadableCall:
+    if isinstance(item, Problem):
+        return UnreadableCall(item.message, item.call_name, _refusal_of_kind(item.kind))
+    return FoundCall(item.name, item.arguments, item.call_id)
 
 
 def _refusal_of_kind(kind: str) -> Refusal:
@@ -189,14 +198,13 @@ def _refusal_of_kind(kind: str) -> Refusal:
 def plan_calls(
     found: Iterable[FoundCall | UnreadableCall],
     tool_names: Sequence[str],
+    *,
     max_parallel_calls: int | None,
     turn: str,
 ) -> list[PlannedCall]:
-    """Plan every call that was found, in order; none is dropped, but many refused ones share a
-    message.
+    """Plan every call that was found, in order; many refused ones share a message.
 
-    ``turn`` names the turn among all others; a call that the model gave no id gets one that is made
-    from it.
+    ``turn`` names the turn among all others; a call without an id gets one that is made from it.
     """
     planned: list[PlannedCall] = []
     used: set[str] = set()
@@ -207,23 +215,26 @@ def plan_calls(
             given = call_id(turn, position)
         used.add(given)
         name = call.name or ""
-        refused = _refusal(call, tool_names)
-        if refused is None and max_parallel_calls is not None and executing >= max_parallel_calls:
-            refused = (
-                Refusal.TOO_MANY,
-                f"at most {max_parallel_calls} tool call(s) are executed per turn and this "
-                "one came after them. "
-                "It was not executed; send it again in your next turn if you still need it.",
-            )
+        refused = _refusal(call, tool_names) or _too_many(executing, max_parallel_calls)
         if refused is not None:
-            planned.append(
-                PlannedCall(given, name, refusal=refused[0], message=f"Error: {refused[1]}")
-            )
-            continue
-        assert isinstance(call, FoundCall)
-        planned.append(PlannedCall(given, name, call.arguments))
-        executing += 1
+            refusal, why = refused
+            planned.append(PlannedCall(given, name, refusal=refusal, message=f"Error: {why}"))
+        else:
+            assert isinstance(call, FoundCall)
+            planned.append(PlannedCall(given, name, call.arguments))
+            executing += 1
     return _summed_up(planned)
+
+
+def _too_many(executing: int, limit: int | None) -> tuple[Refusal, str] | None:
+    """Return why a call is not executed if there are enough before it."""
+    if limit is None or executing < limit:
+        return None
+    message = (
+        f"at most {limit} tool call(s) are executed per turn and this one came after them. "
+        "It was not executed; send it again in your next turn if you still need it."
+    )
+    return Refusal.TOO_MANY, message
 
 
 def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
@@ -233,9 +244,7 @@ def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
     # One more message costs no more than the sum.
     if len(rest) < 2:
         return planned
-    reasons = Counter(
-        call.refusal.value for call in (planned[place] for place in rest) if call.refusal
-    )
+    reasons = Counter(str(planned[place].refusal) for place in rest)
     shown = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
     message = (
         f"Error: {len(rest)} more calls of this turn were not executed ({shown}). "
@@ -249,21 +258,18 @@ def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
 def _refusal(
     call: FoundCall | UnreadableCall, tool_names: Sequence[str]
 ) -> tuple[Refusal, str] | None:
+    """Return why a call cannot be executed, and how to tell the model."""
     if isinstance(call, UnreadableCall):
         return call.refusal, call.problem
     if call.name not in tool_names:
         known = ", ".join(tool_names) or "none"
-        return (
-            Refusal.UNKNOWN_TOOL,
-            f"there is no tool {call.name!r}. Tools that can be called: {known}.",
-        )
+        message = f"there is no tool {call.name!r}. Tools that can be called: {known}."
+        return Refusal.UNKNOWN_TOOL, message
     if not isinstance(call.arguments, dict):
         given = _JSON_NAMES.get(type(call.arguments).__name__, "null")
-        return (
-            Refusal.BAD_ARGUMENTS,
-            (
-                f"the arguments of {call.name!r} must be a JSON object, but {given} was given. "
-                "Nothing was executed."
-            ),
+        message = (
+            f"the arguments of {call.name!r} must be a JSON object, but {given} was given. "
+            "Nothing was executed."
         )
+        return Refusal.BAD_ARGUMENTS, message
     return None
