@@ -232,8 +232,8 @@ def _read(text: str, truth: ProgramTruth) -> TextReading:
             continue
         cut.add(name)
         kept = len(stream.strip()) - len(one.lost)
-        wrong += _judge_cut(name, stream, one, wording, truth)
-    wrong += _judge_tokens(text, truth, wording)
+        wrong += _misread_cut(name, stream, one, wording, truth)
+    wrong += _misread_tokens(text, truth, wording)
     if len(found) == 2 and all(one.spans for one in found.values()):
         out, err = found["stdout"].spans, found["stderr"].spans
         if (
@@ -258,7 +258,7 @@ def _indent_lost(stream: str, found: _Found, text: str) -> str:
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 
 
-def _judge_cut(
+def _misread_cut(
     name: str, stream: str, found: _Found, wording: str, truth: ProgramTruth
 ) -> Iterator[Misread]:
     details = {"missing": len(found.lost), "lost": found.lost[:40]}
@@ -314,7 +314,7 @@ def _at_break(found: _Found, core: str) -> bool:
     return start > 0 and core[start - 1].isspace()
 
 
-def _judge_tokens(text: str, truth: ProgramTruth, wording: str) -> Iterator[Misread]:
+def _misread_tokens(text: str, truth: ProgramTruth, wording: str) -> Iterator[Misread]:
     there = tokens_in(text)
     known = (
         set(tokens_in(truth.stdout)) | set(tokens_in(truth.stderr)) | set(tokens_in(truth.warnings))

@@ -21,7 +21,7 @@ from ..scenarios.model import Scenario
 from ..scenarios.parts import InstancePart
 
 
-def judge_effect(scenario: Scenario, story: Story) -> list[Verdict]:
+def check_effect(scenario: Scenario, story: Story) -> list[Verdict]:
     """Return a verdict on what a scenario declares and its run did not show; none if all of it took
     effect."""
     if story.of_world("stuck", "unobserved"):
