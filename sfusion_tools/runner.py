@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sfusion_tools._loops import LoopThread
 from sfusion_tools.errors import import_extra
 from sfusion_tools.event_log import EventLogSettings
-from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter import PermitSource
 from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
@@ -59,7 +59,7 @@ class CodeResult(CallResult):
 class Parts:
     """What a runner uses in place of what its config chooses."""
 
-    limiter: Callable[[], Limiter | None] | None = None
+    limiter: Callable[[], PermitSource | None] | None = None
     """Returns the limiter of the running loop."""
     on_event: Event | None = None
     """One that raises is logged once and does not affect the call."""

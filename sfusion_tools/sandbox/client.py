@@ -21,7 +21,7 @@ from sfusion_tools.errors import (
     LimiterError,
     PermitTimeout,
 )
-from sfusion_tools.limiter import Limiter, Permit
+from sfusion_tools.limiter import Permit, PermitSource
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
@@ -100,7 +100,7 @@ class SandboxClient:
         self,
         urls: str | Sequence[str],
         *,
-        limiter: Callable[[], Limiter | None] = lambda: None,
+        limiter: Callable[[], PermitSource | None] = lambda: None,
         retry: RetryPolicy | None = None,
         bounds: Bounds | None = None,
         headers: Mapping[str, str] | None = None,
@@ -201,7 +201,7 @@ class SandboxClient:
                 guard.end(guarded, loop.time(), ended)
         return result
 
-    def permit(self) -> Permit | None:
+    def permit(self) -> Permit[Any] | None:
         """Return a permit to enter, None without a limiter."""
         limiter = self._limiter()
         return None if limiter is None else limiter.permit(self._bounds.queue)

@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any
 
 from sfusion_tools.base_tool import TrajectoryTool
-from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter import PermitSource
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runner import CodeRunner, Parts, in_shared_loop
 from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
@@ -97,7 +97,7 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         config: dict[str, Any],
         tool_schema: OpenAIFunctionToolSchema | None = None,
         *,
-        limiter: Callable[[], Limiter | None] | None = None,
+        limiter: Callable[[], PermitSource | None] | None = None,
         on_event: Event | None = None,
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,

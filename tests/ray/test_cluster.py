@@ -20,7 +20,7 @@ import ray
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import LimiterError, ProtocolMismatch
-from sfusion_tools.limiter import LimiterSettings, Share
+from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch, packed
 from sfusion_tools.limiter.ray_limiter import (
     NAMESPACE,
@@ -495,13 +495,13 @@ for line in sys.stdin:
 
     shown = json.loads(sfusion("--json", "-").stdout)
     assert (shown["in_use"], shown["waiting"], shown["rate_limit"]) == (2, 1, 2)
-    other = Holder.remote(limiter_name, share=Share("nightly", 3.0), rate_limit=2)
+    other = Holder.remote(limiter_name, share="nightly", rate_limit=2)
     also_waits = other.acquire.remote()
     until(lambda: snapshot(limiter_name).waiting == 2)
     table = sfusion().stdout
     assert "in use         2 of 2" in table
-    assert "no share       weight 1, holds 2, waits 1" in table
-    assert "share nightly  weight 3, holds 0, waits 1" in table
+    assert "no share       holds 2, waits 1" in table
+    assert "share nightly  holds 0, waits 1" in table
     page = sfusion("--metrics").stdout
     assert f'sfusion_limiter_in_use{{limiter="{limiter_name}"}} 2' in page.splitlines()
     assert page.endswith("\n")
