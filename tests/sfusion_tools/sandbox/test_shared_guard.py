@@ -22,6 +22,7 @@ from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.guard import PROBES, GuardedCall, GuardSettings, SandboxGuard
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+from tests.patience import PATIENCE
 from tests.ports import closed_port
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 
@@ -278,7 +279,7 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
         own = asyncio.run(mine())
         assert own.begin(0.0) and own is not parents
     """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 async def test_the_guard_hears_of_a_call_that_is_broken_off_at_its_very_end() -> None:
