@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar, Unpack
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
 
+from ..call_mark import MARK
 from ..errors import EngineRefused, UnsafeBindError
 from ..faults import Rule
 from ..wire.app import (
-    MARK,
     App,
     Execution,
     Handler,

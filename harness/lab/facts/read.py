@@ -210,7 +210,7 @@ def _read(text: str, truth: ProgramTruth) -> TextReading:
     kept = 0
     for name, part in found.items():
         stream = getattr(truth, name)
-        wrong += _judge_indent(name, stream, part, text)
+        wrong += _misread_indent(name, stream, part, text)
         if not part.lost:
             continue
         if not part.spans:
@@ -219,9 +219,9 @@ def _read(text: str, truth: ProgramTruth) -> TextReading:
             continue
         cut.add(name)
         kept = len(stream.strip()) - len(part.lost)
-        wrong += _judge_cut(name, stream, part, wording, truth)
+        wrong += _misread_cut(name, stream, part, wording, truth)
 
-    wrong += _judge_tokens(text, truth, wording)
+    wrong += _misread_tokens(text, truth, wording)
     if _has_stderr_first(text, found):
         wrong.append(Misread("stderr_first"))
     return TextReading(
@@ -243,7 +243,7 @@ def _found_streams(text: str, truth: ProgramTruth) -> dict[Stream, _Found]:
     return found
 
 
-def _judge_indent(name: str, stream: str, found: _Found, text: str) -> Iterator[Misread]:
+def _misread_indent(name: str, stream: str, found: _Found, text: str) -> Iterator[Misread]:
     """Find that the first word of a stream is there, but not the blanks before it."""
     if not found.spans:
         return
@@ -277,7 +277,7 @@ _SHOWN_LOSS = 40
 """Characters of a missing part that a finding shows. Chosen: enough to find it in the output."""
 
 
-def _judge_cut(
+def _misread_cut(
     name: str, stream: str, found: _Found, wording: str, truth: ProgramTruth
 ) -> Iterator[Misread]:
     """Find what is wrong with a cut: that it is not told, told without a number, or untrue."""
@@ -371,7 +371,7 @@ def _is_after_blank(found: _Found, core: str) -> bool:
     return start > 0 and core[start - 1].isspace()
 
 
-def _judge_tokens(text: str, truth: ProgramTruth, wording: str) -> Iterator[Misread]:
+def _misread_tokens(text: str, truth: ProgramTruth, wording: str) -> Iterator[Misread]:
     """Find canaries that are not this program's, that are repeated, or that are out of place."""
     there = tokens_in(text)
     warned = set(tokens_in(truth.warnings))
