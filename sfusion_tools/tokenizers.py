@@ -60,7 +60,7 @@ SPECIAL_TOKENS = {END_OF_TEXT: _BYTES, IM_START: _BYTES + 1, IM_END: _BYTES + 2}
 _BY_ID = {number: text for text, number in SPECIAL_TOKENS.items()}
 _BREAK = "xBREAKx7Qz"
 """Where a text is cut before it is encoded; letters and digits, which no template escapes."""
-_SPLIT = re.compile(f"({'|'.join(map(re.escape, SPECIAL_TOKENS))})")
+_SPLIT = re.compile("(" + "|".join(re.escape(text) for text in SPECIAL_TOKENS) + ")")
 
 
 @runtime_checkable
@@ -100,8 +100,8 @@ class Tokenizer(Protocol):
     ) -> list[int]:
         """Encode a conversation as the model is given it, with the tools it may call.
 
-        It is in ChatML if there is no template. Raises TemplateError for a conversation that the
-        chat template refuses.
+        Without a template this is ChatML. Raises TemplateError for a conversation that the chat
+        template refuses.
         """
         return _chatml(self, messages, tools, add_generation_prompt)
 
@@ -145,12 +145,10 @@ class ByteTokenizer(Tokenizer):
             raise UnknownToken(
                 f"token {unknown} is outside the vocabulary of {self.vocab_size} ids"
             ) from None
-        # Every second part is text, a character for each byte.
-        texts = [part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]]
-        if skip_special_tokens:
-            return "".join(texts)
-        parts[::2] = texts
-        return "".join(parts)
+        parts[::2] = [
+            part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]
+        ]
+        return "".join(parts[::2] if skip_special_tokens else parts)
 
 
 class HfTokenizer:
@@ -163,19 +161,33 @@ class HfTokenizer:
     def __init__(self, path: str | Path, **template_options: Any) -> None:
         self.name = str(path)
         self._options = template_options
-        self._inner = _pretrained(path)
+        transformers = import_extra(
+            "transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}"
+        )
+        if not Path(path).is_dir():
+            raise TokenizerNotFound(
+                f"{path} is not a directory: give the path of a downloaded tokenizer "
+                "(with a tokenizer_config.json); nothing is downloaded"
+            )
+        try:
+            # No remote code and no downloads: a rollout must not depend on the network.
+            self._inner: Any = transformers.AutoTokenizer.from_pretrained(
+                str(path), local_files_only=True
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise TokenizerNotFound(
+                f"{path} holds no tokenizer that transformers can load: {error}"
+            ) from error
+        if self._inner.eos_token_id is None:
+            raise TokenizerNotFound(
+                f"the tokenizer at {path} has no eos_token, which must end an assistant turn"
+            )
         self.eos_token_id = int(self._inner.eos_token_id)
         pad = self._inner.pad_token_id
         self.pad_token_id = self.eos_token_id if pad is None else int(pad)
         """The padding token, or the end token if the tokenizer has none."""
         self.vocab_size = len(self._inner)
-        marks = {
-            token.content
-            for token in self._inner.added_tokens_decoder.values()
-            if _is_mark(token) and len(token.content) > 1
-        }
-        longest_first = sorted(marks, key=len, reverse=True)
-        self._marks = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._marks = _marks_pattern(self._inner.added_tokens_decoder.values())
 
     @property
     def chat_template(self) -> str | None:
@@ -222,15 +234,13 @@ class HfTokenizer:
             raise TemplateError(
                 f"the chat template of {self.name} raised {type(error).__name__}: {error}"
             ) from error
-        ids: list[int] = []
-        for part in text.split(_BREAK):
-            ids += self.encode(part)
-        return ids
+        return [number for part in text.split(_BREAK) for number in self.encode(part)]
 
     def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Break the special tokens that a message spells out, so that they are encoded as text.
+        """Break the special tokens that are spelled out in a message.
 
-        An assistant's are its own: templates look for ``</think>`` and the like in them.
+        So they are encoded as text. An assistant's are its own: templates look for ``</think>`` and
+        the like in them.
         """
         content = message.get("content")
         if message.get("role") == "assistant" or not content:
@@ -251,37 +261,19 @@ class HfTokenizer:
         return self._marks.sub(lambda mark: mark[0][0] + _BREAK + mark[0][1:], text)
 
 
-def _pretrained(path: str | Path) -> Any:
-    """Load a tokenizer of transformers; raises TokenizerNotFound if it cannot be used."""
-    transformers = import_extra(
-        "transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}"
-    )
-    if not Path(path).is_dir():
-        raise TokenizerNotFound(
-            f"{path} is not a directory: give the path of a downloaded tokenizer "
-            "(with a tokenizer_config.json); nothing is downloaded"
-        )
-    try:
-        # No remote code and no downloads: a rollout must not depend on the network.
-        inner = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise TokenizerNotFound(
-            f"{path} holds no tokenizer that transformers can load: {error}"
-        ) from error
-    if inner.eos_token_id is None:
-        raise TokenizerNotFound(
-            f"the tokenizer at {path} has no eos_token, which must end an assistant turn"
-        )
-    return inner
-
-
-def _is_mark(token: Any) -> bool:
-    """Return whether an added token has a meaning for templates, as far as one can see."""
-    return token.special or "|" in token.content or "｜" in token.content
+def _marks_pattern(added_tokens: Iterable[Any]) -> re.Pattern[str]:
+    """Return a pattern of the added tokens that a message must not spell out."""
+    marks = set()
+    for token in added_tokens:
+        looks_special = "|" in token.content or "｜" in token.content
+        if len(token.content) > 1 and (token.special or looks_special):
+            marks.add(token.content)
+    longest_first = sorted(marks, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def load_tokenizer(name: str | Path | None = None, **template_options: Any) -> Tokenizer:
-    """Return the built-in tokenizer for None or ``bytes``, else the one at that path.
+    """Return the built-in tokenizer for None or ``bytes``, else the Hugging Face one at a path.
 
     The options are for the chat template of the latter; the built-in one has none.
     """
@@ -349,7 +341,6 @@ def _call_text(call: Mapping[str, Any]) -> str:
 
 
 def _body(message: Mapping[str, Any]) -> str:
-    """Return a message without its role: its content and its calls."""
     parts = [_content_text(message.get("content"))]
     parts += [_call_text(_as_mapping(call)) for call in message.get("tool_calls") or ()]
     return "\n".join(part for part in parts if part)
@@ -364,18 +355,16 @@ def _chatml(
     """Encode a conversation in ChatML; a message may contain the characters of its marks."""
     plain = partial(tokenizer.encode, allow_special=False)
     start = tokenizer.encode(IM_START)
-    end = tokenizer.encode(IM_END)
-    gap = plain("\n")
+    end = tokenizer.encode(IM_END) + plain("\n")
     ids: list[int] = []
     for turn in _turns(messages, tools):
-        ids += [*start, *plain(turn), *end, *gap]
+        ids += [*start, *plain(turn), *end]
     if add_generation_prompt:
         ids += [*start, *plain("assistant\n")]
     return ids
 
 
 def _turns(messages: Sequence[MessageLike], tools: Sequence[ToolLike] | None) -> Iterator[str]:
-    """Yield the role and the text of each message; the tools are in the system message."""
     rest = [_as_mapping(message) for message in messages]
     if tools:
         lead = ""

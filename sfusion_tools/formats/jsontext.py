@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfusion_tools.bounded_input import nesting
+
 from .text_reader import Scan, TextReader
 
 DEEPEST = 100
@@ -38,7 +40,6 @@ _ESCAPED = '"\\/' + _CONTROLS
 _UNICODE = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
 SURROGATE = re.compile("[\ud800-\udfff]")
-_OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,23 +410,6 @@ def loads(text: str, *, strict: bool) -> Any:
     if "\\ud" in text.lower() and SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone \\u surrogate is not a character")
     return value
-
-
-def nesting(text: str) -> int:
-    """Return how deep the brackets of a text are nested, which need not be valid JSON.
-
-    A text with too few brackets to be too deep counts as 0.
-    """
-    if text.count("[") + text.count("{") <= ENOUGH:
-        return 0
-    depth = deepest = 0
-    for match in _OUTLINE.finditer(text):
-        if match[0] in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif match[0] in "]}":
-            depth -= 1
-    return deepest
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

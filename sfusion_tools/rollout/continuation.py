@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress, count, product
@@ -37,10 +38,6 @@ The second is for those that insist on a system message.
 """
 _ROUNDS = (1, 2, 0)
 """How many calls the turns of a conversation have that shows most of a template."""
-_ID_LENGTH = 9
-"""The templates of Mistral refuse ids of any other length."""
-_SHOWN_IDS = 24
-"""How many ids of a difference are shown. Chosen: a line of text."""
 _OWN_END = -1
 """For a turn that ended with the token with which its template ends it."""
 
@@ -48,8 +45,11 @@ Messages = Sequence[dict[str, Any]]
 
 
 def call_id(*parts: object) -> str:
-    """Return an id of nine letters and digits."""
-    return blake2b(repr(parts).encode(), digest_size=5).hexdigest()[:_ID_LENGTH]
+    """Return an id of nine letters and digits.
+
+    The templates of Mistral accept no other form.
+    """
+    return blake2b(repr(parts).encode(), digest_size=5).hexdigest()[:9]
 
 
 @dataclass(frozen=True)
@@ -62,36 +62,28 @@ class _Way:
     as_text: bool = False
     """The arguments of calls are JSON text."""
     renamed: bool = False
-    """Replies get other ids, and a name.
-
-    The model may have chosen ids that its own template refuses, and a broken call may have no name.
-    """
+    """The model may have chosen ids that its own template refuses, and a broken call may have no
+    name."""
     singly: bool = False
-    """Each reply has a turn of its own.
-
-    gpt-oss knows one call per turn and takes the name of the tool from it.
-    """
-
-
-_EITHER = (False, True)
+    """Each reply has a turn of its own: gpt-oss knows one call per turn and takes the name of
+    the tool from it."""
 
 
 def _ways(messages: Messages) -> Iterator[_Way]:
-    """Yield the ways to try, those that keep most of the conversation first."""
     bases = (None, *range(len(_BASES)))
     if any(message["role"] == "tool" for message in messages):
-        for base, singly, renamed, as_text in product(bases, _EITHER, _EITHER, _EITHER):
+        for base, singly, renamed, as_text in product(
+            bases, (False, True), (False, True), (False, True)
+        ):
             yield _Way(base, with_calls=True, as_text=as_text, renamed=renamed, singly=singly)
-    for base, renamed in product(bases, _EITHER):
+    for base, renamed in product(bases, (False, True)):
         yield _Way(base, renamed=renamed)
 
 
 _Known = dict[Any, tuple[_Way, list[int]]]
 _KNOWN: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
-"""What is known of the template of each tokenizer.
-
-For messages of these roles after such a token: the way, and the ids before the continuation.
-"""
+"""For each tokenizer: for messages of these roles after such a token, the way, and the ids
+before the continuation."""
 
 
 def continuation(
@@ -103,22 +95,25 @@ def continuation(
     history: Messages = (),
     add_generation_prompt: bool = True,
 ) -> list[int]:
-    """Encode messages, and the next generation prompt, as they follow an assistant turn.
+    """Encode messages as they follow an assistant turn that ended with token ``last``.
 
-    The turn ended with token ``last``, and ``history`` is the conversation before it. The token
-    that ends a turn is left out if the engine generated it, and so is one that ends a turn and
-    begins the next message, such as GLM's ``<|observation|>``.
+    The next generation prompt comes after them. The token that ends a turn is left out if the
+    engine generated it, and so is one that ends a turn and begins the next message, such as GLM's
+    ``<|observation|>``. ``history`` is the conversation before that turn.
     """
-    writer = _Writer(tokenizer, tools, history, add_generation_prompt=add_generation_prompt)
-    remembered = _known_of(tokenizer)
-    known: _Known = {} if remembered is None else remembered
+    writer = _Writer(tokenizer, tools, history, add_generation_prompt)
+    known: _Known = {}
+    remembered = False
+    with suppress(TypeError):  # neither hashable nor weakly referable
+        known = _KNOWN.setdefault(tokenizer, known)
+        remembered = True
     key = (*(message["role"] for message in messages), last, bool(tools))
+    replies = "tool" in key
     if key in known:
         way, before = known[key]
-        ids = writer.again(way, before, messages)
-        if ids is not None:
-            return ids
-
+        again = writer.again(way, before, messages)
+        if again is not None:
+            return again
     reasons: list[str] = []
     for way in _ways(messages):
         try:
@@ -126,11 +121,10 @@ def continuation(
         except TemplateError as error:
             reasons.append(_reason(error))
             continue
-        replies = "tool" in key
         checked = any("tool" in other for other in known) if replies else bool(known)
-        known[key] = (way, before)
-        if remembered is not None and not checked:
-            _warn_of_difference(tokenizer, tools, _ROUNDS if replies else (0, 0))
+        known[key] = way, before
+        if remembered and not checked:
+            _warn_of_difference(tokenizer, tools, rounds=_ROUNDS if replies else (0, 0))
         return ids
     raise TemplateError(
         f"the chat template of {_name(tokenizer)} cannot be used for several turns: the "
@@ -140,32 +134,23 @@ def continuation(
     )
 
 
-def _known_of(tokenizer: Tokenizer) -> _Known | None:
-    """Return what is known of a template; None if its tokenizer cannot be remembered."""
-    try:
-        return _KNOWN.setdefault(tokenizer, {})
-    except TypeError:  # neither hashable nor weakly referable
-        return None
-
-
 def _warn_of_difference(
     tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]
 ) -> None:
-    """Log how trajectories differ from the same conversation rendered at once, if they do."""
+    """Log if trajectories with this template differ from the conversation rendered at once."""
     found = difference(tokenizer, tools, rounds)
-    if found:
+    if found is not None:
         logger.warning("The chat template of %s: %s", _name(tokenizer), found.message)
 
 
 class _Writer:
-    """Renders one conversation, with a word in place of the assistant's last turn."""
+    """Renders conversations with one template to learn what follows an assistant turn."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
         tools: Sequence[ToolLike],
         history: Messages,
-        *,
         add_generation_prompt: bool,
     ) -> None:
         self._tokenizer = tokenizer
@@ -177,9 +162,8 @@ class _Writer:
         """Continue as it was learnt; None if this conversation is rendered differently."""
         if way.singly and len(messages) > 1:
             return None
-        turn = _turn(way, _WORDS[0], messages)
         try:
-            ids = self._render(way, turn, messages, prompt=self._prompt)
+            ids = self._render(way, _turn(way, _WORDS[0], messages), messages, prompt=self._prompt)
         except TemplateError:
             return None
         at = _find(before, ids)
@@ -190,24 +174,23 @@ class _Writer:
         groups = [[message] for message in messages] if way.singly else [list(messages)]
         ids: list[int] = []
         for number, group in enumerate(groups, start=1):
-            is_final = number == len(groups)
-            end = last if number == 1 else _OWN_END
-            more, before = self._learn(way, group, end, prompt=self._prompt and is_final)
+            ended_with = last if number == 1 else _OWN_END
+            more, before = self._learn(way, group, ended_with, final=number == len(groups))
             ids += more
         return ids, before
 
     def _learn(
-        self, way: _Way, messages: Messages, last: int | None, *, prompt: bool
+        self, way: _Way, messages: Messages, last: int | None, *, final: bool
     ) -> tuple[list[int], list[int]]:
-        """Return what follows the turn, and the ids before it from the word on."""
+        prompt = self._prompt and final
         word, tail = self._after_word(way, messages, prompt=prompt)
-        first_word, second_word = _WORDS
-        _, first = self._after_word(way, _saying(first_word, messages), prompt=prompt)
-        _, second = self._after_word(way, _saying(second_word, messages), prompt=prompt)
-        if first == second:
+        said = [
+            self._after_word(way, _saying(reply, messages), prompt=prompt)[1] for reply in _WORDS
+        ]
+        if said[0] == said[1]:
             # Some templates leave out roles that they do not know.
             raise TemplateError(f"it leaves out the content of {messages[0]['role']} messages")
-        gap = tail[: min(_equal(first, second), _equal(tail, first))]
+        gap = tail[: min(_equal(*said), _equal(tail, said[0]))]
         if not gap:
             raise TemplateError("it writes nothing after an assistant turn")
         start = self._start(way, messages, gap, last)
@@ -216,7 +199,7 @@ class _Writer:
     def _start(self, way: _Way, messages: Messages, gap: list[int], last: int | None) -> int:
         """Return where the continuation begins in the gap.
 
-        The gap is what is between a turn's word and the first reply.
+        The gap is what stands between a turn's word and the first reply.
         """
         ends = last is not None and last >= 0 and self._is_special(last)
         if ends and last in gap:
@@ -226,30 +209,26 @@ class _Writer:
             return end + 1
         if not ends or last == usual:
             return end
-        # The model ended its turn with another token, such as <|eom_id|> for <|eot_id|>.
-        if gap[end] == usual or self._is_written_alone(way, messages, gap[: end + 1]):
-            return end + 1
-        return end
-
-    def _is_written_alone(self, way: _Way, messages: Messages, ending: list[int]) -> bool:
-        """Return whether the template ends a turn so if no message follows.
-
-        A token that it writes only if a message follows begins that message.
-        """
-        try:
-            _, tail = self._after_word(way, [], calls=messages)
-        except TemplateError:
-            return True
-        return tail[: len(ending)] == ending
+        # The model ended its turn with another token, such as <|eom_id|> for <|eot_id|>. One that
+        # the template writes only if a message follows begins that message.
+        alone = gap[end] == usual
+        if not alone:
+            try:
+                alone = self._after_word(way, [], calls=messages)[1][: end + 1] == gap[: end + 1]
+            except TemplateError:
+                alone = True
+        return end + alone
 
     def _end(self, way: _Way, messages: Messages, gap: list[int]) -> tuple[int, int | None]:
         """Return where the turn ends in the gap, and the token that usually ends a turn."""
-        special = (place for place, number in enumerate(gap) if self._is_special(number))
-        first_special = next(special, 0)
+        special = [at for at, number in enumerate(gap) if self._is_special(number)]
         if not way.with_calls:
-            return first_special, None
-
-        usual = self._usual_end(way)
+            return (special[0] if special else 0), None
+        try:
+            _, plain = self._after_word(_Way(way.base), [_QUESTION])
+            usual = next((number for number in plain if self._is_special(number)), None)
+        except TemplateError:
+            usual = None
         for end in (self._tokenizer.eos_token_id, usual):
             if end in gap:
                 return gap.index(end), end
@@ -261,15 +240,7 @@ class _Writer:
         closed = _equal(gap, between)
         if closed < min(len(gap), len(between)):
             return closed, usual
-        return first_special, usual
-
-    def _usual_end(self, way: _Way) -> int | None:
-        """Return the token that ends a turn without calls, if the template has one."""
-        try:
-            _, plain = self._after_word(_Way(way.base), [_QUESTION])
-        except TemplateError:
-            return None
-        return next((number for number in plain if self._is_special(number)), None)
+        return (special[0] if special else 0), usual
 
     def _after_word(
         self,
@@ -282,14 +253,13 @@ class _Writer:
     ) -> tuple[list[int], list[int]]:
         """Return the ids of the word in place of the turn, and what follows them."""
         prompt = prompt and bool(messages)
-        called = messages if calls is None else calls
-        turns = [_turn(way, word, called, worded) for word in _WORDS]
+        turns = [_turn(way, word, messages if calls is None else calls, worded) for word in _WORDS]
         first, second = (self._render(way, turn, messages, prompt=prompt) for turn in turns)
         begin = _equal(first, second)
         end = _equal(first[::-1], second[::-1])
         words = [ids[begin : len(ids) - end] for ids in (first, second)]
-        overlap = begin + end > min(len(first), len(second))
-        if overlap or tuple(self._tokenizer.decode(ids).strip() for ids in words) != _WORDS:
+        decoded = tuple(self._tokenizer.decode(ids).strip() for ids in words)
+        if begin + end > min(len(first), len(second)) or decoded != _WORDS:
             raise TemplateError(
                 "what it writes after an assistant turn depends on the content of that turn"
             )
@@ -298,12 +268,14 @@ class _Writer:
     def _render(
         self, way: _Way, turn: dict[str, Any], messages: Messages, *, prompt: bool
     ) -> list[int]:
-        """Return the ids of a conversation with this turn and the messages after it."""
-        base = list(map(_outline, self._history)) if way.base is None else _BASES[way.base]
-        following = list(map(_renamed, messages)) if way.renamed else messages
-        conversation = [*base, turn, *following]
+        if way.base is None:
+            base = [_outline(message) for message in self._history]
+        else:
+            base = _BASES[way.base]
         if not base:
             raise TemplateError("there is no conversation before it")
+        replies = [_renamed(message) for message in messages] if way.renamed else messages
+        conversation = [*base, turn, *replies]
         return self._tokenizer.apply_chat_template(
             conversation, self._tools, add_generation_prompt=prompt
         )
@@ -313,15 +285,13 @@ class _Writer:
 
 
 def _turn(way: _Way, word: str, messages: Messages, worded: int = -1) -> dict[str, Any]:
-    """Return an assistant turn with the word, in the call that reply ``worded`` answers."""
     if not way.with_calls:
         return {"role": "assistant", "content": word}
-
     # Only one call has the word, so that it is there once, if the template renders more than the
     # first.
     arguments: list[Any] = [{"word": "-"} for _ in messages]
     arguments[worded] = {"word": word}
-    calls: list[dict[str, Any]] = []
+    calls = []
     for place, (message, given) in enumerate(zip(messages, arguments, strict=True)):
         reply = _renamed(message) if way.renamed else message
         function = {
@@ -334,7 +304,6 @@ def _turn(way: _Way, word: str, messages: Messages, worded: int = -1) -> dict[st
 
 
 def _renamed(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a reply of a tool with a name, and with an id that every template accepts."""
     if message["role"] != "tool":
         return message
     return {"name": _NOBODY, **message, "tool_call_id": call_id(message.get("tool_call_id"))}
@@ -348,23 +317,26 @@ def _outline(message: dict[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if not calls:
         return {**message, "content": "-"}
-    outlines = [{**call, "function": {**call["function"], "arguments": {}}} for call in calls]
-    return {**message, "content": "", "tool_calls": outlines}
+    without_arguments = [
+        {**call, "function": {**call["function"], "arguments": {}}} for call in calls
+    ]
+    return {**message, "content": "", "tool_calls": without_arguments}
 
 
 def _saying(word: str, messages: Messages) -> list[dict[str, Any]]:
-    """Return the messages with the word as the content of those with the first one's role."""
     role = messages[0]["role"]
     return [
         {**message, "content": word} if message["role"] == role else message for message in messages
     ]
 
 
-def _equal(left: Sequence[int], right: Sequence[int]) -> int:
+def _equal(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many ids at the beginning are the same."""
-    # Without a loop in Python: conversations have thousands of ids.
-    different = compress(count(), map(ne, left, right))
-    return next(different, min(len(left), len(right)))
+    # Without a Python loop: conversations have thousands of ids, and every turn is compared.
+    first_difference = next(compress(count(), map(ne, first, second)), None)
+    if first_difference is None:
+        return min(len(first), len(second))
+    return first_difference
 
 
 def _find(part: list[int], ids: list[int]) -> int:
@@ -400,9 +372,10 @@ class TurnDifference:
 def difference(
     tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = _ROUNDS
 ) -> TurnDifference | None:
-    """Return how a trajectory differs from the same conversation rendered at once, if it does.
+    """Return how a trajectory differs from the same conversation rendered at once.
 
-    ``rounds`` says how many calls each turn has; after one without calls there is another question.
+    None if it does not. ``rounds`` says how many calls each turn has; after one without calls there
+    is another question.
     """
     try:
         return _difference(tokenizer, tools, rounds)
@@ -418,39 +391,34 @@ def _difference(
     name = next(iter(Toolbox(tools).names), _NOBODY)
     shown, rows = _rendered(tokenizer, tools, _BASES)
     for number in rounds:
-        replies = [_reply(number, place, name) for place in range(number)]
+        replies = [
+            {
+                "role": "tool",
+                "content": f"r{place}",
+                "tool_call_id": call_id(number, place),
+                "name": name,
+            }
+            for place in range(number)
+        ]
         others: list[dict[str, Any]] = replies or [_QUESTION]
         more = continuation(tokenizer, others, last=None, tools=tools, history=shown)
-        ways = [_Way(None, with_calls=number > 0, as_text=as_text) for as_text in _EITHER]
-        conversations = [[*shown, _turn(way, "x", replies), *others] for way in ways]
-        shown, whole = _rendered(tokenizer, tools, conversations)
-
+        turns = [_turn(_Way(None, number > 0, as_text), "x", replies) for as_text in (False, True)]
+        shown, whole = _rendered(tokenizer, tools, [[*shown, turn, *others] for turn in turns])
         told = f"rendered at once, a conversation of {len(shown)} messages has"
-        last = whole[max(len(whole) - len(more), 0) :]
-        if last != more:
-            once = tokenizer.decode(last)
-            new = tokenizer.decode(more)
-            message = f"{told} {once!r} at its end, and a trajectory has {new!r}"
-            return TurnDifference("replies", message)
+        if (last := whole[max(len(whole) - len(more), 0) :]) != more:
+            new, once = tokenizer.decode(more), tokenizer.decode(last)
+            return TurnDifference(
+                "replies", f"{told} {once!r} at its end, and a trajectory has {new!r}"
+            )
         same = _equal(rows, whole)
         if same < len(rows):
-            once = tokenizer.decode(whole[same : same + _SHOWN_IDS])
-            grown = tokenizer.decode(rows[same : same + _SHOWN_IDS])
+            grown, once = (tokenizer.decode(ids[same : same + 24]) for ids in (rows, whole))
             kept = "trajectories keep the tokens that the model was given"
-            message = f"{told} {once!r} where a trajectory has {grown!r}; {kept}"
-            return TurnDifference("earlier", message)
+            return TurnDifference(
+                "earlier", f"{told} {once!r} where a trajectory has {grown!r}; {kept}"
+            )
         rows = whole
     return None
-
-
-def _reply(calls: int, place: int, name: str) -> dict[str, Any]:
-    """Return the reply to one of the calls of a turn."""
-    return {
-        "role": "tool",
-        "content": f"r{place}",
-        "tool_call_id": call_id(calls, place),
-        "name": name,
-    }
 
 
 def _rendered(

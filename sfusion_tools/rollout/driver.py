@@ -30,7 +30,7 @@ class Engine(Protocol):
     async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
         """Generate one turn.
 
-        Return ``text``, ``output_ids`` and ``meta_info`` with a ``finish_reason``.
+        Returns ``text``, ``output_ids`` and ``meta_info`` with a ``finish_reason``.
         """
         ...
 
@@ -43,7 +43,7 @@ class Interaction(Protocol):
     async def generate_response(
         self, instance_id: str, messages: list[dict[str, Any]], **kwargs: Any
     ) -> tuple[bool, str, float | None, dict[str, Any]]:
-        """Return whether the conversation is over, what the user says, a score, and metrics."""
+        """Return whether the conversation is over, what the user says, a score and metrics."""
         ...
 
     async def finalize_interaction(self, instance_id: str) -> None: ...
@@ -86,13 +86,14 @@ class RolloutDriver:
             raise
         except Exception as error:
             # Of a tool, an interaction or a parser: one request fails, and the batch goes on.
+            why = f"{type(error).__name__}: {error}"
             if request.state.is_final:
-                # The trajectory is complete: only the rewards of its tools are missing.
-                request.failure = _described(error)
+                # The trajectory is complete; only the rewards of its tools are missing.
+                request.failure = why
             else:
-                request.fail(EndCause.ERROR, _described(error))
+                request.fail(EndCause.ERROR, why)
         except BaseException as error:  # such as GuardTripped
-            request.stop(EndCause.ERROR, _described(error))
+            request.stop(EndCause.ERROR, f"{type(error).__name__}: {error}")
             raise
         finally:
             await even_if_cancelled(self._release(request, tools))
@@ -102,8 +103,10 @@ class RolloutDriver:
         missing = [name for name in request.tool_names if name not in self._tools]
         if missing:
             known = ", ".join(self._tools) or "none"
-            why = f"no tool is called {', '.join(missing)}; the driver has {known}"
-            request.fail(EndCause.TOOL_CREATION, why)
+            request.fail(
+                EndCause.TOOL_CREATION,
+                f"no tool is called {', '.join(missing)}; the driver has {known}",
+            )
             return
         request.start()
         if request.state.is_final:
@@ -112,18 +115,17 @@ class RolloutDriver:
             await tools.create()
             await self._start_interaction(request)
         except Exception as error:  # whatever a user's tool raises
-            request.fail(EndCause.TOOL_CREATION, _described(error))
+            request.fail(EndCause.TOOL_CREATION, f"{type(error).__name__}: {error}")
 
     async def _start_interaction(self, request: AsyncRolloutRequest) -> None:
         if self._interaction is None or request.interaction_kwargs is None:
             return
-        limits = request.limits
-        start = self._interaction.start_interaction(
-            request.request_id, **request.interaction_kwargs
-        )
-        what = f"start_interaction for request {request.request_id!r}"
+        options = request.interaction_kwargs
+        start = self._interaction.start_interaction(request.request_id, **options)
         (error,) = await bounded(
-            {what: start}, timeout=limits.tool_timeout, grace=limits.release_timeout
+            {f"start_interaction for request {request.request_id!r}": start},
+            timeout=request.limits.tool_timeout,
+            grace=request.limits.release_timeout,
         )
         if isinstance(error, Exception):
             raise error
@@ -142,10 +144,9 @@ class RolloutDriver:
 
     async def _generate(self, request: AsyncRolloutRequest) -> None:
         params = dict(self._sampling)
-        asked = params.get("max_new_tokens")
-        left = request.tokens_left
-        bounds = [bound for bound in (asked, left) if bound is not None]
-        params["max_new_tokens"] = min(bounds, default=None)
+        bounds = (params.get("max_new_tokens"), request.tokens_left)
+        known_bounds = [bound for bound in bounds if bound is not None]
+        params["max_new_tokens"] = min(known_bounds, default=None)
         if request.sampling_seed is not None:
             params["sampling_seed"] = request.sampling_seed
         named: dict[str, Any] = {"rid": request.request_id} if self._takes_rid else {}
@@ -155,7 +156,7 @@ class RolloutDriver:
             )
             generated = read_answer(answer, request.processing_class)
         except Exception as error:  # whatever an engine raises
-            request.fail(EndCause.ENGINE, _described(error))
+            request.fail(EndCause.ENGINE, f"{type(error).__name__}: {error}")
             return
         request.metrics.retokenised_turns += int(generated.retokenised)
         turn = self._parse(generated.text, request.tool_schemas)
@@ -192,15 +193,11 @@ class RolloutDriver:
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:
-    """Return whether a function has a keyword of this name, or takes any."""
+    """Has a function a parameter of this name, or takes it any?"""
     parameters = signature(function).parameters
     if name in parameters:
         return True
     return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _now() -> float:
@@ -231,7 +228,7 @@ async def run_batch(
         raise ValueError(f"at_once is {at_once}: it must be at least 1")
     batch = _Batch(driver, requests, at_once or len(requests), on_end)
     try:
-        while batch.running and not batch.errors and not _is_enough(batch.finished, enough):
+        while batch.running and not batch.errors and (enough is None or batch.finished < enough):
             await asyncio.wait(batch.running, return_when=asyncio.FIRST_COMPLETED)
             batch.collect()
     finally:
@@ -245,10 +242,6 @@ async def run_batch(
     if batch.errors:
         raise min(batch.errors, key=lambda error: isinstance(error, Exception))
     return list(requests)
-
-
-def _is_enough(finished: int, enough: int | None) -> bool:
-    return enough is not None and finished >= enough
 
 
 class _Batch:
@@ -277,11 +270,9 @@ class _Batch:
 
     def collect(self) -> None:
         """Report the requests whose tasks are done, in the order of the batch."""
-        done = [task for task in self.running if task.done()]
-        for task in done:
+        for task in [task for task in self.running if task.done()]:
             request = self.running.pop(task)
-            error = None if task.cancelled() else task.exception()
-            if error is not None:
+            if not task.cancelled() and (error := task.exception()) is not None:
                 self.errors.append(error)
             if not request.state.is_final:
                 request.stop(EndCause.CANCELLED, "the batch ended before this request began")
@@ -312,30 +303,32 @@ class Generated:
 
 
 def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
-    """Read what an engine returned; raises EngineAnswerError if it is not an answer of sglang's."""
+    """Read the turn that an engine generated; raises EngineAnswerError for any other answer."""
     if not isinstance(answer, Mapping):
         raise EngineAnswerError(
             f"the engine answered with a {type(answer).__name__}; an object was expected"
         )
-    finish = _finish_reason(answer)
+    finish_reason = _finish_reason(answer)
+
     ids = answer.get("output_ids")
     if ids is not None:
-        kept = list(map(int, ids))
+        kept = [int(number) for number in ids]
         # The text comes from the ids: they are what will be trained on, special tokens included.
-        shown = kept[:-1] if kept and kept[-1] == tokenizer.eos_token_id else kept
-        return Generated(kept, tokenizer.decode(shown), finish)
+        has_end = bool(kept) and kept[-1] == tokenizer.eos_token_id
+        shown = tokenizer.decode(kept[:-1] if has_end else kept)
+        return Generated(kept, shown, finish_reason)
 
     text = answer.get("text")
     if not isinstance(text, str):
         raise EngineAnswerError("the engine's answer has neither output_ids nor text")
     encoded = tokenizer.encode(text, allow_special=False)
-    if finish is not FinishReasonTypeEnum.LENGTH:
+    if finish_reason is not FinishReasonTypeEnum.LENGTH:
         encoded = [*encoded, tokenizer.eos_token_id]
-    return Generated(encoded, text, finish, retokenised=True)
+    return Generated(encoded, text, finish_reason, retokenised=True)
 
 
 def _finish_reason(answer: Mapping[str, Any]) -> FinishReasonTypeEnum:
-    """Return why the engine ended the turn; sglang puts it into an object."""
+    """Return ``meta_info.finish_reason``: a text, or an object whose ``type`` is one."""
     meta = answer.get("meta_info")
     reason = meta.get("finish_reason") if isinstance(meta, Mapping) else None
     kind = reason.get("type") if isinstance(reason, Mapping) else reason

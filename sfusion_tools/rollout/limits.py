@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from sfusion_tools.errors import BadLimits
 
@@ -15,7 +14,7 @@ TRUNCATED = "(truncated)"
 class TruncateSide(StrEnum):
     """The side of a tool's text that is cut *away*.
 
-    So it is in verl 0.8 and later; up to 0.7.1 it was the side kept.
+    As in verl 0.8 and later; up to 0.7.1 it was the side kept.
     """
 
     LEFT = "left"
@@ -47,45 +46,28 @@ class RolloutLimits:
     max_consecutive_invalid_calls: int | None = None
     """Refused calls in a row, across turns, after which the trajectory ends."""
     tool_timeout: float | None = 600.0
-    """Seconds for each ``create`` and ``calc_reward`` of a tool.
-
-    The default is chosen: ten minutes are more than a working tool needs.
-    """
+    """Seconds for each ``create`` and ``calc_reward`` of a tool."""
     release_timeout: float | None = 30.0
-    """Seconds for each ``release`` of a tool, and for whatever was cancelled to stop.
-
-    The default is chosen: half a minute, as nothing of the trajectory depends on it any more.
-    """
+    """Seconds for each ``release`` of a tool, and for whatever was cancelled to stop."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is None or name == "tool_response_truncate_side":
                 continue
-            wanted = _wanted_timeout(value) if name.endswith("_timeout") else _wanted(name, value)
-            if wanted:
+            wanted = _what_it_must_be(name, value)
+            if wanted is not None:
                 raise BadLimits(f"{name} is {value!r}: it must be {wanted}, or null for no limit")
-        self._settle_side()
+        side = _truncate_side(self.tool_response_truncate_side)
+        object.__setattr__(self, "tool_response_truncate_side", side)  # the dataclass is frozen
         if self.max_model_len and self.max_prompt_len and self.max_prompt_len >= self.max_model_len:
             raise BadLimits(
                 f"max_prompt_len {self.max_prompt_len} leaves no token for a reply in "
                 f"max_model_len {self.max_model_len}"
             )
 
-    def _settle_side(self) -> None:
-        """Accept the side as a text, as it is in a YAML file."""
-        given = self.tool_response_truncate_side
-        try:
-            side = TruncateSide(given)
-        except ValueError:
-            sides = ", ".join(side.value for side in TruncateSide)
-            raise BadLimits(
-                f"tool_response_truncate_side is {given!r}: it must be one of {sides}"
-            ) from None
-        object.__setattr__(self, "tool_response_truncate_side", side)
-
     def tokens_left(self, prompt: int, response: int) -> int | None:
         """Tokens that still fit; negative if the limit is exceeded, None if there is none."""
-        left: list[int] = []
+        left = []
         if self.max_response_len is not None:
             left.append(self.max_response_len - response)
         if self.max_model_len is not None:
@@ -93,24 +75,30 @@ class RolloutLimits:
         return min(left, default=None)
 
 
-def _is_number(value: Any) -> bool:
+def _what_it_must_be(name: str, value: object) -> str | None:
+    """Return what is wanted of a limit instead of this value; None if the value is right."""
     # bool is an int in Python, and `max_user_turns: true` in a YAML file is a mistake.
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _wanted_timeout(value: Any) -> str:
-    """Return what a time must be if it is something else."""
-    if _is_number(value) and 0 < value < math.inf:
-        return ""
-    return "a number of seconds above 0"
-
-
-def _wanted(name: str, value: Any) -> str:
-    """Return what a count must be if it is something else."""
-    if not _is_number(value) or isinstance(value, float):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name.endswith("_timeout"):
+        if is_number and 0 < value < math.inf:  # type: ignore[operator]
+            return None
+        return "a number of seconds above 0"
+    if not is_number or isinstance(value, float):
         return "a whole number"
     least = 0 if name == "max_user_turns" else 1
-    return f"at least {least}" if value < least else ""
+    if value < least:  # type: ignore[operator]
+        return f"at least {least}"
+    return None
+
+
+def _truncate_side(side: str) -> TruncateSide:
+    try:
+        return TruncateSide(side)
+    except ValueError:
+        sides = ", ".join(side.value for side in TruncateSide)
+        raise BadLimits(
+            f"tool_response_truncate_side is {side!r}: it must be one of {sides}"
+        ) from None
 
 
 def truncate(text: str, limit: int | None, side: TruncateSide = TruncateSide.MIDDLE) -> str:

@@ -27,14 +27,7 @@ from sfusion_tools.rollout.limits import RolloutLimits, truncate
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.tokens import TokenRows, TokenViews
-from sfusion_tools.rollout.turns import (
-    FoundCall,
-    ParsedTurn,
-    PlannedCall,
-    Refusal,
-    ToolResult,
-    plan_calls,
-)
+from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult, plan_calls
 from sfusion_tools.schemas import (
     Message,
     OpenAIFunctionCallSchema,
@@ -62,7 +55,7 @@ There is nothing to check, because ids are kept as generated, and messages are t
 class RolloutMetrics(BaseModel):
     """What happened to a trajectory's calls.
 
-    A trainer can mask what was not the model's doing.
+    A trainer reads here what was not the model's doing.
     """
 
     assistant_turns: int = 0
@@ -83,13 +76,12 @@ class RolloutMetrics(BaseModel):
     tool_errors: int = 0
     """Executed calls whose tool raised."""
     last_call_lost: bool = False
-    """The last executed call was lost.
-
-    Leave this trajectory out of the loss and of the baseline of its group.
-    """
+    """The last executed call was lost: leave this trajectory out of the loss and of the baseline
+    of its group."""
     shortened_responses: int = 0
     dropped_tokens: int = 0
-    """Tokens that did not fit: of messages, or of an engine that generated too many."""
+    """Tokens that did not fit: of tool or user messages, or of an engine that generated too
+    many."""
     retokenised_turns: int = 0
     """Turns for which the engine returned text but no ids."""
     release_errors: int = 0
@@ -106,12 +98,10 @@ class RolloutMetrics(BaseModel):
     @property
     def infrastructure_failures(self) -> int:
         """Calls whose result says nothing about the model."""
-        lost = sum(count for outcome, count in self.outcomes.items() if _is_lost(outcome))
-        return lost + self.tool_errors
+        return sum(n for name, n in self.outcomes.items() if _is_lost(name)) + self.tool_errors
 
 
 def _is_lost(outcome: Any) -> bool:
-    """Return whether a call with this outcome says nothing about the model."""
     known = OUTCOMES.get(outcome) if isinstance(outcome, str) else None
     return known is not None and known.is_infrastructure
 
@@ -131,7 +121,8 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     group_id: str | None = None
     """The prompt that it shares with its siblings; verl's ``uid``."""
     sampling_seed: int | None = None
-    """Passed to the engine with each turn: siblings differ, and a rollout can be repeated."""
+    """Passed to the engine with each turn, so that siblings differ and a rollout can be
+    repeated."""
     state: State = State.PENDING
     messages: list[Message] = Field(min_length=1)
     tool_schemas: list[OpenAIFunctionToolSchema] = Field(default_factory=list)
@@ -160,7 +151,6 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _gather_limits(cls, values: Any) -> Any:
-        """Accept the limits one by one, and what verl passes beside them."""
         if not isinstance(values, dict):
             return values
         single = {name: values[name] for name in _LIMITS if name in values}
@@ -198,9 +188,11 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     def generation_prompt_ids(self) -> list[int]:
         """What the template puts before an assistant turn; the prompt ends with it."""
         given = self.template_messages[: self._given]
-        prompt = self.prompt_ids
         bare = self.processing_class.apply_chat_template(given, self.tool_schemas or None)
-        return prompt[len(bare) :] if prompt[: len(bare)] == bare else []
+        prompt = self.prompt_ids
+        if prompt[: len(bare)] != bare:
+            return []
+        return prompt[len(bare) :]
 
     @property
     def tokens_left(self) -> int | None:
@@ -216,13 +208,14 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     def start(self) -> None:
         """PENDING -> RUNNING, or FAILED if the prompt is too long."""
         self._expect(State.PENDING)
-        limit = self.limits.max_prompt_len
-        whole = self.limits.max_model_len
-        found = f"the prompt has {self._rows.prompt_len} tokens"
-        if limit is not None and self._rows.prompt_len > limit:
-            self.fail(EndCause.PROMPT_TOO_LONG, f"{found}, max_prompt_len is {limit}")
-        elif whole is not None and self._rows.prompt_len >= whole:
-            why = f"{found}, which leaves none for a reply: max_model_len is {whole}"
+        length = self._rows.prompt_len
+        max_prompt_len = self.limits.max_prompt_len
+        max_model_len = self.limits.max_model_len
+        found = f"the prompt has {length} tokens"
+        if max_prompt_len is not None and length > max_prompt_len:
+            self.fail(EndCause.PROMPT_TOO_LONG, f"{found}, max_prompt_len is {max_prompt_len}")
+        elif max_model_len is not None and length >= max_model_len:
+            why = f"{found}, which leaves none for a reply: max_model_len is {max_model_len}"
             self.fail(EndCause.PROMPT_TOO_LONG, why)
         else:
             self._continue()
@@ -241,28 +234,31 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         planned = plan_calls(
             turn.calls,
             self.tool_names,
-            max_parallel_calls=self.limits.max_parallel_calls,
-            turn=f"{self.request_id} {self.metrics.assistant_turns}",
+            self.limits.max_parallel_calls,
+            f"{self.request_id} {self.metrics.assistant_turns}",
         )
         self.messages.append(_assistant_message(turn, planned))
         self.finish_reason = FinishReasonTypeEnum.TOOL_CALL if planned else finish_reason
-        self._after_turn(planned, finish_reason)
+        self._go_on_after_turn(planned, finish_reason)
         if self.state.is_final:
             self.metrics.not_run += len(planned)
 
-    def _after_turn(self, planned: list[PlannedCall], finish_reason: FinishReasonTypeEnum) -> None:
-        """Execute calls, ask the user side, or end."""
-        last_turn = _is_used_up(self.limits.max_assistant_turns, self.metrics.assistant_turns)
+    def _go_on_after_turn(
+        self, planned: list[PlannedCall], finish_reason: FinishReasonTypeEnum
+    ) -> None:
+        """RUNNING -> TOOL_CALLING, INTERACTING or a final state."""
+        is_last_turn = _is_used_up(self.limits.max_assistant_turns, self.metrics.assistant_turns)
+        has_user_side = self.interaction_kwargs is not None
         if finish_reason is FinishReasonTypeEnum.ABORT:
             self.fail(EndCause.ENGINE, "the engine aborted the generation")
         elif finish_reason is FinishReasonTypeEnum.LENGTH:
             self._end(EndCause.LENGTH, finish_reason)
-        elif last_turn and (planned or self.interaction_kwargs is not None):
+        elif is_last_turn and (planned or has_user_side):
             self._end(EndCause.ASSISTANT_TURNS)
         elif planned:
             self._planned = planned
             self.state = State.TOOL_CALLING
-        elif self.interaction_kwargs is None:
+        elif not has_user_side:
             self._end(EndCause.ANSWERED)
         elif _is_used_up(self.limits.max_user_turns, self.metrics.user_turns):
             self._end(EndCause.USER_TURNS)
@@ -272,7 +268,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     def add_tool_results(self, results: Sequence[ToolResult]) -> None:
         """Answer every call of the turn.
 
-        The executed ones with these results, in order, the others with the reason.
+        The executed ones are answered with these results, in order, the others with the reason.
         """
         self._expect(State.TOOL_CALLING)
         if len(results) != len(self.calls_to_execute):
@@ -282,16 +278,17 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         waiting = iter(results)
         answers: list[Message] = []
         for call in self._planned:
-            if call.refusal is not None:
-                self._count_refusal(call.refusal)
-                if call.is_answered:
-                    answers.append(self._tool_message(call, call.message))
-            else:
+            if call.refusal is None:
                 result = next(waiting)
                 self._count_result(call, result)
                 answers.append(self._tool_message(call, result.response.text or ""))
+                continue
+            self.metrics.refused[call.refusal.value] += 1
+            if call.refusal.is_invalid:
+                self._consecutive_invalid += 1
+            if call.is_answered:
+                answers.append(self._tool_message(call, call.message))
         self._planned = []
-
         over = _is_used_up(self.limits.max_consecutive_invalid_calls, self._consecutive_invalid)
         self._add_messages(answers, next_turn=not over)
         if over:
@@ -299,11 +296,6 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self._end(EndCause.INVALID_CALLS)
         else:
             self._continue()
-
-    def _count_refusal(self, refusal: Refusal) -> None:
-        self.metrics.refused[refusal.value] += 1
-        if refusal.is_invalid:
-            self._consecutive_invalid += 1
 
     def _count_result(self, call: PlannedCall, result: ToolResult) -> None:
         if result.is_invalid:
@@ -336,17 +328,17 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         """Any state that is not final -> FAILED."""
         if self.state.is_final:
             raise IllegalTransition(f"request {self.request_id} is already {self.state.value}")
-        self._fail(cause, why)
+        self._set_failed(cause, why)
 
     def stop(self, cause: EndCause, why: str) -> None:
-        """Any state -> FAILED.
+        """Any state -> FAILED, COMPLETED too.
 
-        COMPLETED too if it has no rewards yet: such a request is not a sample.
+        A COMPLETED request that is stopped has no rewards yet, so it is not a sample.
         """
         if self.state is not State.FAILED:
-            self._fail(cause, why)
+            self._set_failed(cause, why)
 
-    def _fail(self, cause: EndCause, why: str) -> None:
+    def _set_failed(self, cause: EndCause, why: str) -> None:
         self.state = State.FAILED
         self.ended_by = cause
         self.failure = why
@@ -373,7 +365,6 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self.state = State.RUNNING
 
     def _cut_to_limits(self) -> bool:
-        """Drop the tokens beyond the limits; return whether there were any."""
         left = self.tokens_left
         if left is None or left >= 0:
             return False
@@ -389,26 +380,29 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         return Message(role="tool", content=shown, tool_call_id=call.id, name=call.name or None)
 
     def _add_messages(self, messages: list[Message], *, next_turn: bool = True) -> None:
-        """Append tool or user messages, and the generation prompt of the next assistant turn."""
-        history = _shown(self.messages[: self._before_last_turn()])
+        """Append tool or user messages.
+
+        With ``next_turn`` the generation prompt of the next assistant turn follows them.
+        """
+        history = self._before_last_turn()
         self.messages += messages
         ids = self._rows.ids
         more = continuation(
             self.processing_class,
             _shown(messages),
             tools=self.tool_schemas,
-            history=history,
+            history=_shown(history),
             last=ids[-1] if ids else None,
             add_generation_prompt=next_turn,
         )
         self._rows.append(more, trained=False)
 
-    def _before_last_turn(self) -> int:
-        """Return how many messages are before the last turn of the assistant; all without one."""
-        for place in reversed(range(len(self.messages))):
+    def _before_last_turn(self) -> list[Message]:
+        """Return the messages before the last assistant turn; all if there is none."""
+        for place in range(len(self.messages) - 1, -1, -1):
             if self.messages[place].role == "assistant":
-                return place
-        return len(self.messages)
+                return self.messages[:place]
+        return list(self.messages)
 
 
 def _shown(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -420,8 +414,8 @@ def _is_used_up(limit: int | None, used: int) -> bool:
 
 
 def _assistant_message(turn: ParsedTurn, planned: Sequence[PlannedCall]) -> Message:
-    """Return a turn as a message, with the calls that a template can render."""
-    calls: list[OpenAIFunctionToolCall] = []
+    """Return the turn as a message, with the calls that were understood and are answered."""
+    calls = []
     for call, plan in zip(turn.calls, planned, strict=True):
         if not isinstance(call, FoundCall) or not isinstance(call.arguments, dict):
             continue

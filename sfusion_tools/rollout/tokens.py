@@ -20,9 +20,9 @@ class TokenRows:
         self.loss_mask += [int(trained)] * len(ids)
 
     def cut(self, length: int) -> int:
-        """Drop the tokens after the first ``length``, never those of the prompt.
+        """Drop the tokens after the first ``length``; return how many were dropped.
 
-        Return how many were dropped.
+        The prompt is never cut.
         """
         keep = max(length, self.prompt_len)
         dropped = max(len(self.ids) - keep, 0)
@@ -57,7 +57,7 @@ class TokenViews:
     def loss_mask(self) -> list[int]:
         """1 for what the assistant generated, 0 for everything else.
 
-        That is the prompt, tools, users and the tokens of the template.
+        The rest is the prompt, the messages of tools and users, and the tokens of the template.
         """
         return list(self._rows.loss_mask)
 

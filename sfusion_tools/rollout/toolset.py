@@ -1,4 +1,5 @@
-"""The tools of one trajectory, from create to release, of any verl release.
+"""The tools of one trajectory, from create to release, whichever verl release they were written
+for.
 
 Nothing here relies on the code of a tool or an interaction to end, or to obey cancellation.
 """
@@ -58,16 +59,14 @@ class ToolSet:
 
     async def execute(self, calls: Sequence[PlannedCall]) -> list[ToolResult]:
         """Run the calls of a turn concurrently; a tool that raises affects only its own call."""
-        works: dict[str, Coroutine[Any, Any, ToolResult]] = {}
-        for call in calls:
-            what = f"{self._what('execute', call.name)} ({call.id})"
-            works[what] = self._execute(call)
+        works = {
+            f"{self._what('execute', call.name)} ({call.id})": self._execute(call) for call in calls
+        }
         answers = await bounded(works, grace=self._limits.release_timeout)
-
-        results: list[ToolResult] = []
-        for call, answer in zip(calls, answers, strict=True):
-            results.append(_failed(call, answer) if isinstance(answer, Exception) else answer)
-        return results
+        return [
+            _failed(call, answer) if isinstance(answer, Exception) else answer
+            for call, answer in zip(calls, answers, strict=True)
+        ]
 
     async def _execute(self, call: PlannedCall) -> ToolResult:
         answer: Any = await self._tools[call.name].execute(
@@ -78,12 +77,9 @@ class ToolSet:
         return _read_result(answer)
 
     async def rewards(self) -> dict[str, Any]:
-        """Return the reward of the whole trajectory from every tool.
-
-        Raise the first error once all have answered.
-        """
-        rewards = await self._each("calc_reward", self._reward)
-        return dict(zip(self._tools, rewards, strict=True))
+        """Return the reward of the whole trajectory from every tool; raise the first error once
+        all have answered."""
+        return dict(zip(self._tools, await self._each("calc_reward", self._reward), strict=True))
 
     async def _reward(self, name: str) -> Any:
         return await self._tools[name].calc_reward(
@@ -91,30 +87,26 @@ class ToolSet:
         )
 
     async def _each(self, method: str, work: Callable[[str], Coroutine[Any, Any, T]]) -> list[T]:
-        """Do the work with every tool; raise the first error once all have answered."""
         answers = await bounded(
             {self._what(method, name): work(name) for name in self._tools},
             timeout=self._limits.tool_timeout,
             grace=self._limits.release_timeout,
         )
-        results: list[T] = []
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
-            results.append(answer)
-        return results
+        return [answer for answer in answers if not isinstance(answer, Exception)]
 
     async def release(self) -> int:
         """Call ``release`` of every tool that was created.
 
-        Return how many raised or did not end in time.
+        Returns how many raised or did not end in time.
         """
-        created = self._instances
-        self._instances = {}
         works = {
             self._what("release", name): self._release(name, instance)
-            for name, instance in created.items()
+            for name, instance in self._instances.items()
         }
+        self._instances = {}
         answers = await bounded(works, timeout=self._limits.release_timeout, grace=0.0)
         errors = 0
         for what, answer in zip(works, answers, strict=True):
@@ -137,7 +129,6 @@ class ToolSet:
 
 
 def _failed(call: PlannedCall, error: Exception) -> ToolResult:
-    """Return the result of a call whose tool raised."""
     _log.warning("tool %s raised %s: %s", call.name, type(error).__name__, error)
     response = ToolResponse(text=f"Error executing tool {call.name!r}: {error}")
     return ToolResult(response, reward=0.0, raised=True)
@@ -167,9 +158,9 @@ async def bounded(
     timeout: float | None = None,
     grace: float | None = None,
 ) -> list[T | Exception]:
-    """Run named work concurrently; return a result or an error for each.
+    """Run named work concurrently for at most ``timeout`` seconds.
 
-    All of it has ``timeout`` seconds. Work that is cancelled or out of time gets ``grace``
+    Returns a result or an error for each. Work that is cancelled or out of time gets ``grace``
     seconds to stop. After that it is abandoned: only the end of the event loop waits for it. None
     means no limit.
     """
@@ -188,24 +179,18 @@ async def bounded(
         await _stop(tasks, grace)
 
     results: list[T | Exception] = []
-    raised: list[BaseException] = []
     for task, what in tasks.items():
-        result: T | BaseException
         if task in late:
-            result = StepTimeout(f"{what} did not end within {timeout:g} s")
-        else:
-            result = _result(task, what)
+            results.append(StepTimeout(f"{what} did not end within {timeout:g} s"))
+            continue
+        result = _result(task, what)
         if isinstance(result, BaseException) and not isinstance(result, Exception):
-            raised.append(result)
-        else:
-            results.append(result)
-    if raised:
-        raise raised[0]
+            raise result
+        results.append(result)
     return results
 
 
 def _result(task: asyncio.Task[T], what: str) -> T | BaseException:
-    """Return the result of a task that is done, or its error."""
     if task.cancelled():
         return RolloutError(f"{what} cancelled itself")
     error = task.exception()
@@ -213,7 +198,6 @@ def _result(task: asyncio.Task[T], what: str) -> T | BaseException:
 
 
 async def _stop(tasks: Mapping[asyncio.Task[Any], str], grace: float | None) -> None:
-    """Cancel the tasks that are still running, and abandon those that do not stop."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
@@ -252,7 +236,7 @@ async def settle(
 ) -> asyncio.CancelledError | None:
     """Wait until all tasks are done or the time is up.
 
-    Return the last cancellation of the caller, if there was one.
+    Returns the last cancellation of the caller, if there was one.
     """
     clock = asyncio.get_running_loop().time
     end = None if seconds is None else clock() + seconds

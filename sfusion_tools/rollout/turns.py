@@ -1,7 +1,4 @@
-"""The calls of a turn.
-
-How they are found in the model's text, which of them are executed, and their results.
-"""
+"""The calls of a turn: found in the model's text, planned for execution, and their results."""
 
 from __future__ import annotations
 
@@ -20,12 +17,14 @@ from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tokenizers import Tokenizer
 
 _THINK = "<think>"
+"""How thinking begins where a format does not say."""
+# Kinds of problems that, in a turn without calls, suggest that the model meant to make one.
 _LOOKS_LIKE_A_CALL = frozenset(
     {"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"}
 )
-"""Kinds of problems that, in a turn without calls, suggest that the model meant to make one."""
+# Those that are a call of their own beside others: not a draft of one of them, nor a superfluous
+# closing marker.
 _ANOTHER_CALL = frozenset({"stray_marker", "untagged_call"})
-"""Those that are a call of their own beside others, not a draft of one of them."""
 _CLOSING = re.compile(r"</|<[|｜][^<>]*end[|｜]>", re.IGNORECASE)
 
 _JSON_NAMES = {
@@ -37,15 +36,11 @@ _JSON_NAMES = {
 }
 
 _LONGEST_ID = 80
-"""A longer id of the model's is not repeated in the reply.
-
-Chosen: the ids that formats prescribe are shorter, and a reply should not be mostly an id.
-"""
+"""Characters of an id of the model's that a reply repeats. Chosen, so that a degenerate id does not
+fill the context."""
 TOLD_REFUSALS = 16
-"""How many refused calls of a turn are answered one by one.
-
-Chosen: more than a model makes on purpose; a short text can hold thousands of them.
-"""
+"""Refused calls of a turn that are answered one by one. Chosen: more than a model makes by
+mistake, while a short text can hold thousands of them."""
 
 
 class Refusal(StrEnum):
@@ -58,7 +53,10 @@ class Refusal(StrEnum):
 
     @property
     def is_invalid(self) -> bool:
-        """True if the call itself was wrong, which max_consecutive_invalid_calls counts."""
+        """True when the call itself was wrong.
+
+        These count towards max_consecutive_invalid_calls.
+        """
         return self is not Refusal.TOO_MANY
 
 
@@ -98,9 +96,9 @@ TurnParser = Callable[[str, Sequence[OpenAIFunctionToolSchema]], ParsedTurn]
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call of the current turn.
+    """A call of the current turn, to be executed or refused.
 
-    It is executed, or refused with the message that the model will read.
+    The model reads ``message`` for a refused one.
     """
 
     id: str
@@ -134,17 +132,14 @@ class ToolResult:
 def format_parser(
     name: str | None = None, *, in_think: bool = False, tokenizer: Tokenizer | None = None
 ) -> TurnParser:
-    """Return the parser of a format, by default of that of the tokenizer's chat template.
+    """Return the parser of a format, by default of the one that the chat template stands for.
 
     ``in_think`` if the prompt ends inside the thinking.
     """
-    if name:
-        form = get_format(name)
-    else:
-        found = format_for(template=getattr(tokenizer, "chat_template", None))
-        if found is None:
-            raise FormatError("the tool-call format cannot be told from the chat template; name it")
-        form = found
+    template = getattr(tokenizer, "chat_template", None)
+    form = get_format(name) if name else format_for(template=template)
+    if form is None:
+        raise FormatError("the tool-call format cannot be told from the chat template; name it")
     think = form.parser.think_marks[0] if form.parser.think_marks else _THINK
 
     def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
@@ -157,33 +152,33 @@ def format_parser(
             repaired = form.parse(before + thinking, tools)
             if repaired.calls:
                 content = before + mark + repaired.content.removeprefix(before)
-                return _turn(content, repaired, ("unclosed_think",))
+                return _turn(content, repaired, notices=("unclosed_think",))
         return _turn(parsed.content, parsed)
 
     return parse
 
 
 def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> ParsedTurn:
-    """Return the calls of a text, those that are refused or look like one among them."""
+    is_alone = not parsed.calls and not parsed.refused
+    meant = [problem for problem in parsed.problems if _was_meant_as_call(problem, is_alone)]
     # Report only the first: it was one attempt, however many traces it left.
-    meant = [problem for problem in parsed.problems if _is_meant(problem, parsed)][:1]
-    found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant]
+    found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant[:1]]
     found.sort(key=lambda item: item.position)
+    calls = tuple(_found_or_unreadable(item) for item in found)
     kinds = tuple(problem.kind for problem in parsed.problems if problem.severity != "refused")
-    return ParsedTurn(content, tuple(map(_found, found)), notices + kinds)
+    return ParsedTurn(content, calls, notices + kinds)
 
 
-def _is_meant(problem: Problem, parsed: Parsed) -> bool:
-    """Return whether something odd was probably meant as a call."""
+def _was_meant_as_call(problem: Problem, is_alone: bool) -> bool:
+    """Is this oddity a call that the model meant to make? Alone: the turn has no other call."""
     if problem.severity != "noticed":
         return False
-    if not parsed.calls and not parsed.refused:
+    if is_alone:
         return problem.kind in _LOOKS_LIKE_A_CALL
-    is_superfluous_end = _CLOSING.match(problem.excerpt)
-    return problem.kind in _ANOTHER_CALL and not is_superfluous_end
+    return problem.kind in _ANOTHER_CALL and not _CLOSING.match(problem.excerpt)
 
 
-def _found(item: ParsedCall | Problem) -> FoundCall | UnreadableCall:
+def _found_or_unreadable(item: ParsedCall | Problem) -> FoundCall | UnreadableCall:
     if isinstance(item, Problem):
         return UnreadableCall(item.message, item.call_name, _refusal_of_kind(item.kind))
     return FoundCall(item.name, item.arguments, item.call_id)
@@ -198,53 +193,53 @@ def _refusal_of_kind(kind: str) -> Refusal:
 def plan_calls(
     found: Iterable[FoundCall | UnreadableCall],
     tool_names: Sequence[str],
-    *,
     max_parallel_calls: int | None,
     turn: str,
 ) -> list[PlannedCall]:
-    """Plan every call that was found, in order; many refused ones share a message.
+    """Plan every call that was found, in order.
 
-    ``turn`` names the turn among all others; a call without an id gets one that is made from it.
+    None is dropped, but many refused ones share a message. ``turn`` names the turn among all
+    others; a call that the model gave no id gets one that is made from it.
     """
     planned: list[PlannedCall] = []
-    used: set[str] = set()
+    used_ids: set[str] = set()
     executing = 0
     for position, call in enumerate(found):
-        given = call.id if isinstance(call, FoundCall) else None
-        if not given or len(given) > _LONGEST_ID or given in used:
-            given = call_id(turn, position)
-        used.add(given)
+        used_id = call.id if isinstance(call, FoundCall) else None
+        if not used_id or len(used_id) > _LONGEST_ID or used_id in used_ids:
+            used_id = call_id(turn, position)
+        used_ids.add(used_id)
+
         name = call.name or ""
-        refused = _refusal(call, tool_names) or _too_many(executing, max_parallel_calls)
+        refused = _refusal(call, tool_names)
+        if refused is None and max_parallel_calls is not None and executing >= max_parallel_calls:
+            refused = Refusal.TOO_MANY, _too_many(max_parallel_calls)
         if refused is not None:
-            refusal, why = refused
-            planned.append(PlannedCall(given, name, refusal=refusal, message=f"Error: {why}"))
-        else:
-            assert isinstance(call, FoundCall)
-            planned.append(PlannedCall(given, name, call.arguments))
-            executing += 1
+            refusal, reason = refused
+            planned.append(PlannedCall(used_id, name, refusal=refusal, message=f"Error: {reason}"))
+            continue
+        assert isinstance(call, FoundCall)
+        planned.append(PlannedCall(used_id, name, call.arguments))
+        executing += 1
     return _summed_up(planned)
 
 
-def _too_many(executing: int, limit: int | None) -> tuple[Refusal, str] | None:
-    """Return why a call is not executed if there are enough before it."""
-    if limit is None or executing < limit:
-        return None
-    message = (
-        f"at most {limit} tool call(s) are executed per turn and this one came after them. "
-        "It was not executed; send it again in your next turn if you still need it."
+def _too_many(max_parallel_calls: int) -> str:
+    return (
+        f"at most {max_parallel_calls} tool call(s) are executed per turn and this one came after "
+        "them. It was not executed; send it again in your next turn if you still need it."
     )
-    return Refusal.TOO_MANY, message
 
 
 def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
     """Replace the messages of all but the first refused calls by a single one."""
-    places = [place for place, call in enumerate(planned) if call.refusal is not None]
-    rest = places[TOLD_REFUSALS:]
+    refused = {place: call.refusal for place, call in enumerate(planned) if call.refusal}
+    rest = list(refused)[TOLD_REFUSALS:]
     # One more message costs no more than the sum.
     if len(rest) < 2:
         return planned
-    reasons = Counter(str(planned[place].refusal) for place in rest)
+
+    reasons = Counter(refused[place].value for place in rest)
     shown = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
     message = (
         f"Error: {len(rest)} more calls of this turn were not executed ({shown}). "
@@ -258,18 +253,17 @@ def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
 def _refusal(
     call: FoundCall | UnreadableCall, tool_names: Sequence[str]
 ) -> tuple[Refusal, str] | None:
-    """Return why a call cannot be executed, and how to tell the model."""
     if isinstance(call, UnreadableCall):
         return call.refusal, call.problem
     if call.name not in tool_names:
         known = ", ".join(tool_names) or "none"
-        message = f"there is no tool {call.name!r}. Tools that can be called: {known}."
-        return Refusal.UNKNOWN_TOOL, message
+        reason = f"there is no tool {call.name!r}. Tools that can be called: {known}."
+        return Refusal.UNKNOWN_TOOL, reason
     if not isinstance(call.arguments, dict):
         given = _JSON_NAMES.get(type(call.arguments).__name__, "null")
-        message = (
+        reason = (
             f"the arguments of {call.name!r} must be a JSON object, but {given} was given. "
             "Nothing was executed."
         )
-        return Refusal.BAD_ARGUMENTS, message
+        return Refusal.BAD_ARGUMENTS, reason
     return None
