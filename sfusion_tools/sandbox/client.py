@@ -63,7 +63,7 @@ fast_if_possible: ContextVar[bool] = ContextVar("fast_if_possible", default=Fals
 _MOMENT = 0.001
 """Seconds that are too few to do anything in. Chosen: no sandbox answers within a millisecond."""
 
-Event = Callable[[str, dict[str, Any]], None]
+OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class SandboxClient:
         bounds: Bounds | None = None,
         headers: Mapping[str, str] | None = None,
         trust_proxy_env: bool = True,
-        on_event: Event | None = None,
+        on_event: OnEvent | None = None,
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,
         call_log: CallLog | None = None,

@@ -31,6 +31,7 @@ from sfusion_tools.limiter.ray_limiter import (
     remove,
 )
 from sfusion_tools.sandbox_fusion_tools import PoolMode, init_execution_pool
+from tests.patience import PATIENCE
 from tests.ray.actors import Gate, Holder, OldLimiter, Trainer, node_options, snapshot, until
 from tests.ray.processes import Watched
 from tests.sfusion_tools.limiter.holding import give, take
@@ -43,7 +44,9 @@ def printed_by(script: str, *arguments: str) -> Any:
     """Run a script in a process of its own; return what it prints, which is JSON."""
     command = [warm("python"), "-c", script, *arguments]
     return json.loads(
-        subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+        subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=True
+        ).stdout
     )
 
 
@@ -274,7 +277,7 @@ asyncio.run(main())
 print(ray.is_initialized())
 """
     command = [warm("python"), "-c", script, cluster, limiter_name]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert run.stdout.splitlines() == ["False", "caller 0", "caller 1", "False"], run.stderr
 
 
@@ -520,4 +523,4 @@ for line in sys.stdin:
     gone = sfusion()
     assert gone.returncode == 3
     assert f"no limiter named {limiter_name!r}" in gone.stderr
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
