@@ -130,6 +130,11 @@ class ScriptedProgram(BaseModel):
     _fillable = field_validator(*_FILLED)(check_fill)
 
     @property
+    def printed(self) -> str:
+        """All of its output, if it comes to its end."""
+        return self.early + self.prints
+
+    @property
     def filled(self) -> ScriptedProgram:
         """The same with every ``{fill:N}`` written out."""
         texts = {}
