@@ -16,7 +16,7 @@ from sfusion_tools.errors import InputError, YamlError, near, refusal
 from sfusion_tools.marked_yaml import read_marked
 
 from ..errors import BadScript, NothingToSay
-from ..faults.pattern import Pattern, matches
+from ..faults.pattern import Pattern, PatternSearches
 from .keyed_digest import Key, digest, draw, hex_id, pick, whole
 from .malformed import MalformedText, kinds, malformed
 from .problems import TEMPLATES, Template
@@ -39,7 +39,7 @@ class ScriptedTurn:
     prompt: Pattern | None = None
     finish: Literal["stop", "length", "tool_calls", "abort"] | None = None
 
-    def why_not(self, ask: Ask) -> str | None:
+    def why_not(self, ask: Ask, searches: PatternSearches) -> str | None:
         """Return which condition does not hold; None if all do."""
         if self.turn is not None and self.turn != ask.turn:
             return f"it is for turn {self.turn}, but this is turn {ask.turn}"
@@ -47,9 +47,9 @@ class ScriptedTurn:
             results = "\n".join(ask.tool_results)
             if not ask.tool_results:
                 return "it needs a tool result, but there is none"
-            if not matches(self.tool_result, results):
+            if not searches.matches(self.tool_result, results):
                 return f"no tool result matches {self.tool_result!r}: {results[:80]!r}"
-        if self.prompt is not None and not matches(self.prompt, ask.last_user):
+        if self.prompt is not None and not searches.matches(self.prompt, ask.last_user):
             return f"the last user message does not match {self.prompt!r}: {ask.last_user[:80]!r}"
         return None
 
@@ -67,6 +67,7 @@ class ScriptedPolicy:
         self, turns: Iterable[ScriptedTurn | str], otherwise: ScriptedTurn | str | None = None
     ) -> None:
         """Plain strings are given in their order, one per turn."""
+        self._searches = PatternSearches()
         given = list(turns)
         self.turns = tuple(
             ScriptedTurn(say=turn, turn=number) if isinstance(turn, str) else turn
@@ -77,7 +78,7 @@ class ScriptedPolicy:
     def reply(self, ask: Ask) -> Reply:
         reasons: list[str] = []
         for number, turn in enumerate(self.turns):
-            reason = turn.why_not(ask)
+            reason = turn.why_not(ask, self._searches)
             if reason is None:
                 return turn.reply()
             reasons.append(f"turn {number} of the script: {reason}")

@@ -12,7 +12,7 @@ from email.message import Message
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 from urllib.parse import quote, unquote
 
-from sfusion_tools.formats.jsontext import nesting
+from sfusion_tools.bounded_input import nesting
 
 from .message import Answer
 

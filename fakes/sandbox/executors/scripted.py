@@ -10,6 +10,7 @@ from typing import Any
 
 from sfusion_tools.output_sizes import PIPE_BYTES
 
+from ...faults.pattern import PatternSearches
 from ..gate import pass_time
 from ..program import (
     NOTHING,
@@ -94,6 +95,7 @@ class ScriptedExecutor(Executor):
                 self._exact[script.exact] = place
         self.profile = profile
         self.work = work
+        self._searches = PatternSearches()
         self._running = 0
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
@@ -154,7 +156,7 @@ class ScriptedExecutor(Executor):
         if exact is not None:
             places = sorted((*self._others, exact))
         for place in places:
-            if self.scripts[place].fits(code, language, call):
+            if self.scripts[place].fits(code, language, call, self._searches):
                 return self.scripts[place]
         return None
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from sfusion_tools.errors import ConfigError, MissingExtra
 
-from ....fakes.faults.pattern import slow_patterns
 from ...core.journal import Journal, first_difference
 from ...core.verdict import How, Verdict
 from ...errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
@@ -124,10 +123,7 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     try:
         journal = player(scenario) if player else play(task)
         again = (player(scenario) if player else play(task)) if twice else None
-        if (
-            slow_patterns
-        ):  # a fake answers the request with a 500, which says nothing about the tool
-            raise ScenarioError([f"{task.file or scenario.title}: {slow_patterns.popitem()[1]}"])
+        _refuse_slow_patterns(task, journal, again)
     except (HarnessError, MissingExtra):
         raise
     except (
@@ -151,6 +147,15 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     return RunResult(
         task, journal, verdicts, time.perf_counter() - began, difference, implied=implied
     )
+
+
+def _refuse_slow_patterns(task: Task, *journals: Journal | None) -> None:
+    """Raise ScenarioError if a search for a pattern was given up: the fake answered with a 500,
+    which says nothing about the tool."""
+    for journal in journals:
+        for event in journal.events if journal is not None else ():
+            if event["event"] == "slow_pattern":
+                raise ScenarioError([f"{task.file or task.scenario.title}: {event['why']}"])
 
 
 def _sentence(error: BaseException) -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.studies.learn.attempts import joined
-from sfusion.harness.studies.learn.command import check
+from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
 
