@@ -216,21 +216,18 @@ class ScriptedExecutor(Executor):
                 return CommandResult.without_stdin(request.language, _HANDLE)
 
         limit = request.run_timeout if request.run_timeout > 0 else 0.0  # NaN is 0, too
-        is_blocked = not program.whole and len(program.printed) > _BLOCKING
+        printed = program.printed
+        is_blocked = not program.whole and len(printed) > _BLOCKING
         never_ends = is_blocked and not math.isinf(limit)
         took = await self._work(math.inf if never_ends else program.seconds, limit)
         if took is None:
-            printed = program.printed if is_blocked else program.early
-            return CommandResult("TimeLimitExceeded", limit, stdout=passed_on(printed), stderr="")
-        return self._ended(request, program, took)
+            kept = passed_on(printed if is_blocked else program.early)
+            return CommandResult("TimeLimitExceeded", limit, stdout=kept, stderr="")
 
-    def _ended(self, request: RunCode, program: ScriptedProgram, took: float) -> CommandResult:
-        """The result of a program that came to its end."""
-        printed = program.printed
         errors = program.errors
         code = program.exit
         raises = program.raises
-        if self._lacks_memory(request, program):
+        if program.memory and self._lacks_memory(request, program):
             raises = "MemoryError"
         if raises:
             errors += f"Traceback (most recent call last):\n{raises}\n"
