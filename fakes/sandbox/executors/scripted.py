@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from sfusion_tools.output_sizes import PIPE_BYTES
+from sfusion_tools.sandbox.program import COMPILED
 
 from ...faults.pattern import PatternSearches
 from ..gate import pass_time
@@ -32,12 +33,6 @@ from ..protocol import (
     RunJupyter,
     RunJupyterAnswer,
 )
-
-# fmt: off
-COMPILED = frozenset([
-    "cpp", "rust", "D_ut", "swift", "go", "java", "junit", "scala", "verilog", "cuda", "python_gpu",
-])
-# fmt: on
 
 Work = Callable[[float, float], Awaitable[float | None]]
 """Waits for the duration of a program, which a server model may stretch, at most for a limit.
