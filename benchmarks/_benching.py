@@ -58,9 +58,13 @@ def run_benchmarks(only: Sequence[str], *, rounds: int, quick: bool, json: Path 
             raise MissingWorld("; ".join(f"{name}: {why}" for name, why in left_out.items()))
         shown.finish(results, on, left_out, judged=not quick)
     if json is not None:
-        document = {"machine": on, "quick": quick, "benchmarks": [one.as_dict() for one in results]}
+        document = {
+            "machine": on,
+            "quick": quick,
+            "benchmarks": [result.as_dict() for result in results],
+        }
         write_json(json, {**document, "not_measured": left_out})
-    return 1 if not quick and any(one.missed for one in results) else 0
+    return 1 if not quick and any(result.missed for result in results) else 0
 
 
 def run_growth(
@@ -100,7 +104,11 @@ def run_growth(
                 shown.point_ended(before + sizes.index(point.size) + 1, name, point, unit)
 
             curves += measure_growth(
-                one, ground, sizes_of, 1 if quick else repetitions, point_ended
+                growth=one,
+                ground=ground,
+                sizes=sizes_of,
+                repetitions=1 if quick else repetitions,
+                point_ended=point_ended,
             )
             done += len(sizes_of)
         shown.finish(curves, on)

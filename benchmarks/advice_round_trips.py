@@ -35,7 +35,8 @@ from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample, read
 from sfusion.harness.studies.sweep.result import SweepResult
 
 GRID = "tools.rate_limit=2..32"
-NEAR, UNTOLD = 0.95, 0.1
+NEAR = 0.95
+UNTOLD = 0.1
 CALLS = 240
 
 
@@ -115,16 +116,28 @@ def _productions(first: int) -> Iterator[Production]:
             number += 1
             draw = random.Random(number)
             sandbox, capacity = variants[number % len(variants)]
-            yield _production(draw, kind, load, sandbox, capacity)
+            yield _production(draw=draw, kind=kind, load=load, sandbox=sandbox, capacity=capacity)
     for place, pace in enumerate(PACES):
         draw = random.Random(first + 900 + place)
         yield _production(
-            draw, "pace", "wide", {}, 8, {"requests_per_second": pace, "requests_burst": 2}
+            draw=draw,
+            kind="pace",
+            load="wide",
+            sandbox={},
+            capacity=8,
+            tools={"requests_per_second": pace, "requests_burst": 2},
         )
     for place, (kind, limit) in enumerate((("idle", 4), ("cores", 3), ("queue", 2))):
         draw = random.Random(first + 950 + place)
         sandbox, capacity = SERVERS[kind][-1]
-        yield _production(draw, kind, "limited", sandbox, capacity, {"rate_limit": limit})
+        yield _production(
+            draw=draw,
+            kind=kind,
+            load="limited",
+            sandbox=sandbox,
+            capacity=capacity,
+            tools={"rate_limit": limit},
+        )
     measured: tuple[dict[str, Any], ...] = (
         {"cores": 2},
         {"cores": 2, "spawn_cost": 0.3},
@@ -132,12 +145,19 @@ def _productions(first: int) -> Iterator[Production]:
     )
     for place, model in enumerate(measured):
         # As measured on a real server: 16 at a time, of programs with a median of 0.3 s.
-        draw, sandbox = (
-            random.Random(first + 970 + place),
-            {"model": {"kind": "unbounded", **model}},
+        draw = random.Random(first + 970 + place)
+        sandbox = {"model": {"kind": "unbounded", **model}}
+        tools = {"default_timeout": 6}
+        programs = {"lognormal": [0.3, 0.6]}
+        yield _production(
+            draw=draw,
+            kind="cores, spawn",
+            load="as measured",
+            sandbox=sandbox,
+            capacity=2,
+            tools=tools,
+            programs=programs,
         )
-        tools, programs = {"default_timeout": 6}, {"lognormal": [0.3, 0.6]}
-        yield _production(draw, "cores, spawn", "as measured", sandbox, 2, tools, programs)
 
 
 def _production(
@@ -225,19 +245,21 @@ def round_trip(
     if keep is not None:
         (keep / f"{production.name.replace(' ', '-').replace(',', '')}.yaml").write_text(text)
     (again,) = parse_scenarios(text)
-    truth, advised = sweep(production.scenario, seeds, keep, grid), sweep(again, seeds, keep, grid)
+    truth = sweep(production.scenario, seeds, keep, grid)
+    advised = sweep(again, seeds, keep, grid)
     values = list(truth.grid.chosen.values)
     assert truth.overall is not None
-    right, advice = truth.overall[0], advised.overall[0] if advised.overall is not None else None
+    right = truth.overall[0]
+    advice = advised.overall[0] if advised.overall is not None else None
     rates = {value: one.throughput.median for (value,), one in truth.settings}
     return RoundTrip(
-        production.name,
-        production.limit,
-        right,
-        advice,
-        judge(values, production.limit, right, advice),
-        rates[advice] / rates[right] if advice is not None else 0.0,
-        learned.causes[0].says if learned.causes else "none",
+        name=production.name,
+        limit=production.limit,
+        truth=right,
+        advice=advice,
+        verdict=judge(values, production.limit, right, advice),
+        share=rates[advice] / rates[right] if advice is not None else 0.0,
+        cause=learned.causes[0].says if learned.causes else "none",
     )
 
 
@@ -250,7 +272,12 @@ def sweep(
         Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)
     ]
     return SweepResult(
-        scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed
+        scenario=scenario.title,
+        about=scenario.about,
+        seed=scenario.seed,
+        grid=grid,
+        measured=measured,
+        observed=scenario.observed,
     )
 
 

@@ -175,9 +175,9 @@ class GrowthCurve:
         """The e of total cost = size ** e, by least squares: 1 is linear, 2 is quadratic. None
         without two points."""
         found = [
-            (math.log(one.size), math.log(one.cost.median))
-            for one in self.points
-            if one.cost is not None and one.cost.median > 0
+            (math.log(point.size), math.log(point.cost.median))
+            for point in self.points
+            if point.cost is not None and point.cost.median > 0
         ]
         if len({x for x, _ in found}) < 2:
             return None
@@ -191,5 +191,5 @@ class GrowthCurve:
             "size": self.size_name,
             "unit": self.unit,
             "exponent": self.exponent,
-            "points": [one.as_dict() for one in self.points],
+            "points": [point.as_dict() for point in self.points],
         }

@@ -38,7 +38,8 @@ class BenchReporter(ProgressReporter):
         judged: bool,
     ) -> None:
         self.print()
-        rows, styles = [], []
+        rows = []
+        styles = []
         for result in results:
             for row, met in _rows(result, judged):
                 rows.append(row)
@@ -55,7 +56,7 @@ class BenchReporter(ProgressReporter):
         for note in notes:
             self.print(f"not measured: {note}", "yellow")
         goals = [one for result in results for one in result.judged if one.goal is not None]
-        missed = sum(one.met is False for one in goals)
+        missed = sum(goal.met is False for goal in goals)
         if not judged:
             self.print("Too few rounds to judge the goals; run without --quick.")
         elif missed:
@@ -138,7 +139,7 @@ class GrowthReporter(ProgressReporter):
 def _curve_rows(curve: GrowthCurve) -> list[tuple[str, ...]]:
     """A row for each point; the exponent stands in the last."""
     rows: list[tuple[str, ...]] = []
-    measured = [one for one in curve.points if one.cost is not None]
+    measured = [point for point in curve.points if point.cost is not None]
     for number, point in enumerate(measured, 1):
         assert point.cost is not None
         last = number == len(measured) and curve.per_unit and curve.exponent is not None

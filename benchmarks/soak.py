@@ -19,7 +19,8 @@ from benchmarks.soaking import Milestone, run_soak
 
 
 def show(one: Milestone) -> None:
-    memory, written = one.memory / 2**20, one.written / 2**20
+    memory = one.memory / 2**20
+    written = one.written / 2**20
     print(
         f"{one.calls:>9,} {one.at / 3600:>7.2f} h {memory:>5.0f} MB {written:>7,.0f} MB "
         f"{one.cpu:>6.0f} s",
@@ -41,7 +42,13 @@ def main() -> int:
     )
     options = parser.parse_args()
     print(f"{'calls':>9} {'virtual':>9} {'RSS':>8} {'journal':>10} {'CPU':>8}")
-    journal = run_soak(options.calls, options.steps, options.journal, options.show, show)
+    journal = run_soak(
+        calls=options.calls,
+        steps=options.steps,
+        journal=options.journal,
+        every=options.show,
+        show=show,
+    )
     for sentence in dict.fromkeys(
         f"{one.state}: {one.promise}: {one.sentence}" for one in journal.failed
     ):

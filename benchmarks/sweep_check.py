@@ -47,7 +47,8 @@ from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 GOAL = 0.9
 _CALLERS = 32
 RANGE = "tools.rate_limit=2..64"
-SHORT, MIDDLE = {"lognormal": [0.2, 0.4]}, {"lognormal": [0.3, 0.3]}
+SHORT = {"lognormal": [0.2, 0.4]}
+MIDDLE = {"lognormal": [0.3, 0.3]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "8 shared cores": {"model": {"kind": "unbounded", "cores": 8}, "seconds": SHORT},
     "an event loop that starts a program in 30 ms": {
@@ -92,7 +93,13 @@ def sweep(scenario: Scenario, seeds: int) -> SweepResult:
     measured = [
         Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)
     ]
-    return SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured)
+    return SweepResult(
+        scenario=scenario.title,
+        about=scenario.about,
+        seed=scenario.seed,
+        grid=grid,
+        measured=measured,
+    )
 
 
 async def real_throughput(scenario: Scenario, limit: int) -> float:
@@ -164,7 +171,14 @@ def learned_from_real_calls(args: argparse.Namespace) -> bool:
         Measured.of(samples[start : start + args.seeds])
         for start in range(0, len(samples), args.seeds)
     ]
-    result = SweepResult("learned", "", 0, Grid((axis,), args.seeds), measured, scenario.observed)
+    result = SweepResult(
+        scenario="learned",
+        about="",
+        seed=0,
+        grid=Grid((axis,), args.seeds),
+        measured=measured,
+        observed=scenario.observed,
+    )
     print(*result.sentences(), result.headline, sep="\n")
     print("| rate_limit | ok per second | calls that did not end ok |")
     print("|---|---|---|", flush=True)
@@ -196,7 +210,8 @@ async def computing_calls(
         "limiter": "local",
     }
     tool = SandboxFusionTool({**config, "limiter_name": f"url-{next(_names)}", "event_log": log})
-    left, ok = iter(work), 0
+    left = iter(work)
+    ok = 0
 
     async def caller() -> None:
         nonlocal ok

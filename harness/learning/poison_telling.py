@@ -75,7 +75,8 @@ def headline(found: Poison) -> str:
 
 def sentences(found: Poison, reader: DumpReader, evidence: Evidence, problems: int) -> list[str]:
     """Say what happened, when, by which cause, what to do, and what the dump does not tell."""
-    total, said = found.total, []
+    total = found.total
+    said = []
     if total.lost:
         said.append(_what(found))
         if (stretch := _stretch(found)) is not None:
@@ -113,7 +114,10 @@ def _stretch(found: Poison) -> tuple[int, int, float] | None:
     """Return the shortest stretch of steps with most of the lost samples, if it is less than half
     of all steps."""
     counts = [figures.lost for _, figures in found.steps]
-    total, best, start, inside = sum(counts), (0, len(counts) - 1), 0, 0
+    total = sum(counts)
+    best = (0, len(counts) - 1)
+    start = 0
+    inside = 0
     for end, count in enumerate(counts):
         inside += count
         while inside - counts[start] >= _MOST * total:
@@ -150,7 +154,8 @@ def _advice(found: Poison) -> list[str]:
                 f"{clean:+.3f} without them."
             )
         ]
-        low, high = total.push(Handling.FAILED), total.push(Handling.PASSED)
+        low = total.push(Handling.FAILED)
+        high = total.push(Handling.PASSED)
         retried = f"the push would lie between {low:+.3f} and {high:+.3f}."
         if (
             found.estimator is Estimator.REINFORCE_PLUS_PLUS_BASELINE
@@ -188,7 +193,8 @@ def _advice(found: Poison) -> list[str]:
 
 
 def _limits(found: Poison, reader: DumpReader, evidence: Evidence, problems: int) -> list[str]:
-    total, said = found.total, []
+    total = found.total
+    said = []
     if total.unclear:
         said.append(
             f"{many(total.unclear, 'sample')} last read an empty text or one that stands "
@@ -287,7 +293,7 @@ def step_rows(steps: Sequence[tuple[int, PoisonFigures]]) -> list[list[str]]:
 
 def worst_steps(found: Poison, most: int = _ROWS) -> list[tuple[int, PoisonFigures]]:
     """Return the steps in which lost samples carry most weight, in the order of the steps."""
-    hit = [one for one in enumerate(found.steps) if one[1][1].lost]
+    hit = [step for step in enumerate(found.steps) if step[1][1].lost]
     hit.sort(key=lambda one: -one[1][1].weight_lost)
     return [step for _, step in sorted(hit[:most], key=lambda one: one[0])]
 
@@ -327,7 +333,7 @@ def render_poison(found: Poison, said: Sequence[str], dumps: Sequence[str]) -> s
 
     def chart(title: str, lines: dict[str, Any]) -> LineChart:
         drawn = [
-            ChartLine(name, [ChartPoint(value(one)) for one in steps])
+            ChartLine(name, [ChartPoint(value(step)) for step in steps])
             for name, value in lines.items()
         ]
         return LineChart(title, "step", labels, drawn)

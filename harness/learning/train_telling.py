@@ -34,7 +34,8 @@ TOY = (
 
 
 def headline(found: Trained) -> str:
-    tool, twin = found.last(at("tool")), found.last(at("twin", "tool"))
+    tool = found.last(at("tool"))
+    twin = found.last(at("twin", "tool"))
     if not found.done:
         return "No training ended"
     if tool.middle < twin.middle - 0.1:
@@ -54,7 +55,8 @@ def headline(found: Trained) -> str:
 
 def sentences(found: Trained) -> list[str]:
     """Say what was lost, what the closed form expects, and what the trainer did not know."""
-    part, said = found.part, []
+    part = found.part
+    said = []
     if not found.done:
         return [TOY]
     how = (
@@ -92,7 +94,8 @@ def sentences(found: Trained) -> list[str]:
 
 def _cut_off(found: Trained) -> list[str]:
     """Say which trainings and samples did not come to their end."""
-    part, said = found.part, []
+    part = found.part
+    said = []
     if short := [run for run in found.done if len(run.steps) < part.steps and run.stopped is None]:
         first = min(len(run.steps) for run in short) + 1
         said.append(
@@ -109,12 +112,13 @@ def _cut_off(found: Trained) -> list[str]:
 
 def _thresholds(part: TrainingPart) -> str:
     """State the closed form, which is that of two behaviours."""
-    if len(part.behaviours) != 2 or {one.calls for one in part.behaviours} != {0, 1}:
+    if len(part.behaviours) != 2 or {behaviour.calls for behaviour in part.behaviours} != {0, 1}:
         return ""
-    head, tool = sorted(part.behaviours, key=lambda one: one.calls)
+    head, tool = sorted(part.behaviours, key=lambda behaviour: behaviour.calls)
     if not tool.right > head.right or tool.guess or tool.again:
         return ""
-    zero, mask = zero_threshold(head.right, tool.right), mask_threshold(head.right, tool.right)
+    zero = zero_threshold(head.right, tool.right)
+    mask = mask_threshold(head.right, tool.right)
     return f" Scored zero, the tool loses above {zero:.1%}; with a loss mask, above {mask:.1%}."
 
 
@@ -126,14 +130,14 @@ def end_rows(found: Trained) -> list[list[str]]:
     """Each behaviour, the tool, several calls and the score: at the start, at the end, and of
     the twin."""
     part = found.part
-    total = sum(one.share for one in part.behaviours)
-    start = [one.share / total for one in part.behaviours]
+    total = sum(behaviour.share for behaviour in part.behaviours)
+    start = [behaviour.share / total for behaviour in part.behaviours]
     rows: list[tuple[str, str, tuple[str, ...]]] = [
-        (f"P({one.name})", f"{share:.2f}", ("p", one.name))
-        for one, share in zip(part.behaviours, start, strict=True)
+        (f"P({behaviour.name})", f"{share:.2f}", ("p", behaviour.name))
+        for behaviour, share in zip(part.behaviours, start, strict=True)
     ]
     rows.append(("P(tool)", f"{uses_tool(part, start):.2f}", ("tool",)))
-    if any(one.calls > 1 for one in part.behaviours):
+    if any(behaviour.calls > 1 for behaviour in part.behaviours):
         rows.append(("P(several calls)", f"{uses_tool(part, start, 2):.2f}", ("several",)))
     rows.append(("score", "", ("score",)))
     return [
@@ -178,13 +182,13 @@ class TrainReporter(ProgressReporter):
 def charts(found: Trained) -> list[LineChart]:
     """The plots over the steps, and P(tool) at the end against the share of lost calls."""
     shown = {"P(tool)": "tool"}
-    if any(one.calls > 1 for one in found.part.behaviours):
+    if any(behaviour.calls > 1 for behaviour in found.part.behaviours):
         shown["P(several calls)"] = "several"
     twins = [
         _over_steps(found, title, {"with faults": at(key), "twin": at("twin", key)})
         for title, key in shown.items()
     ]
-    each = {one.name: at("p", one.name) for one in found.part.behaviours}
+    each = {behaviour.name: at("p", behaviour.name) for behaviour in found.part.behaviours}
     scores = {
         "score": at("score"),
         "score of the twin": at("twin", "score"),
@@ -207,8 +211,8 @@ def _over_steps(
         ChartLine(
             name,
             [
-                ChartPoint(one.middle, *((one.low, one.high) if band else ()))
-                for one in found.curve(figure)
+                ChartPoint(measured.middle, *((measured.low, measured.high) if band else ()))
+                for measured in found.curve(figure)
             ],
         )
         for name, figure in lines.items()
@@ -218,7 +222,8 @@ def _over_steps(
 
 
 def _against_share(found: Trained) -> LineChart:
-    part, mine = found.part, round(found.call_share, 4)
+    part = found.part
+    mine = round(found.call_share, 4)
     shares = sorted({*SHARES, mine})
     drawn = [
         ChartLine(
@@ -236,12 +241,12 @@ def _against_share(found: Trained) -> LineChart:
     labels = [f"{share:.0%}" for share in shares]
     title = "P(tool) at the end by the share of lost calls"
     return LineChart(
-        title,
-        "calls lost",
-        labels,
-        [*drawn, ChartLine("this training", here)],
-        shares,
-        shares.index(mine),
+        title=title,
+        x_name="calls lost",
+        labels=labels,
+        lines=[*drawn, ChartLine("this training", here)],
+        numbers=shares,
+        mark=shares.index(mine),
     )
 
 
@@ -312,7 +317,7 @@ def _distance(one: Trained) -> float:
 
 def verdict(settings: Sequence[Setting], axes: Sequence[str]) -> str:
     """Name the setting that ends closest to the twin."""
-    values, best = min(settings, key=lambda one: round(_distance(one[1]), 2))
+    values, best = min(settings, key=lambda setting: round(_distance(setting[1]), 2))
     if math.isinf(_distance(best)):
         return "no setting came to the end with all seeds"
     named = ", ".join(f"{axis}={value}" for axis, value in zip(axes, values, strict=True))
@@ -350,7 +355,14 @@ def render_sweep(settings: Sequence[Setting], axes: Sequence[str], title: str, a
     seeds = len(settings[0][1].runs)
     facts = [("settings", str(len(settings))), ("seeds each", str(seeds))]
     return LearningPage(
-        f"sweep of {title}", verdict(settings, axes), about, facts, [TOY], "", [], [table]
+        what=f"sweep of {title}",
+        headline=verdict(settings, axes),
+        about=about,
+        facts=facts,
+        sentences=[TOY],
+        legend="",
+        charts=[],
+        tables=[table],
     ).render()
 
 

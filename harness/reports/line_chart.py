@@ -10,8 +10,12 @@ from html import escape
 from pathlib import Path
 
 _ASSETS = Path(__file__).parent / "assets"
-_WIDTH, _HEIGHT = 480.0, 290.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 34.0, 44.0
+_WIDTH = 480.0
+_HEIGHT = 290.0
+_LEFT = 52.0
+_RIGHT = 14.0
+_TOP = 34.0
+_BOTTOM = 44.0
 _MOST_DOTS = 150
 """Points of a line that are drawn as dots, too."""
 _LETTER = 7.6
@@ -64,17 +68,26 @@ class LineChart:
         """Return the chart as an element for a page whose style contains ``chart_style``."""
         legend, rows = self._legend()
         top = _TOP + 17.0 * rows
-        found = [one for line in self.lines for one in line.points if one.value is not None]
+        found = [point for line in self.lines for point in line.points if point.value is not None]
         most = max(
-            [one.value if one.high is None else one.high for one in found if one.value is not None],
+            [
+                point.value if point.high is None else point.high
+                for point in found
+                if point.value is not None
+            ],
             default=1.0,
         )
         least = min(
-            [one.value if one.low is None else one.low for one in found if one.value is not None],
+            [
+                point.value if point.low is None else point.low
+                for point in found
+                if point.value is not None
+            ],
             default=0.0,
         )
         ticks = nice_ticks(most, least)
-        low, high = ticks[0], ticks[-1] or 1.0
+        low = ticks[0]
+        high = ticks[-1] or 1.0
         xs = self._places()
 
         def y(value: float) -> float:
@@ -82,7 +95,8 @@ class LineChart:
 
         parts = [f'<text class="lc-title" x="0" y="14">{escape(self.title)}</text>', legend]
         for first, last in self.shaded:
-            left, right = xs[first] - 2, xs[last] + 2
+            left = xs[first] - 2
+            right = xs[last] + 2
             box = (
                 f'x="{left:.1f}" width="{right - left:.1f}" y="{top:g}" '
                 f'height="{_HEIGHT - _BOTTOM - top:g}"'
@@ -107,7 +121,9 @@ class LineChart:
         for number, line in enumerate(self.lines):
             colour = f"var(--{_COLOURS[number % len(_COLOURS)]})"
             drawn = [
-                (xs[place], one) for place, one in enumerate(line.points) if one.value is not None
+                (xs[place], point)
+                for place, point in enumerate(line.points)
+                if point.value is not None
             ]
             band = [(x, y(one.low or 0.0), y(one.high)) for x, one in drawn if one.high is not None]
             if len(band) > 1:
@@ -134,12 +150,15 @@ class LineChart:
         """The names of the lines and the number of rows that they take; one line needs no name."""
         if len(self.lines) < 2:
             return "", 0
-        parts, x, row = [], 0.0, 1
+        parts = []
+        x = 0.0
+        row = 1
         for number, line in enumerate(self.lines):
             name = line.name if len(line.name) <= 60 else line.name[:57] + "..."
             width = 22 + _LETTER * len(name)
             if x and x + width > _WIDTH:
-                x, row = 0.0, row + 1
+                x = 0.0
+                row = row + 1
             at = 16 + 17 * row
             colour = _COLOURS[number % len(_COLOURS)]
             parts.append(
@@ -151,20 +170,22 @@ class LineChart:
         return "".join(parts), row
 
     def _places(self) -> list[float]:
-        count, width = len(self.labels), _WIDTH - _LEFT - _RIGHT - 16
+        count = len(self.labels)
+        width = _WIDTH - _LEFT - _RIGHT - 16
         numbers = self.numbers
         if count < 2:
             return [_LEFT + 8 + width * 0.5] * count
         if numbers is None or numbers[0] == numbers[-1]:
             numbers = range(count)
         elif numbers[0] > 0 and numbers[-1] / numbers[0] >= 4:
-            numbers = [math.log(one) for one in numbers]
-        shares = [(one - numbers[0]) / (numbers[-1] - numbers[0]) for one in numbers]
+            numbers = [math.log(number) for number in numbers]
+        shares = [(number - numbers[0]) / (numbers[-1] - numbers[0]) for number in numbers]
         return [_LEFT + 8 + width * share for share in shares]
 
     def _x_labels(self, xs: Sequence[float]) -> list[str]:
         """The names of the places, without those that have no room; the marked one always has."""
-        parts, free = [], -math.inf
+        parts = []
+        free = -math.inf
         marked = -math.inf if self.mark is None else xs[self.mark]
         for place, (x, text) in enumerate(zip(xs, self.labels, strict=True)):
             text = text if len(text) <= 14 else text[:11] + "..."
@@ -195,7 +216,8 @@ def nice_ticks(most: float, least: float = 0.0) -> list[float]:
     """Return round numbers from 0, or below if ``least`` is, to at least ``most``."""
     if least < 0 and math.isfinite(least):
         step = nice_ticks(max(most, 0.0) - least)[1]
-        first, last = math.floor(least / step + 1e-9), math.ceil(max(most, 0.0) / step - 1e-9)
+        first = math.floor(least / step + 1e-9)
+        last = math.ceil(max(most, 0.0) / step - 1e-9)
         return [step * number for number in range(first, last + 1)]
     if not most > 0 or not math.isfinite(most):
         return [0.0, 1.0]

@@ -57,7 +57,8 @@ class RunReport:
         """The report of a result that was written to ``folder``, if it was written."""
         from ..lab.runs.directory import scenario_text  # with what it takes to run a scenario
 
-        scenario, header = result.task.scenario, result.journal.header
+        scenario = result.task.scenario
+        header = result.journal.header
         difference = (
             f"two runs with the same seed differ: {result.difference}" if result.difference else ""
         )
@@ -102,12 +103,12 @@ class RunReport:
             return ""
         trust = " --trust" if self.runs_code else ""
         if self.sandboxes:
-            targets = " ".join(f"--sandbox {shlex.quote(one)}" for one in self.sandboxes)
+            targets = " ".join(f"--sandbox {shlex.quote(sandbox)}" for sandbox in self.sandboxes)
             return f"sfusion run {shlex.quote(self.directory + '/scenario.yaml')} {targets}{trust}"
         return f"sfusion replay {shlex.quote(self.directory)}{trust}"
 
     def in_state(self, state: State) -> list[Verdict]:
-        return [one for one in self.verdicts if one.state == state]
+        return [verdict for verdict in self.verdicts if verdict.state == state]
 
     @property
     def score(self) -> str:
@@ -117,7 +118,8 @@ class RunReport:
     @property
     def unplanned(self) -> list[str]:
         """Deaths of the limiter that no kill explains: they come before what they caused."""
-        found, killed = [], False
+        found = []
+        killed = False
         for event in self.events:
             killed = killed or event["event"] == "killed"
             if event["event"] == "limiter_died":
@@ -193,12 +195,15 @@ class RunReporter(ProgressReporter):
         verbose: bool = False,
     ) -> None:
         super().__init__(out, total, "running scenarios")
-        self._clock, self._began, self._verbose = clock, clock(), verbose
+        self._clock = clock
+        self._began = clock()
+        self._verbose = verbose
         self._counts = dict.fromkeys(_STYLES, 0)
 
     def run_ended(self, run: RunReport) -> None:
         self._counts[run.state] += 1
-        done, width = sum(self._counts.values()), len(str(self._total))
+        done = sum(self._counts.values())
+        width = len(str(self._total))
         counts = [
             Text(f"{count} {state}", _STYLES[state])
             for state, count in self._counts.items()
@@ -226,7 +231,8 @@ class RunReporter(ProgressReporter):
             )
         if repeated:
             self.print()
-        events, took = sum(len(run.events) for run in runs), self._clock() - self._began
+        events = sum(len(run.events) for run in runs)
+        took = self._clock() - self._began
         if events >= _MANY_EVENTS:
             self.print(
                 f"{events:,} events in {duration(took)}, {events / took:,.0f} events per second",
@@ -241,7 +247,7 @@ class RunReporter(ProgressReporter):
     def _print_problems(self, run: RunReport, repeated: Container[str]) -> None:
         shown = [
             *run.in_state("broken"),
-            *(one for one in run.in_state("unknown") if one.sentence not in repeated),
+            *(verdict for verdict in run.in_state("unknown") if verdict.sentence not in repeated),
         ]
         if not shown and not run.error and not run.unplanned:
             return
@@ -250,8 +256,10 @@ class RunReporter(ProgressReporter):
             self.print(f"  {sentence}; what follows may come from that", _STYLES["broken"])
         if run.error:
             self.print(f"  broken: {run.error}", _STYLES["broken"])
-        for one in shown:
-            self.print(f"  {one.state}: {one.promise}: {one.sentence}", _STYLES[one.state])
+        for verdict in shown:
+            self.print(
+                f"  {verdict.state}: {verdict.promise}: {verdict.sentence}", _STYLES[verdict.state]
+            )
         if run.replay:
             self.print(f"  {run.replay}", "dim")
         self.print()
@@ -262,9 +270,14 @@ def _repeated(runs: Sequence[RunReport]) -> dict[str, tuple[str, list[str], int]
     number of runs."""
     found: dict[str, tuple[str, list[str], int]] = {}
     for sentence in dict.fromkeys(
-        one.sentence for run in runs for one in run.verdicts if one.state in _SAID_ONCE
+        verdict.sentence for run in runs for verdict in run.verdicts if verdict.state in _SAID_ONCE
     ):
-        places = [(run, one) for run in runs for one in run.verdicts if one.sentence == sentence]
+        places = [
+            (run, verdict)
+            for run in runs
+            for verdict in run.verdicts
+            if verdict.sentence == sentence
+        ]
         if len(places) > 1 or places[0][1].state == "not_applicable":
             promises = list(dict.fromkeys(one.promise for _, one in places))
             found[sentence] = places[0][1].state, promises, len({id(run) for run, _ in places})

@@ -116,12 +116,12 @@ def as_data(report: DriftReport) -> dict[str, Any]:
         "counts": {grade: report.count(grade) for grade in GRADES},
         "differences": [
             {
-                **vars(one.difference),
-                "grade": one.grade,
-                "rule": one.rule.name,
-                "because": one.rule.because,
+                **vars(finding.difference),
+                "grade": finding.grade,
+                "rule": finding.rule.name,
+                "because": finding.rule.because,
             }
-            for one in report.findings
+            for finding in report.findings
         ],
         "not_comparable": [
             {"probe": probe, "reason": reason} for probe, reason in report.not_comparable

@@ -54,7 +54,8 @@ class Difference:
 
     def shown(self, width: int = _SHOWN) -> tuple[str, str]:
         """Both values, one line each; long texts are cut to start shortly before they diverge."""
-        left, right = _written(self.left), _written(self.right)
+        left = _written(self.left)
+        right = _written(self.right)
         if max(len(left), len(right)) <= width:
             return left, right
         same = 0
@@ -141,7 +142,7 @@ def compare(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> list[Differe
     found: list[Difference] = []
     for place, kind, was, now in _answers(probe, left, right):
         if not any(_may_vary(place, kind, pattern) for pattern in probe.varies):
-            found.append(Difference(probe.id, place, kind, was, now))
+            found.append(Difference(probe=probe.id, place=place, kind=kind, left=was, right=now))
     return found
 
 
@@ -295,7 +296,8 @@ def _lists(place: str, key: str, was: list[Any], now: list[Any]) -> Iterator[Fou
 def _texts(place: str, was: str, now: str) -> Iterator[Found]:
     if was == now:
         return
-    one, other = steady(was), steady(now)
+    one = steady(was)
+    other = steady(now)
     if one == other:
         return
     same = "".join(one.split()) == "".join(other.split())

@@ -65,7 +65,10 @@ _EVERY = 10.0
 def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> str:
     """Return the page. It loads nothing, and no script runs on it but its own."""
     tally = hunt.tally
-    found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding)))
+    found = sorted(
+        hunt.found.values(),
+        key=lambda found_failure: (-found_failure.count, str(found_failure.finding)),
+    )
     struck = {
         kind: {phase: tally.strikes[f"{kind} {phase}"] for phase in PHASES}
         for kind in sorted(KINDS)
@@ -79,7 +82,9 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
         for phase in cls.phases
         if not tally.strikes[f"{kind} {phase}"]
     ]
-    never += [f"outcome {one.value}" for one in Outcome if not tally.outcomes[one.value]]
+    never += [
+        f"outcome {outcome.value}" for outcome in Outcome if not tally.outcomes[outcome.value]
+    ]
     never += [f"event {name}" for name in _EVENTS if not tally.events[name]]
     never += [f"a verdict held on {name}" for name, counts in promises if not counts[0]]
     return render_page(
@@ -95,13 +100,13 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
             ("findings", str(len(found))),
             ("seed", str(seed)),
         ],
-        found=[(one, _yaml(one, tools)) for one in found],
+        found=[(found_failure, _yaml(found_failure, tools)) for found_failure in found],
         struck=struck,
         possible={kind: cls.phases for kind, cls in KINDS.items()},
         phases=PHASES,
         promises=promises,
         states=_STATES,
-        outcomes=[(one.value, tally.outcomes[one.value]) for one in Outcome],
+        outcomes=[(outcome.value, tally.outcomes[outcome.value]) for outcome in Outcome],
         never=never,
         chart=Markup(_growth(tally.growth).svg()),
         chart_style=Markup(chart_style()),
@@ -125,7 +130,11 @@ def _growth(growth: Sequence[tuple[int, int]]) -> LineChart:
     )
     cases = [cases for cases, _ in points]
     return LineChart(
-        "Behaviours that were seen", "cases played", [f"{one:,}" for one in cases], [line], cases
+        title="Behaviours that were seen",
+        x_name="cases played",
+        labels=[f"{case:,}" for case in cases],
+        lines=[line],
+        numbers=cases,
     )
 
 
@@ -145,12 +154,14 @@ class HuntReporter(ProgressReporter):
     def batch_ended(self, hunt: Hunt, played: int, done: int) -> None:
         """Show the state after a batch; ``played`` cases were played by this command, ``done`` is
         its progress."""
-        new, rate = len(hunt.covered) - self._behaviours, played / max(self.seconds, 1e-9)
+        new = len(hunt.covered) - self._behaviours
+        rate = played / max(self.seconds, 1e-9)
         findings = counted(len(hunt.found), "finding")
         note = f"{rate:.1f} cases/s  {len(hunt.covered):,} behaviours (+{new})  {findings}"
         line = ""
         if self.seconds - self._last >= _EVERY:
-            self._last, line = self.seconds, f"{hunt.tally.cases:>6} cases  {note}"
+            self._last = self.seconds
+            line = f"{hunt.tally.cases:>6} cases  {note}"
         self.progress(done, note, line=line)
         self._behaviours = len(hunt.covered)
 
@@ -228,8 +239,8 @@ def _hunt_down(
             found = hunt.fold(results)
             if corpus is not None:
                 corpus.add(hunt, results)
-            for one in found:
-                shown.found(one)
+            for found_failure in found:
+                shown.found(found_failure)
             fresh += found
             done = played if options.cases else round(shown.seconds)
             shown.batch_ended(hunt, played, done)
@@ -240,9 +251,12 @@ def _hunt_down(
         runs = (
             []
             if out is None
-            else [_write_run(one, tools, out, smaller=options.shrink) for one in fresh]
+            else [
+                _write_run(fresh_failure, tools, out, smaller=options.shrink)
+                for fresh_failure in fresh
+            ]
         )
-        _print_end(shown, hunt, runs, played, rate, options)
+        _print_end(shown=shown, hunt=hunt, runs=runs, played=played, rate=rate, options=options)
     if options.html is not None:
         write_file(options.html, render_hunt(hunt, tools, options.seed))
     return 1 if hunt.found else 0
@@ -322,7 +336,7 @@ def _print_end(
     shown.print()
     rows = [
         (str(one.count), one.finding.promise, one.finding.sentence, str(one.case.number))
-        for one in sorted(hunt.found.values(), key=lambda one: -one.count)
+        for one in sorted(hunt.found.values(), key=lambda found_failure: -found_failure.count)
     ]
     if rows:
         shown.table(rows, ("cases", "broken", "how", "first"), ["bold red"] * len(rows), texts=3)

@@ -77,7 +77,8 @@ class Corpus:
                 told["behaviour"] = sorted(result.behaviour)
             if result.findings:
                 told["findings"] = [
-                    {"how": one.how.as_dict(), "sentence": one.sentence} for one in result.findings
+                    {"how": finding.how.as_dict(), "sentence": finding.sentence}
+                    for finding in result.findings
                 ]
             cases.append(told)
         counts = {key: value for key, value in vars(hunt.tally).items() if key != "growth"}

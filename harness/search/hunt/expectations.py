@@ -132,10 +132,8 @@ class Expectation:
         """How long a call may wait before its attempts: each time for an attempt of everybody
         else."""
         assert self.scenario.load is not None
-        callers, width = (
-            self.scenario.load.concurrency,
-            1 if self._value("adaptive_rate_limit") else self._width,
-        )
+        callers = self.scenario.load.concurrency
+        width = 1 if self._value("adaptive_rate_limit") else self._width
         turn = (math.ceil(callers / width) - 1) * self._attempt + callers * self._pace
         return turn * (self._value("max_attempts", 6.0) if self._reasons_to_retry else 1.0)
 
@@ -150,7 +148,7 @@ class Expectation:
         truths = [
             part.prepare("c0001", self.scenario.seed).truth for part in self.scenario.programs
         ]
-        printed = [len(one.stdout) + len(one.stderr) for one in truths]
+        printed = [len(truth.stdout) + len(truth.stderr) for truth in truths]
         return int(min(max(cut, 1000), 6 * max(printed, default=0))) + 1000
 
     # -- what may go wrong --
@@ -164,8 +162,8 @@ class Expectation:
         """Does no sandbox refuse requests or get slower under load?"""
         models = [part.model for part in self.scenario.sandbox.settings]
         return not any(
-            isinstance(one, Queue | Quota) or one.cores is not None or one.spawn_cost
-            for one in models
+            isinstance(model, Queue | Quota) or model.cores is not None or model.spawn_cost
+            for model in models
         )
 
     @cached_property
@@ -229,8 +227,8 @@ class Expectation:
         resized = [event.resize for event in self.scenario.events if event.resize is not None]
         width = min([1 if self._value("adaptive_rate_limit") else self._width, *resized])
         lasting = sum(
-            2 * self._value("permit_lease", 30.0) + (one.seconds or 0.0)
-            for one in self.scenario.events
+            2 * self._value("permit_lease", 30.0) + (event.seconds or 0.0)
+            for event in self.scenario.events
         )
         return (self._failures + 1) * (
             sum(self._seconds) / width + len(self._calls) * self._pace
@@ -240,7 +238,8 @@ class Expectation:
     def _may_fail(self) -> bool:
         """May a call end otherwise than with the result of its program?"""
         scenario = self.scenario
-        load, link = scenario.load, scenario.cluster.link
+        load = scenario.load
+        link = scenario.cluster.link
         if load is None or link.loss or not self._is_unbounded or not self._spares_servers:
             return True
         if any(self._number(key) is not None for key in ("call_deadline", "total_timeout")):
@@ -270,7 +269,9 @@ class Expectation:
     @cached_property
     def _failures(self) -> int:
         """How many attempts of a call fail before one succeeds; many if none need."""
-        failures, is_healthy, may_have_run = 0, False, bool(self._value("retry_may_have_run"))
+        failures = 0
+        is_healthy = False
+        may_have_run = bool(self._value("retry_may_have_run"))
         for part in self.scenario.sandbox.settings:
             striking = [rule for rule in part.faults if not rule.is_harmless]
             hangs = any(one.kind == "hang" for rule in striking for one in rule.what)
@@ -307,7 +308,8 @@ def is_clear(scenario: Scenario) -> bool:
         one for part in scenario.sandbox.settings for rule in part.faults for one in rule.what
     ]
     if any(
-        isinstance(one, Output) and one.what == "huge" and one.stream == "both" for one in actions
+        isinstance(action, Output) and action.what == "huge" and action.stream == "both"
+        for action in actions
     ):
         # the same is added to both streams, so nobody can tell of which a message shows how much
         return False

@@ -111,9 +111,9 @@ def _take_a_part(data: Data, other: Data, draw: random.Random) -> None:
     """Replace one part by that of a new case, or leave it out if that has none."""
     name = draw.choice(sorted({*data, *other}))
     if name in _LOADS:
-        name = next(one for one in _LOADS if one in other)
-        for one in _LOADS:
-            data.pop(one, None)
+        name = next(load for load in _LOADS if load in other)
+        for load in _LOADS:
+            data.pop(load, None)
     if name in other:
         data[name] = other[name]
     else:
@@ -122,13 +122,15 @@ def _take_a_part(data: Data, other: Data, draw: random.Random) -> None:
 
 def _take_a_key(data: Data, other: Data, draw: random.Random) -> None:
     """Set one key somewhere within a part as a new case has it."""
-    mine, theirs = data, other
+    mine = data
+    theirs = other
     while True:
         names = [name for name in theirs if name not in _LOADS or name in mine]
         if not names:
             return
         name = draw.choice(sorted(names))
-        below, new = mine.get(name), theirs[name]
+        below = mine.get(name)
+        new = theirs[name]
         if (
             below
             and new
@@ -136,11 +138,13 @@ def _take_a_key(data: Data, other: Data, draw: random.Random) -> None:
             and isinstance(new, list)
             and isinstance(below[0], dict)
         ):
-            below, new = draw.choice(below), draw.choice(new)
+            below = draw.choice(below)
+            new = draw.choice(new)
         if name in _WHOLE or not isinstance(below, dict) or not isinstance(new, dict):
             mine[name] = theirs[name]
             return
-        mine, theirs = below, new
+        mine = below
+        theirs = new
 
 
 def _add_items(data: Data, other: Data, draw: random.Random) -> None:

@@ -102,8 +102,9 @@ def as_dict(one: RunComparison) -> dict[str, Any]:
 
 def render_comparison(found: Sequence[RunComparison], before: str, after: str) -> str:
     """Return the page. It loads nothing, and no script runs on it but its own."""
-    worse, same = sum(one.worse for one in found), sum(one.same for one in found)
-    ordered = sorted(found, key=lambda one: (not one.worse, one.same))
+    worse = sum(comparison.worse for comparison in found)
+    same = sum(comparison.same for comparison in found)
+    ordered = sorted(found, key=lambda comparison: (not comparison.worse, comparison.same))
     return render_page(
         "compare.html.j2",
         headline=f"{counted(worse, 'run')} got worse" if worse else "No promise got worse",
@@ -114,7 +115,7 @@ def render_comparison(found: Sequence[RunComparison], before: str, after: str) -
             ("the same", str(same)),
             ("changed", str(len(found) - same)),
         ],
-        runs=[(one, sections(one)) for one in ordered],
+        runs=[(comparison, sections(comparison)) for comparison in ordered],
     )
 
 
@@ -124,13 +125,14 @@ class CompareReporter(ProgressReporter):
     def finish(
         self, found: Sequence[RunComparison], gone: Sequence[str], new: Sequence[str]
     ) -> None:
-        for one in found:
-            if not one.same or len(found) == 1:
-                self._print_one(one)
+        for comparison in found:
+            if not comparison.same or len(found) == 1:
+                self._print_one(comparison)
         for names, where in ((gone, "first"), (new, "second")):
             if names:
                 self.print(f"only in the {where} folder: {', '.join(names)}", "yellow")
-        worse, same = sum(one.worse for one in found), sum(one.same for one in found)
+        worse = sum(comparison.worse for comparison in found)
+        same = sum(comparison.same for comparison in found)
         if len(found) > 1:
             text = (
                 f"{counted(len(found), 'run')}: {same} the same, {len(found) - same} "
@@ -198,7 +200,8 @@ def _value(value: Any) -> str:
 
 
 def _figure(change: RunChange) -> str:
-    before, after = float(change.before), float(change.after)
+    before = float(change.before)
+    after = float(change.after)
     share = f" ({(after - before) / before:+.1%})" if before else ""
     unit = "" if change.what in _COUNTS else " s"
     return f"{_NAMES.get(change.what, change.what)}: {before:.4g}{unit} -> {after:.4g}{unit}{share}"
@@ -251,16 +254,18 @@ def compare(
         write_file(html, render_comparison(found, str(before), str(after)))
     document = {
         "compare": 1,
-        "runs": [as_dict(one) for one in found],
+        "runs": [as_dict(comparison) for comparison in found],
         "only_before": [path.name for path in gone],
         "only_after": [path.name for path in new],
         "edited": edited,
     }
     write_json(json_file, document)
-    worse = any(one.worse for one in found)
+    worse = any(comparison.worse for comparison in found)
     return (
         1
-        if worse or edited or (exact and (gone or new or not all(one.same for one in found)))
+        if worse
+        or edited
+        or (exact and (gone or new or not all(comparison.same for comparison in found)))
         else 0
     )
 
@@ -283,7 +288,8 @@ def _paired_folders(
     if _is_run(before) != _is_run(after):
         other = after if _is_run(before) else before
         raise BadOption(f"{other}: not a run; compare two runs, or two folders that hold runs")
-    olds, news = _runs_below(before), _runs_below(after)
+    olds = _runs_below(before)
+    news = _runs_below(after)
     if not set(olds) & set(news):
         raise BadOption(
             f"{before} and {after} have no run of the same name; give the folders of two runs"

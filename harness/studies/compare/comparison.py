@@ -125,7 +125,8 @@ def rank_change(change: RunChange) -> int:
 
 def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
     """Compare two runs; they need not be of the same scenario."""
-    old, new = figures_of(before.journal), figures_of(after.journal)
+    old = figures_of(before.journal)
+    new = figures_of(after.journal)
     stories = Story(before.journal), Story(after.journal)
     ends = [{call.call: call.kind for call in story.records} for story in stories]
     texts = [{call: _text(one.returned) for call, one in story.calls.items()} for story in stories]
@@ -149,7 +150,8 @@ def _promise_changes(before: RecordedRun, after: RecordedRun) -> Iterator[RunCha
     before."""
     old, new = ({verdict.promise: verdict for verdict in run.verdicts} for run in (before, after))
     for name in dict.fromkeys((*old, *new)):
-        was, now = old.get(name), new.get(name)
+        was = old.get(name)
+        now = new.get(name)
         if was is None or now is None or was.state != now.state:
             yield RunChange(
                 name, was and was.state, now and now.state, "" if now is None else now.sentence
@@ -164,7 +166,8 @@ def _different(
     before: Mapping[str, Any], after: Mapping[str, Any], missing: Any = None
 ) -> Iterator[RunChange]:
     for key in dict.fromkeys((*before, *after)):
-        was, now = before.get(key, missing), after.get(key, missing)
+        was = before.get(key, missing)
+        now = after.get(key, missing)
         if was != now:
             yield RunChange(str(key), was, now)
 

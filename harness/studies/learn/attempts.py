@@ -63,7 +63,8 @@ class InFlight:
         """The highest number that was not only a moment's coincidence, while there is any
         ``during`` it."""
         spent = self._seconds(during)
-        whole, so_far = sum(spent.values()), 0.0
+        whole = sum(spent.values())
+        so_far = 0.0
         for count, seconds in sorted(spent.items(), reverse=True):
             so_far += seconds
             if so_far > _COINCIDENCE * whole:
@@ -183,20 +184,24 @@ def joined(records: Iterable[Call]) -> list[Call]:
     calls: list[Call] = []
     latest: dict[str, int] = {}
     made = (record for record in records if not record.refused)
-    for one in sorted(made, key=lambda record: record.began):
-        place = latest.get(one.call) if one.source == "server" else None
-        if place is not None and _goes_on(calls[place], one):
+    for record in sorted(made, key=lambda record: record.began):
+        place = latest.get(record.call) if record.source == "server" else None
+        if place is not None and _goes_on(calls[place], record):
             first = calls[place]
-            seconds = None if one.seconds is None else one.began + one.seconds - first.began
-            later = one.began - first.began
+            seconds = (
+                None if record.seconds is None else record.began + record.seconds - first.began
+            )
+            later = record.began - first.began
             attempts = [
                 *first.attempts,
-                *(replace(sent, after=sent.after + later) for sent in one.attempts),
+                *(replace(sent, after=sent.after + later) for sent in record.attempts),
             ]
-            calls[place] = replace(first, seconds=seconds, outcome=one.outcome, attempts=attempts)
+            calls[place] = replace(
+                first, seconds=seconds, outcome=record.outcome, attempts=attempts
+            )
             continue
-        latest[one.call] = len(calls)
-        calls.append(one)
+        latest[record.call] = len(calls)
+        calls.append(record)
     return calls
 
 

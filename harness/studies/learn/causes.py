@@ -80,30 +80,31 @@ def find_permit_waits(
     requests: Sequence[TimedAttempt], in_vain: Sequence[float] = ()
 ) -> PermitWaits | None:
     """None if nothing waited; calls that got no permit waited ``in_vain``."""
-    waits = [one.attempt.waited for one in requests if one.attempt.waited > _NOTICED]
+    waits = [request.attempt.waited for request in requests if request.attempt.waited > _NOTICED]
     if not waits and not in_vain:
         return None
-    busy = InFlight((one.began, one.ended) for one in requests)
+    busy = InFlight((request.began, request.ended) for request in requests)
     waiting = InFlight(
-        (one.began - one.attempt.waited, one.began)
-        for one in requests
-        if one.attempt.waited > _NOTICED
+        (request.began - request.attempt.waited, request.began)
+        for request in requests
+        if request.attempt.waited > _NOTICED
     )
     # A client may notice an end after the next beginning, so for a moment there seem to be more
     # than the limit.
     limit = busy.lasting_peak(waiting) if len(waits) >= _MANY * len(requests) else busy.peak
     pace, burst = _pace(requests)
-    total, spent = sum(waits) + sum(in_vain), sum(one.seconds for one in requests)
+    total = sum(waits) + sum(in_vain)
+    spent = sum(request.seconds for request in requests)
     return PermitWaits(
-        max(limit, 1),
-        len(waits),
-        len(requests),
-        statistics.median(waits or in_vain),
-        total / (total + spent),
-        total / max(len(requests), 1),
-        len(in_vain),
-        pace,
-        burst,
+        limit=max(limit, 1),
+        waited=len(waits),
+        of=len(requests),
+        median=statistics.median(waits or in_vain),
+        share=total / (total + spent),
+        each=total / max(len(requests), 1),
+        without=len(in_vain),
+        pace=pace,
+        burst=burst,
     )
 
 
@@ -115,10 +116,12 @@ pace."""
 def _pace(requests: Sequence[TimedAttempt]) -> tuple[float | None, int]:
     """How many requests per second a client begins that lets the others wait, and how many at once
     after a pause."""
-    begins = [one.began for one in requests]
+    begins = [request.began for request in requests]
     gaps = [b - a for a, b in pairwise(begins)]
     after_waits = sorted(
-        gap for gap, one in zip(gaps, requests[1:], strict=True) if one.attempt.waited > _NOTICED
+        gap
+        for gap, request in zip(gaps, requests[1:], strict=True)
+        if request.attempt.waited > _NOTICED
     )
     if len(after_waits) < _FEWEST_PACED or (usual := statistics.median(after_waits)) <= 0:
         return None, 1
@@ -180,66 +183,93 @@ def find_causes(
     causes: list[Cause] = []
     failed = [call for call in calls if outcome_of(call) in FAILURES]
     last = {id(call.attempts[-1]) for call in failed if call.attempts}
-    fatal = [one for one in requests if id(one.attempt) in last]
-    of, size = max(len(calls), 1), max(len(requests), 1)
+    fatal = [request for request in requests if id(request.attempt) in last]
+    of = max(len(calls), 1)
+    size = max(len(requests), 1)
     time = sum(seconds for sandbox in sandboxes for _, seconds in sandbox.base) or 1.0
     for sandbox in sandboxes:
         label = sandbox.label if len(sandboxes) > 1 else ""
         part = sandbox.requests / size
-        own = [one for one in fatal if one.attempt.endpoint == sandbox.label or not label]
+        own = [
+            request for request in fatal if request.attempt.endpoint == sandbox.label or not label
+        ]
         if (quota := sandbox.quota) is not None:
-            lost = sum(one.attempt.status == quota.model.get("status", 429) for one in own) / of
+            lost = (
+                sum(request.attempt.status == quota.model.get("status", 429) for request in own)
+                / of
+            )
             causes.append(
                 Cause(
-                    quota.kind, quota.says, quota.evidence, len(quota.refused) / size, label, lost
+                    kind=quota.kind,
+                    says=quota.says,
+                    evidence=quota.evidence,
+                    weight=len(quota.refused) / size,
+                    sandbox=label,
+                    lost=lost,
                 )
             )
         slow = sandbox.slowness
         if slow.kind != "none" and not (quota is not None and slow.kind == quota.kind):
             lost = len(slow.longer_programs) / of
             causes.append(
-                Cause(slow.kind, slow.says, slow.evidence, slow.weight * part, label, lost)
+                Cause(
+                    kind=slow.kind,
+                    says=slow.says,
+                    evidence=slow.evidence,
+                    weight=slow.weight * part,
+                    sandbox=label,
+                    lost=lost,
+                )
             )
-        for one in sorted(sandbox.failures, key=lambda one: one.between is None):
-            weight = one.failed / size
-            if one.kind in ("crash", "wedge") and one.between:
-                weight += (min(one.between[1], span) - one.between[0]) / max(span, 1e-9)
-            explained = {id(request) for request in own if one.explains(request)}
+        for failure in sorted(sandbox.failures, key=lambda failure: failure.between is None):
+            weight = failure.failed / size
+            if failure.kind in ("crash", "wedge") and failure.between:
+                weight += (min(failure.between[1], span) - failure.between[0]) / max(span, 1e-9)
+            explained = {id(request) for request in own if failure.explains(request)}
             own = [request for request in own if id(request) not in explained]
             causes.append(
-                Cause(_cause_kind(one), one.says, one.evidence, weight, label, len(explained) / of)
+                Cause(
+                    kind=_cause_kind(failure),
+                    says=failure.says,
+                    evidence=failure.evidence,
+                    weight=weight,
+                    sandbox=label,
+                    lost=len(explained) / of,
+                )
             )
         if (slower := sandbox.slower) is not None:
             others = statistics.median(
-                s for one in sandboxes if one.slower is None for _, s in one.base
+                s for sandbox in sandboxes if sandbox.slower is None for _, s in sandbox.base
             )
             usual = statistics.median(s for _, s in sandbox.base)
             causes.append(
                 Cause(
-                    "slow_sandbox",
-                    f"{label} takes {rounded(slower.median):g} s longer than the others",
-                    (
+                    kind="slow_sandbox",
+                    says=f"{label} takes {rounded(slower.median):g} s longer than the others",
+                    evidence=(
                         f"median answer {usual:.3g} s ({len(sandbox.base):,} answers), "
                         f"{others:.3g} s elsewhere"
                     ),
-                    slower.median * len(sandbox.base) / time,
-                    label,
+                    weight=slower.median * len(sandbox.base) / time,
+                    sandbox=label,
                 )
             )
     causes = _together(sandboxes, causes)
-    malformed = [one for one in programs if one.outcome == "bad_arguments"]
+    malformed = [program for program in programs if program.outcome == "bad_arguments"]
     if malformed:
-        count, known = sum(one.calls for one in malformed), malformed[0].of
+        count = sum(program.calls for program in malformed)
+        known = malformed[0].of
         problems = "; ".join(
-            f"{one.keys['arguments']['malformed']} ({one.calls:,})" for one in malformed
+            f"{program.keys['arguments']['malformed']} ({program.calls:,})" for program in malformed
         )
         says = f"malformed tool calls: {count / known:.1%} had arguments that cannot be used"
         evidence = f"{count:,} of {counted(known, 'call')}: {problems}"
         causes.append(Cause("malformed_calls", says, evidence, count / known, lost=count / known))
-    serious = [one for one in causes if max(one.weight, one.lost) >= _SMALLEST] or causes
-    found = sorted(serious, key=lambda one: one.harm, reverse=True)
+    serious = [cause for cause in causes if max(cause.weight, cause.lost) >= _SMALLEST] or causes
+    found = sorted(serious, key=lambda cause: cause.harm, reverse=True)
     if permits is not None and permits.share >= _SERIOUS:
-        kind, lost = "pace" if permits.pace else "rate_limit", permits.without / of
+        kind = "pace" if permits.pace else "rate_limit"
+        lost = permits.without / of
         doubt = (
             "; or by a server that is full with as many, which this log does not tell"
             if is_unsure
@@ -248,7 +278,7 @@ def find_causes(
         own_limit = Cause(kind, permits.says + doubt, permits.evidence, permits.weight, lost=lost)
         # Requests that the server keeps for longer let others wait, so that is named first.
         bound = (False, min(permits.weight, _MATTERS))
-        place = sum(one.harm > bound for one in found)
+        place = sum(cause.harm > bound for cause in found)
         found.insert(place, own_limit)
     return tuple(found)
 
@@ -258,39 +288,39 @@ def _together(sandboxes: Sequence[SandboxFit], causes: Sequence[Cause]) -> list[
     found = list(causes)
     for kind in ("crash", "wedge"):
         down = [
-            (*one.between, one, sandbox.label)
+            (*failure.between, failure, sandbox.label)
             for sandbox in sandboxes
-            for one in sandbox.failures
-            if one.kind == kind and one.between is not None
+            for failure in sandbox.failures
+            if failure.kind == kind and failure.between is not None
         ]
-        for group in _overlapping(sorted(down, key=lambda one: one[:2])):
+        for group in _overlapping(sorted(down, key=lambda outage: outage[:2])):
             labels = {label for *_, label in group}
             if len(labels) < 2:
                 continue
             says = {one.says for _, _, one, _ in group}
             parts = [
-                one
-                for one in found
-                if one.kind == kind and one.sandbox in labels and one.says in says
+                cause
+                for cause in found
+                if cause.kind == kind and cause.sandbox in labels and cause.says in says
             ]
             who = (
                 f"all {len(labels)} sandboxes"
                 if len(labels) == len(sandboxes)
                 else f"{len(labels)} sandboxes"
             )
-            failed, tried = (
-                sum(one.failed for _, _, one, _ in group),
-                sum(one.of for _, _, one, _ in group),
-            )
-            heaviest = max(parts, key=lambda one: one.weight)
+            failed = sum(one.failed for _, _, one, _ in group)
+            tried = sum(one.of for _, _, one, _ in group)
+            heaviest = max(parts, key=lambda cause: cause.weight)
             evidence = (
                 f"{failed:,} of {counted(tried, 'request')} in that time failed; "
                 f"{heaviest.evidence}"
             )
-            weight = max(failed / max(sum(one.requests for one in sandboxes), 1), heaviest.weight)
+            weight = max(
+                failed / max(sum(sandbox.requests for sandbox in sandboxes), 1), heaviest.weight
+            )
             place = found.index(parts[0])
-            found = [one for one in found if one not in parts]
-            lost = sum(one.lost for one in parts)
+            found = [cause for cause in found if cause not in parts]
+            lost = sum(cause.lost for cause in parts)
             found.insert(place, Cause(kind, f"{who}: {heaviest.says}", evidence, weight, lost=lost))
     return found
 
@@ -300,11 +330,11 @@ _Down = tuple[float, float, FailureFit, str]
 
 def _overlapping(down: Sequence[_Down]) -> Iterator[list[_Down]]:
     group: list[_Down] = []
-    for one in down:
-        if group and one[0] >= max(end for _, end, _, _ in group):
+    for outage in down:
+        if group and outage[0] >= max(end for _, end, _, _ in group):
             yield group
             group = []
-        group.append(one)
+        group.append(outage)
     if group:
         yield group
 

@@ -68,7 +68,7 @@ def find_failures(
 ) -> list[FailureFit]:
     """Return the failures that nothing else explains; ``usual`` is the median of seconds of an
     answer."""
-    seen = [place for place, one in enumerate(requests) if one.ending != "unknown"]
+    seen = [place for place, request in enumerate(requests) if request.ending != "unknown"]
     families: dict[Family, list[int]] = {}
     for place in seen:
         one = requests[place]
@@ -77,7 +77,9 @@ def find_failures(
             families.setdefault((one.ending, status), []).append(place)
     found: list[FailureFit] = []
     for family, places in sorted(families.items(), key=lambda item: -len(item[1])):
-        found += _fits(requests, seen, family, places, usual, known)
+        found += _fits(
+            requests=requests, seen=seen, family=family, places=places, usual=usual, known=known
+        )
     return found
 
 
@@ -89,21 +91,24 @@ def _fits(
     usual: float,
     known: Known,
 ) -> Iterator[FailureFit]:
-    failed, rest = set(places), len(seen)
+    failed = set(places)
+    rest = len(seen)
     what, phase = _what(family, [requests[place] for place in places], usual)
-    name, sees_outages = _name(family), known == "durations"
+    name = _name(family)
+    sees_outages = known == "durations"
     for first, last in bursts([place in failed for place in seen]):
         inside = seen[first:last]
         struck = failed.intersection(inside)
         hit = sorted(struck)
         failed -= struck
         rest -= len(inside)
-        share, part = f"{len(hit):,} of {counted(len(inside), 'request')}", len(hit) / len(inside)
+        share = f"{len(hit):,} of {counted(len(inside), 'request')}"
+        part = len(hit) / len(inside)
         if known == "order":
             yield FailureFit(
-                "burst", family, len(hit), len(inside), what, phase,
-                f"{name} from request {first + 1} to request {last}, {part:.0%} of the requests",
-                f"{share}; when is not in the log",
+                kind="burst", family=family, failed=len(hit), of=len(inside), what=what, phase=phase,
+                says=f"{name} from request {first + 1} to request {last}, {part:.0%} of the requests",
+                evidence=f"{share}; when is not in the log",
                 after=first,
             )  # fmt: skip
             continue
@@ -113,14 +118,14 @@ def _fits(
         ended = (requests[hit[-1]].began + after) / 2
         dead = min(requests[place].ended for place in hit)
         silent = _silence(requests, hit, usual)
-        after_death = [one for one in inside if requests[one].ended > dead or one in struck]
+        after_death = [place for place in inside if requests[place].ended > dead or place in struck]
         if sees_outages and family[0] == "lost" and _is_outage(requests, hit, after_death):
             # What was in flight died with the server; later attempts found nobody there.
             end = max(ended, dead + 0.01) if last < len(seen) else math.inf
             yield FailureFit(
-                "crash", family, len(hit), len(after_death), {}, None, ("down " f"{_lasting(dead, end)}"),
-                (f"{len(hit):,} of {counted(len(after_death), 'request')} in " "that " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "time " "found no connection or lost it"),
-                (dead, end),
+                kind="crash", family=family, failed=len(hit), of=len(after_death), what={}, phase=None, says=("down " f"{_lasting(dead, end)}"),
+                evidence=(f"{len(hit):,} of {counted(len(after_death), 'request')} in " "that " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "time " "found no connection or lost it"),
+                between=(dead, end),
             )  # fmt: skip
         elif (
             sees_outages
@@ -128,24 +133,33 @@ def _fits(
             and _is_outage(requests, hit, [*hit, *_answered_within(requests, inside, *silent)])
         ):
             yield FailureFit(
-                "wedge", family, len(hit), len(inside), {}, None,
-                f"no answers {_lasting(*silent)}, though requests were accepted",
-                f"{share} of that time got no answer, and none was answered in between",
-                silent,
+                kind="wedge", family=family, failed=len(hit), of=len(inside), what={}, phase=None,
+                says=f"no answers {_lasting(*silent)}, though requests were accepted",
+                evidence=f"{share} of that time got no answer, and none was answered in between",
+                between=silent,
             )  # fmt: skip
         else:
             yield FailureFit(
-                "burst", family, len(hit), len(inside), what, phase,
-                f"{name} from {began:.4g} s to {ended:.4g} s, {part:.0%} of the requests",
-                f"{share} in that time ({len(hit) / max(ended - began, 1e-9):.3g} per second)",
-                (max(0.0, began), max(ended, began + 0.001)),
+                kind="burst", family=family, failed=len(hit), of=len(inside), what=what, phase=phase,
+                says=f"{name} from {began:.4g} s to {ended:.4g} s, {part:.0%} of the requests",
+                evidence=f"{share} in that time ({len(hit) / max(ended - began, 1e-9):.3g} per second)",
+                between=(max(0.0, began), max(ended, began + 0.001)),
             )  # fmt: skip
     if failed:
         evidence = f"{len(failed):,} of {counted(rest, 'request')}, at no particular time"
         if family[1] == 429:
             evidence += "; neither requests in flight nor their rate tell which"
         says = f"{name}: {len(failed) / rest:.2%} of the requests"
-        yield FailureFit("rate", family, len(failed), rest, what, phase, says, evidence)
+        yield FailureFit(
+            kind="rate",
+            family=family,
+            failed=len(failed),
+            of=rest,
+            what=what,
+            phase=phase,
+            says=says,
+            evidence=evidence,
+        )
 
 
 def _is_outage(requests: Sequence[TimedAttempt], hit: Sequence[int], of: Sequence[int]) -> bool:
@@ -187,7 +201,8 @@ def bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
     while parts and len(found) < _MOST_BURSTS:
         start, end = parts.pop(0)
         if (burst := _burst(flags[start:end])) is not None:
-            first, last = start + burst[0], start + burst[1]
+            first = start + burst[0]
+            last = start + burst[1]
             found.append((first, last))
             parts += [(start, first), (last, end)]
     return sorted(found)
@@ -196,15 +211,18 @@ def bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
 def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
     """The places of the interval in which failures are densest, cut to its first and last one;
     None if none is."""
-    size, total = len(flags), sum(flags)
+    size = len(flags)
+    total = sum(flags)
     if total < 3 or total == size:
         return None
     sums = list(accumulate(flags, initial=0))
 
     def gain(interval: tuple[int, int]) -> float:
         first, last = interval
-        hit, count = sums[last] - sums[first], last - first
-        others, rest = total - hit, size - count
+        hit = sums[last] - sums[first]
+        count = last - first
+        others = total - hit
+        rest = size - count
         if not rest or hit / count <= _TIMES_DENSER * others / rest:
             return 0.0
         return _likelihood(hit, count) + _likelihood(others, rest) - _likelihood(total, size)
@@ -215,7 +233,8 @@ def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
         return None
     first, last = found
     # It may begin and end within the next cell.
-    half, cell = sum(flags[first:last]) / (last - first) / 2, -(-size // cells)
+    half = sum(flags[first:last]) / (last - first) / 2
+    cell = -(-size // cells)
     early = (place for place in range(max(0, first - cell), first) if flags[place])
     first = next(
         (place for place in early if sum(flags[place:first]) >= half * (first - place)), first
@@ -238,7 +257,11 @@ def _silence(requests: Sequence[TimedAttempt], hit: list[int], usual: float) -> 
     start = requests[hit[0]].began
     last = max(requests[place].began for place in hit)
     again = min(
-        (one.ended for one in requests if one.ending == "answered" and one.ended > last),
+        (
+            request.ended
+            for request in requests
+            if request.ending == "answered" and request.ended > last
+        ),
         default=None,
     )
     if again is None:
@@ -255,9 +278,10 @@ def _what(
         return {"hang": True}, None
     if ending == "bad_response":
         return {"malformed": "json"}, None
-    took = [one.seconds for one in failed if one.attempt.seconds is not None]
+    took = [request.seconds for request in failed if request.attempt.seconds is not None]
     middle = statistics.median(took) if took else 0.0
-    phase, delay = None, {}
+    phase = None
+    delay = {}
     if middle > max(0.01, 0.2 * usual):
         if usual / 2 <= middle <= 2 * usual:
             phase = "after"
@@ -267,7 +291,9 @@ def _what(
         return {"reset": True, **delay}, phase
     if ending == "sandbox_error":
         return {"sandbox_error": True, **delay}, phase
-    asked = [one.attempt.retry_after for one in failed if one.attempt.retry_after is not None]
+    asked = [
+        request.attempt.retry_after for request in failed if request.attempt.retry_after is not None
+    ]
     retry_after = (
         {"retry_after": rounded(statistics.median(asked))} if len(asked) > len(failed) / 2 else {}
     )

@@ -55,8 +55,8 @@ class Figures:
 
 
 def figures_of(calls: Sequence[Call]) -> Figures:
-    outcomes = Counter(one for one in map(outcome_of, calls) if one is not None)
-    durations = sorted(one for one in map(seconds_of, calls) if one is not None)
+    outcomes = Counter(outcome for outcome in map(outcome_of, calls) if outcome is not None)
+    durations = sorted(seconds for seconds in map(seconds_of, calls) if seconds is not None)
     ends = sorted(call.began + (seconds_of(call) or 0.0) for call in calls)
     attempts = sum(len(call.attempts) for call in calls)
     return Figures(
@@ -104,15 +104,16 @@ def find_knowledge(
 ) -> Knowledge:
     limit = permits.limit if permits is not None and permits.pace is None else None
     minutes = max(1, math.ceil(_CALLS / max(per_second, 0.01) / 60))
-    known = [(one, one.slowness.cores) for one in sandboxes]
+    known = [(sandbox, sandbox.slowness.cores) for sandbox in sandboxes]
     shared = [
         cores for one, cores in known if cores is not None and one.slowness.model.get("cores")
     ]
-    vague = [one for one in shared if one.most > _WIDE * one.least]
+    vague = [cores for cores in shared if cores.most > _WIDE * cores.least]
     if vague:
-        least, most = min(one.least for one in vague), max(one.most for one in vague)
+        least = min(cores.least for cores in vague)
+        most = max(cores.most for cores in vague)
         return Knowledge(
-            min(math.ceil(sum(one.most for one in vague)), limit or peak),
+            min(math.ceil(sum(cores.most for cores in vague)), limit or peak),
             limit,
             f"programs share cores, but {least:.2g} to {most:.2g} of them would explain "
             "the log, because nearly all "
@@ -123,19 +124,15 @@ def find_knowledge(
         for one, cores in known
         if cores is not None and cores.is_unsure and not _is_saturated(one)
     ]
-    fewer = max(1, math.floor(sum(one.least for one in unsure)))
-    if limit is not None and not any(_is_saturated(one) for one in sandboxes):
+    fewer = max(1, math.floor(sum(cores.least for cores in unsure)))
+    if limit is not None and not any(_is_saturated(sandbox) for sandbox in sandboxes):
         few = any(cores is None and one.slowness.kind == "none" for one, cores in known)
         if few:
-            doubt, other = (
-                "too few requests to tell whether the server was full with them",
-                max(1, limit // 2),
-            )
+            doubt = "too few requests to tell whether the server was full with them"
+            other = max(1, limit // 2)
         elif not unsure:
-            doubt, other = (
-                "the server was not full with them: what more would do is not known",
-                2 * limit,
-            )
+            doubt = "the server was not full with them: what more would do is not known"
+            other = 2 * limit
         else:
             doubt = (
                 "nearly always as many: it does not tell whether the server was full, "
@@ -185,21 +182,24 @@ def limits_seen(requests: Sequence[TimedAttempt]) -> tuple[LimitSeen, ...]:
     size = len(requests)
     parts = [requests[size * k // _PARTS : size * (k + 1) // _PARTS] for k in range(_PARTS)]
     found: dict[int, list[Sequence[TimedAttempt]]] = {}
-    busy = InFlight((one.began, one.ended) for one in requests)
+    busy = InFlight((request.began, request.ended) for request in requests)
     for part in parts:
-        if sum(one.attempt.waited > _WAITED for one in part) < len(part) / 2 or not part:
+        if sum(request.attempt.waited > _WAITED for request in part) < len(part) / 2 or not part:
             continue
-        counts = sorted(busy.after(one.began) for one in part)
+        counts = sorted(busy.after(request.began) for request in part)
         limit = max(1, counts[len(counts) // 2])
-        near = next((one for one in found if 1 / _APART < limit / one < _APART), limit)
+        near = next(
+            (known_limit for known_limit in found if 1 / _APART < limit / known_limit < _APART),
+            limit,
+        )
         found.setdefault(near, []).append(part)
     seen = [_seen(limit, found[limit]) for limit in sorted(found)]
-    kept = tuple(one for one in seen if one.requests >= _FEWEST)
+    kept = tuple(limit_seen for limit_seen in seen if limit_seen.requests >= _FEWEST)
     return kept if len(kept) > 1 else ()
 
 
 def _seen(limit: int, parts: Sequence[Sequence[TimedAttempt]]) -> LimitSeen:
-    answered = sum(one.ending == "answered" for part in parts for one in part[1:])
+    answered = sum(request.ending == "answered" for part in parts for request in part[1:])
     seconds = sum(part[-1].began - part[0].began for part in parts)
     return LimitSeen(limit, answered / seconds if seconds > 0 else 0.0, sum(map(len, parts)))
 
@@ -252,7 +252,11 @@ def learn(calls: Sequence[Call]) -> Learned:
     start = calls[0].began
     end = max(
         *(call.began + (seconds_of(call) or 0.0) for call in calls),
-        *(call.began + one.after + (one.seconds or 0.0) for call in calls for one in call.attempts),
+        *(
+            call.began + attempt.after + (attempt.seconds or 0.0)
+            for call in calls
+            for attempt in call.attempts
+        ),
         start,
     )
     limits = find_call_limits(calls)
@@ -265,7 +269,7 @@ def learn(calls: Sequence[Call]) -> Learned:
     programs = find_programs(calls, sandboxes)
     workers = len({call.worker for call in calls})
     figures = figures_of(calls)
-    peak = InFlight((one.began, one.ended) for one in requests).peak
+    peak = InFlight((request.began, request.ended) for request in requests).peak
     knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
     return Learned(
         figures=figures,
@@ -278,19 +282,19 @@ def learn(calls: Sequence[Call]) -> Learned:
         cancel=_cancel(calls),
         sandboxes=sandboxes,
         causes=find_causes(
-            calls,
-            requests,
-            sandboxes,
-            programs,
-            permits,
-            end - start,
+            calls=calls,
+            requests=requests,
+            sandboxes=sandboxes,
+            programs=programs,
+            permits=permits,
+            span=end - start,
             is_unsure=knowledge.is_unsure,
         ),
         knowledge=knowledge,
         limits=limits_seen(requests),
         remarks=(
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
-            *_remarks(calls, figures, len({one.attempt.endpoint for one in requests})),
+            *_remarks(calls, figures, len({request.attempt.endpoint for request in requests})),
             *(
                 [_LEFT_OUT.format(len(everything) - len(calls))]
                 if len(calls) < len(everything)

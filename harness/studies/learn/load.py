@@ -76,7 +76,8 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     if steps is not None:
         return steps
     # Beginning and end are unlike the rest: callers start together, and the last ones are alone.
-    low, high = calls[len(calls) // 10].began, calls[-1 - len(calls) // 10].began
+    low = calls[len(calls) // 10].began
+    high = calls[-1 - len(calls) // 10].began
     mean = outstanding.mean(low, high) if high > low else float(peak)
     starts = [call.began - start for call in calls]
     within = len(calls) - 2 * (len(calls) // 10) - 1
@@ -86,7 +87,13 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     callers = (
         lasting
         if is_full
-        else _callers([call.began for call in calls], outstanding, mean, low, high)
+        else _callers(
+            begins=[call.began for call in calls],
+            outstanding=outstanding,
+            mean=mean,
+            low=low,
+            high=high,
+        )
     )
     if (
         not is_full
@@ -98,21 +105,25 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     took = statistics.fmean(ended - began for began, ended in spans)
     think: Any = {"exponential": rounded(pause)} if pause > 0.05 * took else rounded(pause)
     return LoadFit(
-        "closed",
-        callers,
-        f"{counted(callers, 'caller')}, each making one call after the other",
-        f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
-        think if pause > _MOMENT else None,
+        kind="closed",
+        concurrency=callers,
+        says=f"{counted(callers, 'caller')}, each making one call after the other",
+        evidence=f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
+        think=think if pause > _MOMENT else None,
     )
 
 
 def _open(starts: Sequence[float], evidence: str) -> LoadFit:
     rate = len(starts) / max(starts[-1], _MOMENT)
-    says, think = (
-        f"{rate:.3g} calls per second, whatever becomes of them",
-        {"uniform": [0, rounded(starts[-1])]},
+    says = f"{rate:.3g} calls per second, whatever becomes of them"
+    think = {"uniform": [0, rounded(starts[-1])]}
+    return LoadFit(
+        kind="open",
+        concurrency=min(len(starts), _MOST_CALLERS),
+        says=says,
+        evidence=evidence,
+        think=think,
     )
-    return LoadFit("open", min(len(starts), _MOST_CALLERS), says, evidence, think)
 
 
 def _callers(
@@ -150,7 +161,8 @@ def _callers(
 def _is_bounded(outstanding: InFlight, mean: float, low: float, high: float) -> bool:
     """Do calls vary less than those that come by themselves, or reach the same number again and
     again?"""
-    peak, whole = outstanding.peak, outstanding.times[-1] - outstanding.times[0]
+    peak = outstanding.peak
+    whole = outstanding.times[-1] - outstanding.times[0]
     if high > low and outstanding.mean_square(low, high) - mean**2 < _LESS_THAN_CHANCE * mean:
         return True
     again = sum(count == peak for count in outstanding.counts)
@@ -160,7 +172,9 @@ def _is_bounded(outstanding: InFlight, mean: float, low: float, high: float) -> 
 def _is_open(calls: Sequence[Call], outstanding: InFlight, callers: int) -> bool:
     """Do calls come evenly although callers that wait for each call would have come less often at
     times?"""
-    first, last, size = calls[0].began, calls[-1].began, len(calls)
+    first = calls[0].began
+    last = calls[-1].began
+    size = len(calls)
     if last <= first or size < 2 * _PARTS:
         return False
     uneven = max(
@@ -169,14 +183,15 @@ def _is_open(calls: Sequence[Call], outstanding: InFlight, callers: int) -> bool
     )
     parts = [first + (last - first) * k / _PARTS for k in range(_PARTS + 1)]
     free = [max(0.0, callers - outstanding.mean(a, b)) for a, b in pairwise(parts)]
-    expected = accumulate(one / max(sum(free), 1e-9) for one in free)
+    expected = accumulate(seconds / max(sum(free), 1e-9) for seconds in free)
     would_be = max(abs(share - (k + 1) / _PARTS) for k, share in enumerate(expected))
     return would_be > max(1.5 * uneven, _VISIBLE)
 
 
 def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadFit | None:
     """Batches of about the same size, each of which begins after the one before has ended."""
-    sizes, pauses = [1], []
+    sizes = [1]
+    pauses = []
     latest = spans[0][1]
     typical = statistics.median(ended - began for began, ended in spans)
     for began, ended in spans[1:]:
@@ -243,7 +258,8 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
     )
     # Programs that were stopped for want of a core are longer than others, not endless.
     stretched = min(
-        sum(len(one.slowness.longer_programs) for one in sandboxes), outcomes["program_timeout"]
+        sum(len(sandbox.slowness.longer_programs) for sandbox in sandboxes),
+        outcomes["program_timeout"],
     )
     if stretched:
         outcomes.update({"ok": stretched, "program_timeout": -stretched})
@@ -257,7 +273,7 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
     usual = fit(everything) if everything else None
     if not outcomes and not malformed:
         why = "no call got the result of its program; assumed: programs that take no time"
-        return (ProgramFit("ok", 0, 0, usual, {}, why, 1),)
+        return (ProgramFit(outcome="ok", calls=0, of=0, seconds=usual, keys={}, why=why, share=1),)
     programs: list[ProgramFit] = []
     for outcome, count in outcomes.most_common():
         own = [seconds for ended, seconds in base if ended == outcome]
@@ -272,18 +288,42 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
             seconds = fit(own) if own and is_alone else usual
             unknown = "not in the log, so programs are assumed to take no time"
             why += f"; seconds: {unknown if seconds is None else seconds}"
-        keys, share = dict(_PROGRAM_KEYS[outcome]), round(count * unseen)
-        programs.append(ProgramFit(outcome, count, known, seconds, keys, why, share))
+        keys = dict(_PROGRAM_KEYS[outcome])
+        share = round(count * unseen)
+        programs.append(
+            ProgramFit(
+                outcome=outcome,
+                calls=count,
+                of=known,
+                seconds=seconds,
+                keys=keys,
+                why=why,
+                share=share,
+            )
+        )
     for problem, count in malformed.most_common(3):
         share = round(
             count * sum(malformed.values()) / sum(one for _, one in malformed.most_common(3))
         )
         why = f"{count:,} of {counted(known, 'call')} had arguments that cannot be used: {problem}"
         keys = {"arguments": {"malformed": problem}}
-        programs.append(ProgramFit("bad_arguments", count, known, None, keys, why, share))
+        programs.append(
+            ProgramFit(
+                outcome="bad_arguments",
+                calls=count,
+                of=known,
+                seconds=None,
+                keys=keys,
+                why=why,
+                share=share,
+            )
+        )
     return tuple(programs)
 
 
 def _problem(call: Call) -> str:
     text = " ".join((call.problem or "").split())
-    return "".join(one for one in text if one.isprintable())[:80] or "the log does not say why"
+    return (
+        "".join(letter for letter in text if letter.isprintable())[:80]
+        or "the log does not say why"
+    )

@@ -73,18 +73,21 @@ def fit_waits(
             / waited
         )
 
-    starts = [one.began + wait for one, wait in zip(answered, waits, strict=True)]
-    running = InFlight((start, one.ended) for one, start in zip(answered, starts, strict=True))
+    starts = [request.began + wait for request, wait in zip(answered, waits, strict=True)]
+    running = InFlight(
+        (start, request.ended) for request, start in zip(answered, starts, strict=True)
+    )
     spans = zip(answered, starts, strict=True)
     beside = sum(running.mean(one.began, start) * (start - one.began) for one, start in spans)
-    low, high = max(1, int(0.5 * beside / waited)), int(1.5 * beside / waited) + 2
+    low = max(1, int(0.5 * beside / waited))
+    high = int(1.5 * beside / waited) + 2
     step = 1 + (high - low) // _TRIED
     _, near = min((wrong(_line_waits, number), number) for number in range(low, high, step))
     line, workers = min(
         (wrong(_line_waits, number), number)
         for number in range(max(1, near - step + 1), near + step)
     )
-    ordered = sorted(zip(starts, (one.began for one in answered), strict=True))
+    ordered = sorted(zip(starts, (request.began for request in answered), strict=True))
     gaps = [b[0] - a[0] for a, b in pairwise(ordered) if b[1] <= a[0]]
     guesses = {SHORTEST, min(waits), statistics.median(waits)}
     if gaps:
@@ -101,7 +104,7 @@ def fit_waits(
 
 def _off_median(waits: Sequence[float]) -> float:
     middle = statistics.median(waits)
-    return sum(abs(one - middle) for one in waits)
+    return sum(abs(wait - middle) for wait in waits)
 
 
 def _off_trend(answered: Sequence[TimedAttempt], waits: Sequence[float]) -> float:
@@ -159,9 +162,9 @@ def find_server(
 
     ``stopped`` programs ran into their time limit, and ``everything`` is what the server admitted.
     """
-    took = [max(one.seconds, SHORTEST) for one in answered]
-    ran = [one.attempt.execution_time for one in answered]
-    is_reported = sum(one is not None for one in ran) >= _REPORTED * len(ran)
+    took = [max(request.seconds, SHORTEST) for request in answered]
+    ran = [request.attempt.execution_time for request in answered]
+    is_reported = sum(seconds is not None for seconds in ran) >= _REPORTED * len(ran)
     runs = [
         whole if own is None or not is_reported else min(own, whole)
         for own, whole in zip(ran, took, strict=True)
@@ -169,26 +172,31 @@ def find_server(
     delays = [whole - own for whole, own in zip(took, runs, strict=True)]
     waits = fit_waits(answered, everything, delays) if sum(delays) >= _WAITS * sum(took) else None
     programs = [
-        ProgramRun(one.ended - own, one.ended) for one, own in zip(answered, runs, strict=True)
+        ProgramRun(request.ended - own, request.ended)
+        for request, own in zip(answered, runs, strict=True)
     ]
-    for one in stopped:
-        own = one.attempt.execution_time
+    for request in stopped:
+        own = request.attempt.execution_time
         if own is not None or not is_reported:
-            ran_for = min(own, one.seconds) if own is not None and is_reported else one.seconds
-            programs.append(ProgramRun(one.ended - ran_for, one.ended, True))
-    known = {id(one) for one in (*answered, *stopped)}
+            ran_for = (
+                min(own, request.seconds) if own is not None and is_reported else request.seconds
+            )
+            programs.append(ProgramRun(request.ended - ran_for, request.ended, True))
+    known = {id(request) for request in (*answered, *stopped)}
     others = [
-        ProgramRun(one.began, one.ended)
-        for one in everything
-        if id(one) not in known and one.ending != "status"
+        ProgramRun(request.began, request.ended)
+        for request in everything
+        if id(request) not in known and request.ending != "status"
     ]
     cores = fit_cores(programs, others)
     if waits is None and not cores.is_shared:
         return Slowness("none", (), (), cores=cores)
     size = len(answered)
-    base = cores.work[:size] if cores.is_shared else tuple(max(one, SHORTEST) for one in runs)
+    base = cores.work[:size] if cores.is_shared else tuple(max(run, SHORTEST) for run in runs)
     model: dict[str, Any] = dict(waits.model) if waits is not None else {}
-    says, evidence, lost = [], [], 1 - sum(base) / sum(took)
+    says = []
+    evidence = []
+    lost = 1 - sum(base) / sum(took)
     kind = "contention"
     if waits is not None:
         share = sum(delays) / sum(took)

@@ -117,14 +117,16 @@ def find_degradation(
     """An extra delay that grows with time, up to some time or for as long as the log goes on."""
     # Where many requests timed out, those that were answered were the quick ones.
     first_lost = _from_when_lost(answered, timed_out)
-    usable = [place for place, one in enumerate(answered) if one.began < first_lost]
+    usable = [place for place, request in enumerate(answered) if request.began < first_lost]
     if len(usable) < _FEWEST:
         return None
-    ends = max(one.began for one in answered)
+    ends = max(request.began for request in answered)
     last = min(ends, first_lost)
     bins = [usable[len(usable) * k // _BINS : len(usable) * (k + 1) // _BINS] for k in range(_BINS)]
-    times = [statistics.fmean(answered[place].began for place in one) for one in bins if one]
-    medians = [statistics.median(durations[place] for place in one) for one in bins if one]
+    times = [
+        statistics.fmean(answered[place].began for place in places) for places in bins if places
+    ]
+    medians = [statistics.median(durations[place] for place in places) for places in bins if places]
     if rank_correlation(times, medians) < 0.7 or last <= 0:
         return None
     best: tuple[float, float, float, float] | None = None
@@ -141,9 +143,10 @@ def find_degradation(
         return None
     _, over, start, slope = best
     if timed_out and over >= 0.9 * last:  # it went on where no answer could show it
-        longer = max(ends, max(one.began for one in timed_out))
-        slope, over = slope * longer / over, longer
-    added = [slope * min(1.0, one.began / over) for one in answered]
+        longer = max(ends, max(request.began for request in timed_out))
+        slope = slope * longer / over
+        over = longer
+    added = [slope * min(1.0, request.began / over) for request in answered]
     logs = [math.log(d / (start + extra)) for d, extra in zip(durations, added, strict=True)]
     base = [max(durations[place] - added[place], SHORTEST) for place in usable]
     return Slowness(
@@ -163,7 +166,8 @@ def find_degradation(
 def _from_when_lost(answered: Sequence[TimedAttempt], timed_out: Sequence[TimedAttempt]) -> float:
     """The time from which on a third of the requests or more timed out."""
     flags = sorted(
-        [(one.began, False) for one in answered] + [(one.began, True) for one in timed_out]
+        [(request.began, False) for request in answered]
+        + [(request.began, True) for request in timed_out]
     )
     for place in range(len(flags) - 9):
         if flags[place][1] and sum(lost for _, lost in flags[place : place + 10]) > 3:
@@ -187,7 +191,7 @@ _SURE = 5.0
 def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) -> Slowness | None:
     """A stretch of time in which answers took longer than before and after, or from which on they
     did."""
-    logs = [math.log(one) for one in durations]
+    logs = [math.log(duration) for duration in durations]
     found = _stretch(logs)
     if found is None:
         return None
@@ -195,7 +199,8 @@ def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) ->
     for_good = last == len(answered)
     kept = [place for place in range(len(answered)) if not first <= place < last]
     quick = [durations[place] for place in kept]
-    usual, slow = statistics.median(quick), statistics.median(durations[first:last])
+    usual = statistics.median(quick)
+    slow = statistics.median(durations[first:last])
     began = answered[first].began
     # Where all callers wait for slow answers, the next request comes long after the last slow one.
     ended = math.inf if for_good else (answered[last - 1].began + answered[last].began) / 2
@@ -225,12 +230,14 @@ def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) ->
 def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
     """The places between which logarithms differ most from the others; first by parts, then
     exactly."""
-    spread, sums = spread_of(logs), list(accumulate(logs, initial=0.0))
+    spread = spread_of(logs)
+    sums = list(accumulate(logs, initial=0.0))
     size = len(logs)
 
     def gain(interval: tuple[int, int]) -> float:
         first, last = interval
-        inside, outside = last - first, size - last + first
+        inside = last - first
+        outside = size - last + first
         if inside < _FEWEST_OF_A_SPELL or outside < _FEWEST_OF_A_SPELL:
             return 0.0
         part = sums[last] - sums[first]

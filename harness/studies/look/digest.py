@@ -17,7 +17,9 @@ from sfusion_tools.record import Attempt, Call
 
 from .axis import FINEST, Durations, SandboxSums, TimeAxis, size_of
 
-_FEWEST, _SHORTEST_SHIFT, _SHIFT = 20, 2.0, 0.1
+_FEWEST = 20
+_SHORTEST_SHIFT = 2.0
+_SHIFT = 0.1
 """Calls of a worker, and seconds or share of its time, from which on its clock may be another
 one."""
 
@@ -33,7 +35,7 @@ def clocks_apart(workers: Iterable[Sequence[float]]) -> float:
     earliest = min(spans)
     least = max(_SHORTEST_SHIFT, _SHIFT * statistics.median(last - first for first, last in spans))
     late = [(first - earliest[0], last - earliest[1]) for first, last in spans]
-    shifted = [one for one in late if one[0] >= least]
+    shifted = [span for span in late if span[0] >= least]
     same = all(abs(a - b) <= max(_SHORTEST_SHIFT, 0.2 * a) for a, b in shifted)
     return max(a for a, _ in shifted) if shifted and same else 0.0
 
@@ -100,7 +102,8 @@ class Digest:
         self.sandboxes: dict[str, SandboxCounts] = {}
         self.workers: dict[str, tuple[float, float, int]] = {}
         """When the first call of each began, and its last one ended; and how many it made."""
-        self.seconds, self.waits = Durations(), Durations()
+        self.seconds = Durations()
+        self.waits = Durations()
         self.retried = 0
         self.refused = 0
         """Calls that the guard did not let through."""
@@ -134,7 +137,8 @@ class Digest:
             timed = record.timed
             axis = self._axes[clock] = TimeAxis(FINEST if timed else 1.0, has_strays=timed)
         axis.calls += 1
-        kind, began = record.kind, record.began
+        kind = record.kind
+        began = record.began
         ended = began + (record.seconds or 0.0)
         self.calls += 1
         self.kinds[kind] += 1
@@ -143,7 +147,9 @@ class Digest:
         if worker and (worker in self.workers or len(self.workers) < MOST_WORKERS):
             first, last, calls = self.workers.get(worker, (math.inf, -math.inf, 0))
             if record.timed:
-                first, last, calls = min(first, began), max(last, ended), calls + 1
+                first = min(first, began)
+                last = max(last, ended)
+                calls = calls + 1
             self.workers[worker] = first, last, calls
         if record.problem is not None:
             _count(self.problems, record.problem)
@@ -179,7 +185,8 @@ class Digest:
 
     def _add_attempt(self, record: Call, attempt: Attempt, axis: TimeAxis) -> None:
         self.attempts += 1
-        label, (began, ended) = attempt.endpoint, record.span(attempt)
+        label = attempt.endpoint
+        (began, ended) = record.span(attempt)
         counts = self.sandboxes.get(label)
         if counts is None:
             label = label if len(self.sandboxes) < MOST_NAMES else OTHERS
@@ -202,12 +209,13 @@ class Digest:
 
     def samples(self) -> list[Call]:
         """Return some whole calls of those on the axis, in the order in which they began."""
-        clock, axis = self.clock, self.axis
+        clock = self.clock
+        axis = self.axis
         stretch = axis.stretch()
         return [
-            one
-            for one in self._samples.records()
-            if clock_of(one) == clock and axis.number(one.began) in stretch
+            record
+            for record in self._samples.records()
+            if clock_of(record) == clock and axis.number(record.began) in stretch
         ]
 
 
@@ -237,7 +245,8 @@ class _Samples:
             _keep(self._most, (len(record.attempts), number, record))
         # Spread over the log: the sample is thinned out whenever it is full, and then takes only
         # every second call.
-        kept, seen = self._kinds.setdefault(kind, []), self._seen[kind]
+        kept = self._kinds.setdefault(kind, [])
+        seen = self._seen[kind]
         self._seen[kind] += 1
         if seen % (1 << (seen // (2 * KEPT)).bit_length()) == 0:
             kept.append(record)

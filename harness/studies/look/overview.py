@@ -162,7 +162,8 @@ class Overview:
 def overview(digest: Digest, *, stretches: int = 60) -> Overview:
     """Return what a digest says, with its time divided into at most ``stretches``."""
     axis = digest.axis
-    fine, shown = axis.merged(STRETCHES), axis.merged(FINE)
+    fine = axis.merged(STRETCHES)
+    shown = axis.merged(FINE)
     client = digest.sources["client"] + digest.sources["dump"]
     return Overview(
         digest.calls,
@@ -183,7 +184,7 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         clocks_apart(digest.workers.values()),
         max(crowd(shown, "in_flight"), default=0),
         max(crowd(shown, "waiting"), default=0),
-        sum(one.sums.failed for one in digest.sandboxes.values()),
+        sum(sandbox.sums.failed for sandbox in digest.sandboxes.values()),
         _stretches(axis.merged(stretches)),
         _turns(fine),
         sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
@@ -217,16 +218,16 @@ def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretc
     rows = zip(merged, loads(merged, "in_flight"), loads(merged, "waiting"), strict=True)
     return [
         Stretch(
-            start,
-            end,
-            bucket.calls,
-            bucket.failed,
-            dict(bucket.kinds.most_common()),
-            dict(bucket.attempts.most_common()),
-            bucket.seconds.percentile(0.5),
-            bucket.seconds.percentile(0.95),
-            in_flight,
-            waiting,
+            start=start,
+            end=end,
+            calls=bucket.calls,
+            failed=bucket.failed,
+            outcomes=dict(bucket.kinds.most_common()),
+            attempts=dict(bucket.attempts.most_common()),
+            p50=bucket.seconds.percentile(0.5),
+            p95=bucket.seconds.percentile(0.95),
+            in_flight=in_flight,
+            waiting=waiting,
         )
         for (start, end, bucket), in_flight, waiting in rows
     ]
@@ -236,24 +237,30 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
     buckets = [bucket for _, _, bucket in fine]
 
     def calls_that_were(outcome: Outcome) -> list[Shift]:
-        return changed_shares([(one.calls, one.kinds[outcome.value]) for one in buckets])
+        return changed_shares([(bucket.calls, bucket.kinds[outcome.value]) for bucket in buckets])
 
     found: list[tuple[What, str, list[Shift]]] = [
-        ("failed", "", changed_shares([(one.calls, one.failed) for one in buckets])),
+        ("failed", "", changed_shares([(bucket.calls, bucket.failed) for bucket in buckets])),
         (
             "attempts",
             "",
-            changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets]),
+            changed_shares(
+                [(bucket.attempts.total(), failures(bucket.attempts)) for bucket in buckets]
+            ),
         ),
         ("malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)),
         ("cancelled", "", calls_that_were(Outcome.CANCELLED)),
-        ("duration", "", changed_durations([one.seconds.sums for one in buckets])),
+        ("duration", "", changed_durations([bucket.seconds.sums for bucket in buckets])),
     ]
     # Of the programs that ran: an outage does not make them better.
     for kind in _RAN[1:]:
-        counts = [(sum(one.kinds[ran] for ran in _RAN), one.kinds[kind]) for one in buckets]
+        counts = [
+            (sum(bucket.kinds[ran] for ran in _RAN), bucket.kinds[kind]) for bucket in buckets
+        ]
         found.append(("programs", kind, changed_shares(counts)))
-    if sum(one.attempts.total() for one in buckets) < 1.02 * sum(one.calls for one in buckets):
+    if sum(bucket.attempts.total() for bucket in buckets) < 1.02 * sum(
+        bucket.calls for bucket in buckets
+    ):
         found = [
             one for one in found if one[0] != "attempts"
         ]  # nearly every call is one attempt: the same news twice
@@ -267,11 +274,19 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
             if lasting is None:
                 continue
             sides = (
-                [one.kinds if what == "failed" else one.attempts for one in side]
+                [bucket.kinds if what == "failed" else bucket.attempts for bucket in side]
                 for side in (before, after)
             )
             mostly = _grown(*sides) if what in ("failed", "attempts") else kind
-            turns.append(Turn(fine[change.place][0], what, lasting.before, lasting.after, mostly))
+            turns.append(
+                Turn(
+                    at=fine[change.place][0],
+                    what=what,
+                    before=lasting.before,
+                    after=lasting.after,
+                    mostly=mostly,
+                )
+            )
     worse = [turn.at for turn in turns if turn.what == "failed" and turn.worse]
     near = _NEAR * (fine[0][1] - fine[0][0]) if fine else 0.0
     # Calls that fail at once are no faster ones.
@@ -295,8 +310,8 @@ def _lasting(
     typical = []
     for side in (before, after):
         times = Durations()
-        for one in side:
-            times.merge(one.seconds)
+        for bucket in side:
+            times.merge(bucket.seconds)
         typical.append(times.typical())
     old, new = typical
     if old is None or new is None or 1 / LEAST_RATIO < new / old < LEAST_RATIO:
@@ -316,14 +331,15 @@ def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str
 
 def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
     name, counts = item
-    p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
+    p50 = counts.seconds.percentile(0.5)
+    p95 = counts.seconds.percentile(0.95)
     return SandboxRow(
-        name,
-        counts.sums.attempts,
-        counts.sums.failed,
-        p50,
-        p95,
-        dict(counts.outcomes.most_common()),
+        sandbox=name,
+        attempts=counts.sums.attempts,
+        failed=counts.sums.failed,
+        p50=p50,
+        p95=p95,
+        outcomes=dict(counts.outcomes.most_common()),
     )
 
 

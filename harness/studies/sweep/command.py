@@ -66,7 +66,9 @@ class SweepReporter(ProgressReporter):
         self, out: TextIO, grid: Grid, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(out, grid.runs, "sweeping")
-        self._grid, self._clock, self._began = grid, clock, clock()
+        self._grid = grid
+        self._clock = clock
+        self._began = clock()
 
     def run_ended(self, done: int) -> None:
         """Move the bar, and say how long the rest takes."""
@@ -162,8 +164,8 @@ def render_sweep(result: SweepResult) -> str:
         columns=[axis.path for axis in grid.axes] + list(HEAD),
         texts=len(grid.axes),
         rows=[
-            (row, result.is_recommended(values), one.broken, one.errors)
-            for row, (values, one) in zip(result.rows(), result.settings, strict=True)
+            (row, result.is_recommended(values), setting.broken, setting.errors)
+            for row, (values, setting) in zip(result.rows(), result.settings, strict=True)
         ],
         seeds=counted(grid.seeds, "seed"),
     )
@@ -200,7 +202,8 @@ def charts(result: SweepResult) -> list[LineChart]:
 
 
 def _chart(result: SweepResult, title: str, lines: Sequence[ChartLine]) -> LineChart:
-    axis, overall = result.grid.chosen, result.overall
+    axis = result.grid.chosen
+    overall = result.overall
     labels = [label(value) for value in axis.values]
     numbers = [float(value) for value in axis.values] if are_numbers(axis.values) else None
     mark = None if overall is None else labels.index(label(overall[0]))
@@ -209,11 +212,11 @@ def _chart(result: SweepResult, title: str, lines: Sequence[ChartLine]) -> LineC
 
 def _points(result: SweepResult, curve: Sequence[Measured], figure: str) -> list[ChartPoint]:
     points = []
-    for value, one in zip(result.grid.chosen.values, curve, strict=True):
-        spread: SeedSpread = getattr(one, figure)
+    for value, measured in zip(result.grid.chosen.values, curve, strict=True):
+        spread: SeedSpread = getattr(measured, figure)
         note = f"{label(value)}: {shown(spread, figure)}"
         points.append(
-            ChartPoint(None if one.errors else spread.median, spread.low, spread.high, note)
+            ChartPoint(None if measured.errors else spread.median, spread.low, spread.high, note)
         )
     return points
 
@@ -253,7 +256,7 @@ def sweep(options: SweepOptions) -> int:
     admit_tasks(tasks)
     Reports(out=options.out, html=options.html, json=options.json).check()
 
-    kinds = {one.scenario.training is None for one in tasks}
+    kinds = {task.scenario.training is None for task in tasks}
     if len(kinds) > 1:
         raise BadOption(
             "--vary scenario: some have a section `training` and some do not; sweep them separately"
@@ -271,7 +274,12 @@ def sweep(options: SweepOptions) -> int:
             shown.setting_ended(len(measured), values, measured[-1])
         scenario = task.scenario
         result = SweepResult(
-            scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed
+            scenario=scenario.title,
+            about=scenario.about,
+            seed=scenario.seed,
+            grid=grid,
+            measured=measured,
+            observed=scenario.observed,
         )
         shown.finish(result)
     _write(options, lambda: render_sweep(result), result.as_dict())
@@ -300,10 +308,8 @@ def _by_setting(
 
 def _sweep_training(options: SweepOptions, grid: Grid, task: Task, tasks: list[Task]) -> int:
     """Compare what is learned, instead of how fast calls are."""
-    axes, settings = (
-        [axis.path for axis in grid.axes],
-        [[*map(label, values)] for values in grid.settings],
-    )
+    axes = [axis.path for axis in grid.axes]
+    settings = [[*map(label, values)] for values in grid.settings]
     out = text_stream(options.json)
     trained = []
     with (

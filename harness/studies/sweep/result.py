@@ -64,10 +64,18 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
     if curve[chosen].broken:
         reason += (
             "; every value breaks a promise "
-            f"({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
+            f"({', '.join(sorted(set().union(*(measured.broken for measured in curve))))})"
         )
-    sensitivity = "; ".join(_sensitivity(values, curve, chosen, losses, allowed))
-    return Recommendation(values[chosen], reason, sensitivity, knee, max(0.0, losses[chosen]))
+    sensitivity = "; ".join(
+        _sensitivity(values=values, curve=curve, chosen=chosen, losses=losses, good=allowed)
+    )
+    return Recommendation(
+        value=values[chosen],
+        reason=reason,
+        sensitivity=sensitivity,
+        knee=knee,
+        loss=max(0.0, losses[chosen]),
+    )
 
 
 def within(one: Recommendation, least: float, most: float | None, unknown: str) -> Recommendation:
@@ -116,20 +124,28 @@ def _judged(curve: Sequence[Measured]) -> tuple[list[bool], list[float], list[bo
     Those may be recommended that work and, if there are any, keep every promise; of these, the ones
     at which most calls end ok: failing fast is no throughput.
     """
-    working = [one.throughput.median > 0 and not one.errors for one in curve]
-    keeping = [works and not one.broken for works, one in zip(working, curve, strict=True)]
+    working = [measured.throughput.median > 0 and not measured.errors for measured in curve]
+    keeping = [
+        works and not measured.broken for works, measured in zip(working, curve, strict=True)
+    ]
     good = keeping if any(keeping) else working
-    most = max((one.ok_share for one, may in zip(curve, good, strict=True) if may), default=0.0)
-    allowed = [may and one.ok_share >= most - NOTICED for one, may in zip(curve, good, strict=True)]
+    most = max(
+        (measured.ok_share for measured, may in zip(curve, good, strict=True) if may), default=0.0
+    )
+    allowed = [
+        may and measured.ok_share >= most - NOTICED
+        for measured, may in zip(curve, good, strict=True)
+    ]
     if not any(allowed):
         return allowed, [1.0] * len(curve), allowed
     best = max(
-        (one for one, may in zip(curve, allowed, strict=True) if may),
-        key=lambda one: one.throughput.median,
+        (measured for measured, may in zip(curve, allowed, strict=True) if may),
+        key=lambda measured: measured.throughput.median,
     )
-    losses = [1 - one.throughput.median / best.throughput.median for one in curve]
+    losses = [1 - measured.throughput.median / best.throughput.median for measured in curve]
     tolerated = [
-        WITHIN_SPREAD if one.throughput.high >= best.throughput.low else NEAR_BEST for one in curve
+        WITHIN_SPREAD if measured.throughput.high >= best.throughput.low else NEAR_BEST
+        for measured in curve
     ]
     return (
         allowed,
@@ -144,7 +160,8 @@ def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
     if not are_numbers(values) or values[0] <= 0:
         return None
     for place in range(len(values) - 1):
-        now, then = curve[place].throughput.median, curve[place + 1].throughput.median
+        now = curve[place].throughput.median
+        then = curve[place + 1].throughput.median
         if now <= 0:
             continue
         growth = math.log(values[place + 1] / values[place])
@@ -244,7 +261,7 @@ def _main_reason(one: Measured) -> str:
 
 
 def _why(curve: Sequence[Measured]) -> str:
-    errors = [error for one in curve for error in one.errors]
+    errors = [error for measured in curve for error in measured.errors]
     if errors:
         return errors[0]
     return (
@@ -298,7 +315,9 @@ class SweepResult:
     def overall(self) -> tuple[Any, float] | None:
         """The value that is good under every condition, and the share that it loses at worst;
         None if none works."""
-        if self.grid.compares or any(one.cannot_tell for one in self.recommendations.values()):
+        if self.grid.compares or any(
+            recommendation.cannot_tell for recommendation in self.recommendations.values()
+        ):
             return None
         return recommend_for_all(self.grid.chosen.values, self.curves)
 
@@ -312,7 +331,7 @@ class SweepResult:
                 f"{len(self.grid.settings)} {what} compared; vary a value below tools "
                 "too for a recommendation"
             )
-        if any(one.cannot_tell for one in self.recommendations.values()):
+        if any(recommendation.cannot_tell for recommendation in self.recommendations.values()):
             return f"{path}: cannot tell"
         if self.overall is None:
             return f"{path}: no value can be recommended"
@@ -328,20 +347,20 @@ class SweepResult:
     def advice(self) -> list[tuple[str, str, str]]:
         """Each condition, the value to set, and the reason with what other values lose."""
         said = []
-        for name, one in self.recommendations.items():
+        for name, recommendation in self.recommendations.items():
             value = (
                 "cannot tell"
-                if one.cannot_tell
+                if recommendation.cannot_tell
                 else "none"
-                if one.value is None
-                else label(one.value)
+                if recommendation.value is None
+                else label(recommendation.value)
             )
             knee = (
-                f"; the knee is at {label(one.knee)}"
-                if one.knee is not None and one.knee != one.value
+                f"; the knee is at {label(recommendation.knee)}"
+                if recommendation.knee is not None and recommendation.knee != recommendation.value
                 else ""
             )
-            said.append((name, value, f"{one.sentence}{knee}"))
+            said.append((name, value, f"{recommendation.sentence}{knee}"))
         return said
 
     def sentences(self) -> list[str]:
@@ -386,7 +405,10 @@ class SweepResult:
             "recommended": None
             if self.overall is None
             else {"value": self.overall[0], "loss": self.overall[1]},
-            "conditions": {name: asdict(one) for name, one in self.recommendations.items()},
+            "conditions": {
+                name: asdict(recommendation)
+                for name, recommendation in self.recommendations.items()
+            },
             "settings": [
                 {"values": dict(zip(paths, values, strict=True)), **asdict(one)}
                 for values, one in self.settings
@@ -397,7 +419,9 @@ class SweepResult:
 def shown(found: SeedSpread, figure: str) -> str:
     """A figure with its spread: ``79.6 (78.9 to 80.2)``."""
     form = _count if figure in _COUNTS else plain
-    low, middle, high = form(found.low), form(found.median), form(found.high)
+    low = form(found.low)
+    middle = form(found.median)
+    high = form(found.high)
     unit = "" if figure == "throughput" or figure in _COUNTS else " s"
     return f"{middle}{unit} ({low} to {high})" if low != high else f"{middle}{unit}"
 
