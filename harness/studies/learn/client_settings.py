@@ -49,7 +49,7 @@ def find_call_limits(calls: Sequence[Call]) -> tuple[CallLimit, ...]:
     deadline = _deadline(ended) or _told_to_wait(ended)
     queue = _no_permit(ended)
     if deadline is None or queue is None or deadline.key != queue.key:
-        return tuple(one for one in (deadline, queue) if one is not None)
+        return tuple(limit for limit in (deadline, queue) if limit is not None)
     return (
         replace(
             deadline,
@@ -198,7 +198,14 @@ def _tolerance(seconds: float) -> float:
 
 
 _MARGIN = 10.0
+"""Seconds that a client may wait longer than a program may run, where only the sum is known
+(chosen)."""
 _SHORTEST = 0.001
+"""Seconds of the shortest timeout that a scenario may have."""
+_DEFAULT_TIMEOUT = 30.0
+"""The tool's own default_timeout, which a scenario need not state."""
+_MAX_TIMEOUT = 60.0
+"""The tool's own max_timeout."""
 Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
 
@@ -247,6 +254,7 @@ def _limit(requests: Sequence[TimedAttempt], concurrency: int) -> Noted:
 
 
 def _patience(requests: Sequence[TimedAttempt]) -> Noted:
+    """Find the timeout of programs, and how much longer a client waits for an answer."""
     timed_out = [
         request.seconds
         for request in requests
@@ -260,41 +268,58 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
     ]
     answers = (request.attempt.seconds for request in requests if request.ending == "answered")
     longest = max((seconds for seconds in answers if seconds is not None), default=0.0)
-    found: Noted = {}
-    whole: float | None = None
-    # A client that gives up after a time gets no answer that takes longer.
-    if timed_out and max(timed_out) > max(_SHORTEST, longest):
-        whole, times = Counter(rounded(seconds) for seconds in timed_out).most_common(1)[0]
-        if times < len(timed_out) / 3:
-            whole = rounded(max(timed_out))
+    given_up = _given_up_after(timed_out, longest)
+
     if stopped:
-        timeout = max(rounded(_least_common(stopped)), _SHORTEST)
-        found["default_timeout"] = (
-            timeout,
-            f"{counted(len(stopped), 'program')} stopped after {timeout:g} s or later",
-        )
-        if whole is not None and whole > timeout:
-            why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s"
-            found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
-    elif whole is not None:
-        whole = max(whole, 2 * _SHORTEST)
-        # No program that was answered was stopped, so the timeout is longer than each of them took.
-        timeout = rounded(max(whole - _MARGIN, whole / 2, (whole + longest) / 2))
-        why = (
-            f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is "
-            "timeout and margin together"
-        )
-        found["default_timeout"] = (timeout, why)
-        why = f"the log shows only the sum; the longest answer took {longest:.3g} s"
-        found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
-    elif longest > 30.0:
-        found["default_timeout"] = (
-            rounded(2 * longest),
-            f"longer than the longest answer, {longest:.3g} s",
-        )
-    if "default_timeout" in found and found["default_timeout"][0] > 60:
+        found = _from_stopped(stopped, timed_out, given_up)
+    elif given_up is not None:
+        found = _from_given_up(given_up, timed_out, longest)
+    elif longest > _DEFAULT_TIMEOUT:
+        why = f"longer than the longest answer, {longest:.3g} s"
+        found = {"default_timeout": (rounded(2 * longest), why)}
+    else:
+        found = {}
+    if "default_timeout" in found and found["default_timeout"][0] > _MAX_TIMEOUT:
         found["max_timeout"] = (found["default_timeout"][0], "not below default_timeout")
     return found
+
+
+def _given_up_after(timed_out: Sequence[float], longest: float) -> float | None:
+    """Return the time after which the client gives up; None if that is not seen.
+
+    A client that gives up after a time gets no answer that takes longer.
+    """
+    if not timed_out or max(timed_out) <= max(_SHORTEST, longest):
+        return None
+    whole, times = Counter(rounded(seconds) for seconds in timed_out).most_common(1)[0]
+    return whole if times >= len(timed_out) / 3 else rounded(max(timed_out))
+
+
+def _from_stopped(
+    stopped: Sequence[float], timed_out: Sequence[float], given_up: float | None
+) -> Noted:
+    """Read the timeout from programs that ran into it."""
+    timeout = max(rounded(_least_common(stopped)), _SHORTEST)
+    why = f"{counted(len(stopped), 'program')} stopped after {timeout:g} s or later"
+    found: Noted = {"default_timeout": (timeout, why)}
+    if given_up is not None and given_up > timeout:
+        why = f"{counted(len(timed_out), 'request')} given up after {given_up:g} s"
+        found["transport_margin"] = (max(rounded(given_up - timeout), _SHORTEST), why)
+    return found
+
+
+def _from_given_up(given_up: float, timed_out: Sequence[float], longest: float) -> Noted:
+    """Divide the time after which requests are given up into timeout and margin."""
+    whole = max(given_up, 2 * _SHORTEST)
+    # No program that was answered was stopped, so the timeout is longer than each of them took.
+    timeout = rounded(max(whole - _MARGIN, whole / 2, (whole + longest) / 2))
+    count = counted(len(timed_out), "request")
+    sum_seen = f"{count} given up after {whole:g} s, which is timeout and margin together"
+    only_sum = f"the log shows only the sum; the longest answer took {longest:.3g} s"
+    return {
+        "default_timeout": (timeout, sum_seen),
+        "transport_margin": (max(rounded(whole - timeout), _SHORTEST), only_sum),
+    }
 
 
 def _least_common(seconds: Sequence[float]) -> float:

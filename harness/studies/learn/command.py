@@ -162,7 +162,8 @@ def _name(out: Path | None, learned: Learned) -> str:
 
 def _origin(logs: Sequence[Path], window: Window, calls: Sequence[Call]) -> str:
     files = ", ".join(path.name for path in logs[:3]) + (", ..." if len(logs) > 3 else "")
-    first, last = (datetime.fromtimestamp(one, UTC) for one in (calls[0].began, calls[-1].began))
+    first = datetime.fromtimestamp(calls[0].began, UTC)
+    last = datetime.fromtimestamp(calls[-1].began, UTC)
     when = f"{first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC" if first.year > 1970 else ""
     part = (
         f"{len(calls):,} calls"

@@ -151,7 +151,7 @@ def fit_cores(programs: Sequence[ProgramRun], others: Sequence[ProgramRun] = ())
             for cores in tried
             if cores == round(cores) and cores < peak and tried[cores] > tried[best] - _POSSIBLE
         ]
-        best = max(near, key=lambda one: tried[one], default=best)
+        best = max(near, key=lambda cores: tried[cores], default=best)
     possible = [cores for cores, found in tried.items() if found > max(tried.values()) - _POSSIBLE]
     found = _judged(programs, busy, best if best < peak else math.inf)
     return CoresFit(

@@ -92,7 +92,7 @@ def fit(sample: Sequence[float]) -> Fit:
         Fit(shape, numbers, size, _distance(ordered, cdf))
         for shape, numbers, cdf in _shapes(ordered)
     ]
-    best = min(found, key=lambda one: one.distance)
+    best = min(found, key=lambda candidate: candidate.distance)
     if best.distance <= max(_GOOD, 1.5 / math.sqrt(size)):
         return best
     return Fit(
@@ -166,7 +166,7 @@ def added_delay(slow: Sequence[float], quick: Sequence[float]) -> Fit:
             _delayed(Fit(shape, numbers, len(a), 0.0), draws, a, b)
             for (shape, numbers), draws in drawn.items()
         ]
-    best = min(found, key=lambda one: one.distance)
+    best = min(found, key=lambda candidate: candidate.distance)
     return found[0] if found[0].distance < best.distance + _CLEARLY else best
 
 

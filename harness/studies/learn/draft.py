@@ -221,16 +221,17 @@ def _rule(
     return {**rule, **conditions, "what": what, "may_not_strike": True}
 
 
-def _failure_rule(one: FailureFit) -> Data:
-    ending, status = one.family
-    conditions: Data = {"after": one.after, "times": one.failed} if one.after is not None else {}
-    if one.rate < 1:
-        conditions["probability"] = float(f"{one.rate:.4g}")
-    if one.phase is not None:
-        conditions["phase"] = one.phase
-    return _rule(
-        f"status-{status}" if ending == "status" else ending, one.what, one.between, **conditions
-    )
+def _failure_rule(failure: FailureFit) -> Data:
+    ending, status = failure.family
+    conditions: Data = {}
+    if failure.after is not None:
+        conditions = {"after": failure.after, "times": failure.failed}
+    if failure.rate < 1:
+        conditions["probability"] = float(f"{failure.rate:.4g}")
+    if failure.phase is not None:
+        conditions["phase"] = failure.phase
+    name = f"status-{status}" if ending == "status" else ending
+    return _rule(name, failure.what, failure.between, **conditions)
 
 
 Path = tuple[str | int, ...]

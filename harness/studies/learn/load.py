@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -108,7 +108,10 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
         kind="closed",
         concurrency=callers,
         says=f"{counted(callers, 'caller')}, each making one call after the other",
-        evidence=f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
+        evidence=(
+            f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, "
+            f"{rate:.3g} per second"
+        ),
         think=think if pause > _MOMENT else None,
     )
 
@@ -252,31 +255,72 @@ _PROGRAM_KEYS: dict[str, dict[str, Any]] = {
 }
 
 
+_MOST_PROBLEMS = 3
+"""Kinds of malformed calls that a scenario repeats (chosen); the others are counted with them."""
+
+
 def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
+    """Return what programs a load needs to end as these calls did."""
     outcomes = Counter(
         outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM_OUTCOMES
     )
     # Programs that were stopped for want of a core are longer than others, not endless.
-    stretched = min(
-        sum(len(sandbox.slowness.longer_programs) for sandbox in sandboxes),
-        outcomes["program_timeout"],
-    )
+    longer = sum(len(sandbox.slowness.longer_programs) for sandbox in sandboxes)
+    stretched = min(longer, outcomes["program_timeout"])
     if stretched:
         outcomes.update({"ok": stretched, "program_timeout": -stretched})
-    outcomes += Counter()
+    outcomes += Counter()  # without those that are zero
     malformed = Counter(_problem(call) for call in calls if outcome_of(call) == "bad_arguments")
     known = sum(outcome_of(call) is not None for call in calls)
-    # What would have become of the calls that failed otherwise?
-    unseen = (known - sum(malformed.values())) / sum(outcomes.values()) if outcomes else 1.0
-    base = [one for sandbox in sandboxes if sandbox.slower is None for one in sandbox.base]
-    everything = [seconds for outcome, seconds in base if outcome not in ENDED_EARLY]
-    usual = fit(everything) if everything else None
+    times = _ProgramTimes.of(sandboxes)
+
     if not outcomes and not malformed:
-        why = "no call got the result of its program; assumed: programs that take no time"
-        return (ProgramFit(outcome="ok", calls=0, of=0, seconds=usual, keys={}, why=why, share=1),)
-    programs: list[ProgramFit] = []
+        nothing = ProgramFit(
+            outcome="ok",
+            calls=0,
+            of=0,
+            seconds=times.usual,
+            keys={},
+            why="no call got the result of its program; assumed: programs that take no time",
+            share=1,
+        )
+        return (nothing,)
+    return (
+        *_ended_programs(outcomes, known - malformed.total(), known, stretched, times),
+        *_malformed_programs(malformed, known),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ProgramTimes:
+    """How long programs ran, without what slowed them down."""
+
+    base: Sequence[tuple[str | None, float]]
+    """Outcome and seconds of each."""
+    usual: Fit | None
+    """Of all that came to their own end; None if there are none."""
+
+    @classmethod
+    def of(cls, sandboxes: Sequence[SandboxFit]) -> _ProgramTimes:
+        base: list[tuple[str | None, float]] = []
+        for sandbox in sandboxes:
+            if sandbox.slower is None:
+                base += sandbox.base
+        ended = [seconds for outcome, seconds in base if outcome not in ENDED_EARLY]
+        return cls(base, fit(ended) if ended else None)
+
+    def fit(self, outcome: str) -> Fit | None:
+        """Return the law of programs that end like this; the usual one where they are few."""
+        own = [seconds for ended, seconds in self.base if ended == outcome]
+        is_alone = outcome in ENDED_EARLY or len(own) >= _ENOUGH or self.usual is None
+        return fit(own) if own and is_alone else self.usual
+
+
+def _ended_programs(
+    outcomes: Counter[str], usable: int, known: int, stretched: int, times: _ProgramTimes
+) -> Iterator[ProgramFit]:
+    """Yield the programs by how they ended; ``usable`` calls had arguments that can be used."""
     for outcome, count in outcomes.most_common():
-        own = [seconds for ended, seconds in base if ended == outcome]
         why = f"{count:,} of {counted(known, 'call')} ended {outcome}"
         if outcome == "ok" and stretched:
             why += f" or would have if the cores had not been shared ({stretched:,})"
@@ -284,41 +328,39 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
         if outcome == "program_timeout":
             why += "; longer than any timeout"
         else:
-            is_alone = outcome in ENDED_EARLY or len(own) >= _ENOUGH or not everything
-            seconds = fit(own) if own and is_alone else usual
+            seconds = times.fit(outcome)
             unknown = "not in the log, so programs are assumed to take no time"
             why += f"; seconds: {unknown if seconds is None else seconds}"
-        keys = dict(_PROGRAM_KEYS[outcome])
-        share = round(count * unseen)
-        programs.append(
-            ProgramFit(
-                outcome=outcome,
-                calls=count,
-                of=known,
-                seconds=seconds,
-                keys=keys,
-                why=why,
-                share=share,
-            )
+        # Calls that failed otherwise would have ended like those that got their results.
+        share = count * (usable / outcomes.total())
+        yield ProgramFit(
+            outcome=outcome,
+            calls=count,
+            of=known,
+            seconds=seconds,
+            keys=dict(_PROGRAM_KEYS[outcome]),
+            why=why,
+            share=round(share),
         )
-    for problem, count in malformed.most_common(3):
-        share = round(
-            count * sum(malformed.values()) / sum(one for _, one in malformed.most_common(3))
+
+
+def _malformed_programs(malformed: Counter[str], known: int) -> Iterator[ProgramFit]:
+    """Yield the calls whose arguments cannot be used, by what was wrong with them."""
+    commonest = malformed.most_common(_MOST_PROBLEMS)
+    shown = sum(count for _, count in commonest)
+    for problem, count in commonest:
+        yield ProgramFit(
+            outcome="bad_arguments",
+            calls=count,
+            of=known,
+            seconds=None,
+            keys={"arguments": {"malformed": problem}},
+            why=(
+                f"{count:,} of {counted(known, 'call')} had arguments that cannot be used: "
+                f"{problem}"
+            ),
+            share=round(count * malformed.total() / shown),
         )
-        why = f"{count:,} of {counted(known, 'call')} had arguments that cannot be used: {problem}"
-        keys = {"arguments": {"malformed": problem}}
-        programs.append(
-            ProgramFit(
-                outcome="bad_arguments",
-                calls=count,
-                of=known,
-                seconds=None,
-                keys=keys,
-                why=why,
-                share=share,
-            )
-        )
-    return tuple(programs)
 
 
 def _problem(call: Call) -> str:

@@ -135,43 +135,89 @@ def _queue_model(
 def _per_second(
     requests: Sequence[TimedAttempt], refused: frozenset[int], status: int
 ) -> QuotaFit | None:
+    """Return the rate that explains the refusals; None if none does."""
     starts = [request.began for place, request in enumerate(requests) if place not in refused]
     asked = _retry_after(requests, refused, steady=True)
-    times = sorted(requests[place].began for place in refused)
-    # While refusals follow each other closely, the bucket is empty and every token is used at once.
-    edges = [place for place, (a, b) in enumerate(pairwise(times), 1) if b - a > _CLOSE]
-    spans = [(times[a], times[b - 1]) for a, b in pairwise([0, *edges, len(times)])]
-    seconds = sum(b - a for a, b in spans)
-    within = sum(max(0, bisect_left(starts, b) - bisect_right(starts, a)) for a, b in spans)
-    told = [one for place in refused if (one := requests[place].attempt.retry_after)]
-    rates = [within / seconds] if seconds >= _LEAST_SECONDS and within else []
-    if told and asked is None:  # each was told when the next token comes
-        rates.append(1 / max(told))
-    found = [
-        (*_wrong(requests, refused, rate * factor, burst), rate * factor, burst)
-        for rate in rates
-        for factor in (0.9, 0.95, 1.0, 1.05, 1.1)
-        for burst in [_most_at_once(starts, rate * factor)]
-    ]
-    if not found or (best := min(found))[0] > _CLEAR / 2:
+    spans = _empty_spans(sorted(requests[place].began for place in refused))
+    seconds = sum(end - begin for begin, end in spans)
+    within = sum(
+        max(0, bisect_left(starts, end) - bisect_right(starts, begin)) for begin, end in spans
+    )
+    rates = []
+    if seconds >= _LEAST_SECONDS and within:
+        rates.append(within / seconds)
+    told = [requests[place].attempt.retry_after for place in refused]
+    waits = [wait for wait in told if wait]
+    if waits and asked is None:  # each was told when the next token comes
+        rates.append(1 / max(waits))
+
+    best = _best_bucket(requests, refused, starts, rates)
+    if best is None or best.wrong > _CLEAR / 2:
         return None
-    wrong, early, rate, burst = best
-    model: dict[str, Any] = {"kind": "quota", "per_second": rounded(rate), "burst": burst}
+    model: dict[str, Any] = {
+        "kind": "quota",
+        "per_second": rounded(best.rate),
+        "burst": best.burst,
+    }
     if status != 429:
         model["status"] = status
     if asked is not None:
         model["retry_after"] = rounded(asked)
+    in_time = len(refused) - best.early
     return QuotaFit(
         kind="quota",
         model=model,
-        says=f"{rounded(rate):g} requests per second, the rest get {status}",
-        evidence=f"{within:,} requests were admitted in the {seconds:.3g} s in which refusals "
-        "followed each other; "
-        f"{len(refused) - early:,} of {counted(len(refused), 'refusal')} came when that "
-        "rate was used up",
+        says=f"{rounded(best.rate):g} requests per second, the rest get {status}",
+        evidence=(
+            f"{within:,} requests were admitted in the {seconds:.3g} s in which refusals "
+            f"followed each other; {in_time:,} of {counted(len(refused), 'refusal')} came "
+            "when that rate was used up"
+        ),
         refused=refused,
-        wrong=wrong,
+        wrong=best.wrong,
     )
+
+
+def _empty_spans(refusals: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the stretches in which refusals follow each other closely.
+
+    There the bucket is empty, and every token is used at once.
+    """
+    edges = [place for place, (a, b) in enumerate(pairwise(refusals), 1) if b - a > _CLOSE]
+    bounds = pairwise([0, *edges, len(refusals)])
+    return [(refusals[first], refusals[last - 1]) for first, last in bounds]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Bucket:
+    """A rate and a burst, in the order of how well they explain who was refused."""
+
+    wrong: float
+    early: int
+    """Refusals that came too early for it."""
+    rate: float
+    burst: int
+
+
+_NEAR = (0.9, 0.95, 1.0, 1.05, 1.1)
+"""Rates around a guess that are tried as well, as its multiples (chosen)."""
+
+
+def _best_bucket(
+    requests: Sequence[TimedAttempt],
+    refused: frozenset[int],
+    starts: Sequence[float],
+    rates: Sequence[float],
+) -> _Bucket | None:
+    """Return the bucket that is wrong least often, near one of these rates."""
+    found = []
+    for guess in rates:
+        for factor in _NEAR:
+            rate = guess * factor
+            burst = _most_at_once(starts, rate)
+            wrong, early = _wrong(requests, refused, rate, burst)
+            found.append(_Bucket(wrong, early, rate, burst))
+    return min(found, default=None)
 
 
 def _wrong(
@@ -205,9 +251,9 @@ def _levels(
     for place in sorted(
         range(len(requests)), key=lambda place: (requests[place].began, place in refused)
     ):
-        one = requests[place]
-        tokens = min(float(burst), tokens + (one.began - at) * rate)
-        at = one.began
+        began = requests[place].began
+        tokens = min(float(burst), tokens + (began - at) * rate)
+        at = began
         yield tokens, place in refused
         tokens = min(tokens, 1.0) if place in refused else max(0.0, tokens - 1.0)
 
@@ -231,7 +277,8 @@ def _retry_after(
 ) -> float | None:
     """What most refusals asked for; None if they asked for nothing, or where it must be ``steady``
     and is not."""
-    asked = [one for place in refused if (one := requests[place].attempt.retry_after) is not None]
+    told = [requests[place].attempt.retry_after for place in refused]
+    asked = [wait for wait in told if wait is not None]
     if steady and asked and max(asked) > 1.2 * min(asked):
         return None
     return statistics.median(asked) if len(asked) > len(refused) / 2 else None
@@ -314,7 +361,7 @@ def _load_or_time(
     is_reported = all(request.attempt.execution_time is not None for request in answered)
     if is_reported and by_load.cores is not None and by_load.cores.gain >= _CERTAIN:
         return by_load
-    best, other = sorted((by_load, by_time), key=lambda one: one.spread)
+    best, other = sorted((by_load, by_time), key=lambda slowness: slowness.spread)
     return replace(
         best,
         evidence=f"{best.evidence}; this log does not tell it from {other.kind.replace('_', ' ')}",
@@ -355,55 +402,52 @@ def find_sandboxes(requests: Sequence[TimedAttempt], known: Known) -> tuple[Sand
 
 def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> SandboxFit:
     quota = find_quota(requests, known)
-    timed = [
-        request
-        for request in requests
-        if known == "durations"
-        and request.ending == "answered"
-        and request.attempt.seconds is not None
-    ]
-    answered = [request for request in timed if request.attempt.outcome not in ENDED_EARLY]
-    timed_out = [request for request in requests if request.ending == "hang"]
     refused = quota.refused if quota is not None else frozenset()
     inside = [request for place, request in enumerate(requests) if place not in refused]
+    timed_out = [request for request in requests if request.ending == "hang"]
+    timed = [request for request in requests if known == "durations" and _has_time(request)]
+    answered = [request for request in timed if request.attempt.outcome not in ENDED_EARLY]
     stopped = [request for request in timed if request.attempt.outcome == "program_timeout"]
+
     slowness = find_slowness(answered, inside, timed_out, stopped)
-    failures = _failures(
-        requests=requests, inside=inside, refused=refused, slowness=slowness, known=known
-    )
-    outages = [
-        failure.between
-        for failure in failures
-        if failure.kind in ("crash", "wedge") and failure.between is not None
-    ]
-    if outages:  # what waited for its end was not slow by itself
-        answered = [
-            request
-            for request in answered
-            if not any(request.began < end and start < request.ended for start, end in outages)
-        ]
+    failures = _failures(requests, inside, refused, slowness, known=known)
+    outages = [failure.between for failure in failures if failure.kind in ("crash", "wedge")]
+    spans = [span for span in outages if span is not None]
+    if spans:  # what waited for its end was not slow by itself
+        answered = [request for request in answered if not _meets(request, spans)]
         slowness = find_slowness(answered, inside, timed_out, stopped)
-        failures = _failures(
-            requests=requests, inside=inside, refused=refused, slowness=slowness, known=known
-        )
-    base = tuple(
-        (answered[place].attempt.outcome, seconds)
-        for place, seconds in zip(slowness.kept, slowness.base, strict=True)
-    )
-    base += tuple((Outcome.OK, seconds) for seconds in slowness.longer_programs)
-    base += tuple(
-        (request.attempt.outcome, request.seconds)
-        for request in timed
-        if request.attempt.outcome in ENDED_EARLY
-    )
+        failures = _failures(requests, inside, refused, slowness, known=known)
     return SandboxFit(
         label=label,
         requests=len(requests),
         quota=quota,
         slowness=slowness,
         failures=tuple(failures),
-        base=base,
+        base=_base(slowness, answered, timed),
     )
+
+
+def _has_time(request: TimedAttempt) -> bool:
+    return request.ending == "answered" and request.attempt.seconds is not None
+
+
+def _meets(request: TimedAttempt, spans: Sequence[tuple[float, float]]) -> bool:
+    """Was a request under way in one of these spans?"""
+    return any(request.began < end and start < request.ended for start, end in spans)
+
+
+def _base(
+    slowness: Slowness, answered: Sequence[TimedAttempt], timed: Sequence[TimedAttempt]
+) -> tuple[tuple[str | None, float], ...]:
+    """Return outcome and seconds of each answer, without what slowed it down."""
+    base: list[tuple[str | None, float]] = []
+    for place, seconds in zip(slowness.kept, slowness.base, strict=True):
+        base.append((answered[place].attempt.outcome, seconds))
+    base += [(Outcome.OK, seconds) for seconds in slowness.longer_programs]
+    for request in timed:
+        if request.attempt.outcome in ENDED_EARLY:
+            base.append((request.attempt.outcome, request.seconds))
+    return tuple(base)
 
 
 def _failures(
@@ -411,6 +455,7 @@ def _failures(
     inside: Sequence[TimedAttempt],
     refused: frozenset[int],
     slowness: Slowness,
+    *,
     known: Known,
 ) -> list[FailureFit]:
     """Return the failures that are neither refusals by a limit nor answers that became too slow."""
@@ -428,12 +473,16 @@ def _failures(
     return find_failures(requests, frozenset(explained), usual, known)
 
 
+def _median_seconds(sandbox: SandboxFit) -> float:
+    return statistics.median(seconds for _, seconds in sandbox.base)
+
+
 def _compared(sandboxes: list[SandboxFit]) -> list[SandboxFit]:
     """Find the sandboxes that are slower than the fastest one, whatever they were asked to do."""
     known = [sandbox for sandbox in sandboxes if len(sandbox.base) >= _ENOUGH]
     if len(known) < 2:
         return sandboxes
-    fastest = min(known, key=lambda one: statistics.median(seconds for _, seconds in one.base))
+    fastest = min(known, key=_median_seconds)
     quick = [seconds for _, seconds in fastest.base]
     compared: list[SandboxFit] = []
     for sandbox in sandboxes:
