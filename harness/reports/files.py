@@ -95,9 +95,8 @@ def markdown(runs: Sequence[RunReport]) -> str:
             lines.append(f"- {_SIGNS['broken']} {_escape(_short(run.error))}")
         for verdict in (*run.in_state("broken"), *run.in_state("unknown")):
             promise = verdict.promise.replace("`", "")
-            lines.append(
-                f"- {_SIGNS[verdict.state]} `{promise}` {verdict.state}: {_escape(_short(verdict.sentence))}"
-            )
+            sentence = _escape(_short(verdict.sentence))
+            lines.append(f"- {_SIGNS[verdict.state]} `{promise}` {verdict.state}: {sentence}")
         if run.replay:
             lines.append(f"- replay: `{run.replay.replace('`', '')}`")
         lines.append("")

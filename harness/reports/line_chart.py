@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -12,14 +12,18 @@ from pathlib import Path
 _ASSETS = Path(__file__).parent / "assets"
 _WIDTH = 480.0
 _HEIGHT = 290.0
+"""Size of a chart in its own units (chosen: two stand side by side on a page)."""
 _LEFT = 52.0
 _RIGHT = 14.0
 _TOP = 34.0
 _BOTTOM = 44.0
+"""Room around the plot for title, ticks and labels (chosen by eye)."""
+_ROW = 17.0
+"""Height of a row of the legend (chosen by eye)."""
 _MOST_DOTS = 150
-"""Points of a line that are drawn as dots, too."""
+"""Points of a line that are drawn as dots, too (chosen: more would touch each other)."""
 _LETTER = 7.6
-"""Width of a letter, about."""
+"""Width of a letter, about (chosen: wide enough for the letters of most names)."""
 _COLOURS = (
     "series",
     "throttled",
@@ -67,79 +71,19 @@ class LineChart:
     def svg(self) -> str:
         """Return the chart as an element for a page whose style contains ``chart_style``."""
         legend, rows = self._legend()
-        top = _TOP + 17.0 * rows
-        found = [point for line in self.lines for point in line.points if point.value is not None]
-        most = max(
-            [
-                point.value if point.high is None else point.high
-                for point in found
-                if point.value is not None
-            ],
-            default=1.0,
-        )
-        least = min(
-            [
-                point.value if point.low is None else point.low
-                for point in found
-                if point.value is not None
-            ],
-            default=0.0,
-        )
-        ticks = nice_ticks(most, least)
-        low = ticks[0]
-        high = ticks[-1] or 1.0
-        xs = self._places()
-
-        def y(value: float) -> float:
-            return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - top) * (value - low) / (high - low)
-
-        parts = [f'<text class="lc-title" x="0" y="14">{escape(self.title)}</text>', legend]
-        for first, last in self.shaded:
-            left = xs[first] - 2
-            right = xs[last] + 2
-            box = (
-                f'x="{left:.1f}" width="{right - left:.1f}" y="{top:g}" '
-                f'height="{_HEIGHT - _BOTTOM - top:g}"'
-            )
-            parts.append(f'<rect class="lc-shade" {box}/>')
-        for tick in ticks:
-            at = y(tick)
-            parts.append(
-                f'<line class="lc-grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" '
-                f'y1="{at:.1f}" y2="{at:.1f}"/>'
-            )
-            parts.append(
-                f'<text x="{_LEFT - 7:g}" y="{at + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
-            )
-        parts += self._x_labels(xs)
+        plot = _Plot.of(self.lines, xs=self._places(), top=_TOP + _ROW * rows)
+        parts = [
+            f'<text class="lc-title" x="0" y="14">{escape(self.title)}</text>',
+            legend,
+            *(plot.shade(first, last) for first, last in self.shaded),
+            *(plot.grid_line(tick) for tick in plot.ticks),
+            *self._x_labels(plot.xs),
+        ]
         if self.mark is not None:
-            at = xs[self.mark]
-            parts.append(
-                f'<line class="lc-mark" x1="{at:.1f}" x2="{at:.1f}" y1="{top:g}" '
-                f'y2="{_HEIGHT - _BOTTOM:g}"/>'
-            )
+            parts.append(plot.mark(self.mark))
         for number, line in enumerate(self.lines):
             colour = f"var(--{_COLOURS[number % len(_COLOURS)]})"
-            drawn = [
-                (xs[place], point)
-                for place, point in enumerate(line.points)
-                if point.value is not None
-            ]
-            band = [(x, y(one.low or 0.0), y(one.high)) for x, one in drawn if one.high is not None]
-            if len(band) > 1:
-                corners = [f"{x:.1f},{low:.1f}" for x, low, _ in band]
-                corners += [f"{x:.1f},{up:.1f}" for x, _, up in reversed(band)]
-                parts.append(
-                    f'<polygon class="lc-band" fill="{colour}" points="{" ".join(corners)}"/>'
-                )
-            points = " ".join(f"{x:.1f},{y(one.value or 0.0):.1f}" for x, one in drawn)
-            parts.append(f'<polyline stroke="{colour}" points="{points}"/>')
-            for x, one in drawn if len(drawn) <= _MOST_DOTS else ():
-                title = f"<title>{escape(one.note)}</title>" if one.note else ""
-                parts.append(
-                    f'<circle cx="{x:.1f}" cy="{y(one.value or 0.0):.1f}" r="3" '
-                    f'fill="{colour}">{title}</circle>'
-                )
+            parts += plot.drawn(line, colour)
         box = f'viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}"'
         return (
             f'<svg class="lc" {box} role="img" '
@@ -205,6 +149,88 @@ class LineChart:
                 f'text-anchor="middle">{escape(self.x_name)}</text>'
             ),
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """The area in which lines are drawn, with its two scales."""
+
+    xs: Sequence[float]
+    """Where the places of the x axis are."""
+    top: float
+    ticks: Sequence[float]
+
+    @classmethod
+    def of(cls, lines: Sequence[ChartLine], *, xs: Sequence[float], top: float) -> _Plot:
+        """Return a plot that is high enough for every value and its spread."""
+        values = []
+        for line in lines:
+            for point in line.points:
+                if point.value is not None:
+                    values.append(point.value if point.low is None else point.low)
+                    values.append(point.value if point.high is None else point.high)
+        ticks = nice_ticks(max(values, default=1.0), min(values, default=0.0))
+        return cls(xs, top, ticks)
+
+    def y(self, value: float) -> float:
+        """Return where a value is drawn."""
+        low = self.ticks[0]
+        high = self.ticks[-1] or 1.0
+        bottom = _HEIGHT - _BOTTOM
+        return bottom - (bottom - self.top) * (value - low) / (high - low)
+
+    def shade(self, first: int, last: int) -> str:
+        left = self.xs[first] - 2
+        width = self.xs[last] + 2 - left
+        height = _HEIGHT - _BOTTOM - self.top
+        box = f'x="{left:.1f}" width="{width:.1f}" y="{self.top:g}" height="{height:g}"'
+        return f'<rect class="lc-shade" {box}/>'
+
+    def grid_line(self, tick: float) -> str:
+        at = self.y(tick)
+        return (
+            f'<line class="lc-grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" '
+            f'y1="{at:.1f}" y2="{at:.1f}"/>'
+            f'<text x="{_LEFT - 7:g}" y="{at + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+        )
+
+    def mark(self, place: int) -> str:
+        at = self.xs[place]
+        return (
+            f'<line class="lc-mark" x1="{at:.1f}" x2="{at:.1f}" y1="{self.top:g}" '
+            f'y2="{_HEIGHT - _BOTTOM:g}"/>'
+        )
+
+    def drawn(self, line: ChartLine, colour: str) -> Iterator[str]:
+        """Yield a line with its spread behind it and its points on top."""
+        points = [
+            (x, point)
+            for x, point in zip(self.xs, line.points, strict=False)
+            if point.value is not None
+        ]
+        yield self._band(points, colour)
+        corners = " ".join(f"{x:.1f},{self.y(point.value or 0.0):.1f}" for x, point in points)
+        yield f'<polyline stroke="{colour}" points="{corners}"/>'
+        if len(points) <= _MOST_DOTS:
+            yield from (self._dot(x, point, colour) for x, point in points)
+
+    def _band(self, points: Sequence[tuple[float, ChartPoint]], colour: str) -> str:
+        """Return the area between the low and the high ends; empty if fewer than two have any."""
+        lower = []
+        upper = []
+        for x, point in points:
+            if point.high is not None:
+                lower.append(f"{x:.1f},{self.y(point.low or 0.0):.1f}")
+                upper.append(f"{x:.1f},{self.y(point.high):.1f}")
+        if len(lower) < 2:
+            return ""
+        corners = " ".join([*lower, *reversed(upper)])
+        return f'<polygon class="lc-band" fill="{colour}" points="{corners}"/>'
+
+    def _dot(self, x: float, point: ChartPoint, colour: str) -> str:
+        title = f"<title>{escape(point.note)}</title>" if point.note else ""
+        at = self.y(point.value or 0.0)
+        return f'<circle cx="{x:.1f}" cy="{at:.1f}" r="3" fill="{colour}">{title}</circle>'
 
 
 @cache

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -113,7 +113,9 @@ class RunReport:
     @property
     def score(self) -> str:
         """How many of the promises that apply held."""
-        return f"{len(self.in_state('held'))}/{len(self.verdicts) - len(self.in_state('not_applicable'))}"
+        held = len(self.in_state("held"))
+        apply = len(self.verdicts) - len(self.in_state("not_applicable"))
+        return f"{held}/{apply}"
 
     @property
     def unplanned(self) -> list[str]:
@@ -216,7 +218,8 @@ class RunReporter(ProgressReporter):
     def finish(self, runs: Sequence[RunReport], note: str = "") -> None:
         """Print the table, then each promise that did not hold, and the headline with ``note``
         behind it."""
-        if listed := [run for run in runs if self._verbose or run.state != "held"]:
+        listed = [run for run in runs if self._verbose or run.state != "held"]
+        if listed:
             self.print()
             self.table([_row(run) for run in listed], _HEAD, [_STYLES[run.state] for run in listed])
             self.print()
@@ -224,25 +227,28 @@ class RunReporter(ProgressReporter):
         for run in runs:
             if run.state != "held" or run.unplanned:
                 self._print_problems(run, repeated)
-        for sentence, (state, promises, count) in repeated.items():
-            self.print(
-                f"{state.replace('_', ' ')} in {counted(count, 'run')}: "
-                f"{', '.join(promises)}: {sentence}"
-            )
+        self._print_repeated(repeated)
+        self._print_speed(sum(len(run.events) for run in runs))
+        states = {run.state for run in runs}
+        worst = next((state for state in ("broken", "unknown") if state in states), "held")
+        self.print(headline(runs) + note, _STYLES[worst])
+
+    def _print_repeated(self, repeated: Mapping[str, _Repeated]) -> None:
+        for sentence, places in repeated.items():
+            state = places.state.replace("_", " ")
+            promises = ", ".join(places.promises)
+            self.print(f"{state} in {counted(places.runs, 'run')}: {promises}: {sentence}")
         if repeated:
             self.print()
-        events = sum(len(run.events) for run in runs)
-        took = self._clock() - self._began
+
+    def _print_speed(self, events: int) -> None:
+        """Print how fast the runs were, if that says something."""
         if events >= _MANY_EVENTS:
+            took = self._clock() - self._began
+            rate = events / took
             self.print(
-                f"{events:,} events in {duration(took)}, {events / took:,.0f} events per second",
-                "dim",
+                f"{events:,} events in {duration(took)}, {rate:,.0f} events per second", "dim"
             )
-        worst = next(
-            (state for state in ("broken", "unknown") if any(run.state == state for run in runs)),
-            "held",
-        )
-        self.print(headline(runs) + note, _STYLES[worst])
 
     def _print_problems(self, run: RunReport, repeated: Container[str]) -> None:
         shown = [
@@ -265,22 +271,30 @@ class RunReporter(ProgressReporter):
         self.print()
 
 
-def _repeated(runs: Sequence[RunReport]) -> dict[str, tuple[str, list[str], int]]:
-    """What cannot be judged for one reason in several places: the reason, with state, promises and
-    number of runs."""
-    found: dict[str, tuple[str, list[str], int]] = {}
-    for sentence in dict.fromkeys(
-        verdict.sentence for run in runs for verdict in run.verdicts if verdict.state in _SAID_ONCE
-    ):
-        places = [
-            (run, verdict)
-            for run in runs
-            for verdict in run.verdicts
-            if verdict.sentence == sentence
-        ]
-        if len(places) > 1 or places[0][1].state == "not_applicable":
-            promises = list(dict.fromkeys(one.promise for _, one in places))
-            found[sentence] = places[0][1].state, promises, len({id(run) for run, _ in places})
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """Where something cannot be judged for one reason."""
+
+    state: str
+    promises: list[str]
+    runs: int
+
+
+def _repeated(runs: Sequence[RunReport]) -> dict[str, _Repeated]:
+    """Find what cannot be judged for one reason in several places, by the sentence that says it."""
+    places: dict[str, list[tuple[RunReport, Verdict]]] = {}
+    for run in runs:
+        for verdict in run.verdicts:
+            places.setdefault(verdict.sentence, []).append((run, verdict))
+
+    found = {}
+    for sentence, same in places.items():
+        state = same[0][1].state
+        if not any(verdict.state in _SAID_ONCE for _, verdict in same):
+            continue
+        if len(same) > 1 or state == "not_applicable":
+            promises = list(dict.fromkeys(verdict.promise for _, verdict in same))
+            found[sentence] = _Repeated(state, promises, len({id(run) for run, _ in same}))
     return found
 
 

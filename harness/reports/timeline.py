@@ -170,24 +170,34 @@ def _limit(events: Iterable[Event]) -> Steps:
 
 
 def _marks(events: Sequence[Event]) -> Iterable[Mark]:
+    """Yield what is marked on the time axis: faults, disturbances, and changes of the limiter."""
     for index, event in enumerate(events):
         source = event.get("source")
         name = str(event["event"])
         at = float(event["at"])
         if source in ("server", "engine") and name == "strike":
-            what = str(event.get("kind") or "")
-            text = f"{event.get('rule') or what}: {what} in phase {event.get('phase')}"
-            yield Mark(at, "strike", text, str(event.get("call") or ""))
-        elif name in _LASTING or (
-            source == "world" and "call" not in event and name not in _ORDINARY
-        ):
-            if name in _LASTING.values():
-                continue
+            yield _strike(at, event)
+        elif _is_disturbance(event):
             names = _names(event)
             text = ": ".join(filter(None, (name.replace("_", " "), " ".join(names))))
             yield Mark(at, name, text, until=_end_of(events, index, name, names))
         elif source == "limiter" and name in ("resized", "expired", "fenced"):
             yield Mark(at, name, f"permit {name}" if name != "resized" else "limit resized")
+
+
+def _strike(at: float, event: Event) -> Mark:
+    what = str(event.get("kind") or "")
+    text = f"{event.get('rule') or what}: {what} in phase {event.get('phase')}"
+    return Mark(at, "strike", text, str(event.get("call") or ""))
+
+
+def _is_disturbance(event: Event) -> bool:
+    """Was something done to the world, other than the end of what lasted until then?"""
+    name = str(event["event"])
+    if name in _LASTING.values():
+        return False
+    is_of_world = event.get("source") == "world" and "call" not in event
+    return name in _LASTING or (is_of_world and name not in _ORDINARY)
 
 
 def _names(event: Event) -> list[str]:

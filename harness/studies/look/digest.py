@@ -131,62 +131,79 @@ class Digest:
 
     def add(self, record: Call) -> None:
         """Count a call."""
-        clock = clock_of(record)
-        axis = self._axes.get(clock)
-        if axis is None:
-            timed = record.timed
-            axis = self._axes[clock] = TimeAxis(FINEST if timed else 1.0, has_strays=timed)
+        axis = self._axis_of(record)
         axis.calls += 1
         kind = record.kind
-        began = record.began
-        ended = began + (record.seconds or 0.0)
         self.calls += 1
         self.kinds[kind] += 1
         self.sources[record.source] += 1
-        worker = record.worker
-        if worker and (worker in self.workers or len(self.workers) < MOST_WORKERS):
-            first, last, calls = self.workers.get(worker, (math.inf, -math.inf, 0))
-            if record.timed:
-                first = min(first, began)
-                last = max(last, ended)
-                calls = calls + 1
-            self.workers[worker] = first, last, calls
+        self.refused += bool(record.refused)
         if record.problem is not None:
             _count(self.problems, record.problem)
-        if record.refused:
-            self.refused += 1
+        if record.read:
+            _count(self.read, (kind, record.read))
+        self._add_worker(record)
+        self._add_times(record, axis)
+        # From here on buckets may become wider, and one that was looked up part of another.
+        if record.attempts:
+            self.retried += len(record.attempts) > 1
+            for attempt in record.attempts:
+                self._add_attempt(record, attempt, axis)
+        else:
+            self._add_vain_wait(record, axis)
+        self._samples.add(record, kind)
+
+    def _axis_of(self, record: Call) -> TimeAxis:
+        """Return the axis of a call's clock."""
+        clock = clock_of(record)
+        axis = self._axes.get(clock)
+        if axis is None:
+            axis = TimeAxis(FINEST if record.timed else 1.0, has_strays=record.timed)
+            self._axes[clock] = axis
+        return axis
+
+    def _add_worker(self, record: Call) -> None:
+        worker = record.worker
+        if not worker or (worker not in self.workers and len(self.workers) >= MOST_WORKERS):
+            return
+        first, last, calls = self.workers.get(worker, (math.inf, -math.inf, 0))
+        if record.timed:
+            first = min(first, record.began)
+            last = max(last, record.began + (record.seconds or 0.0))
+            calls += 1
+        self.workers[worker] = first, last, calls
+
+    def _add_times(self, record: Call, axis: TimeAxis) -> None:
+        """Count a call where it began, where it ended, and where its outcome came about."""
+        kind = record.kind
+        ended = record.began + (record.seconds or 0.0)
         bucket = axis.bucket(ended)
         bucket.last = max(bucket.last, ended)
-        bucket = axis.bucket(began)
-        bucket.first = min(bucket.first, began)
+        bucket = axis.bucket(record.began)
+        bucket.first = min(bucket.first, record.began)
         if record.seconds is not None and kind not in NO_ANSWER:
             self.seconds.add(record.seconds)
             bucket.seconds.add(record.seconds)
         bucket = axis.bucket(happened_at(record, ended))
         bucket.kinds[kind] += 1
-        if record.read:
-            _count(self.read, (kind, record.read))
         for attempt in record.attempts:
             if attempt.fault is not None:
                 _count(self.faults, attempt.fault)
                 _count(bucket.faults, attempt.fault)
-        # From here on buckets may become wider, and this one part of another.
-        if record.attempts:
-            self.retried += len(record.attempts) > 1
-            for attempt in record.attempts:
-                self._add_attempt(record, attempt, axis)
-        # Not every log tells how long a call waited for the permit that it did not get.
-        elif waited := record.waited or (
-            record.seconds if kind == Outcome.THROTTLED.value else None
-        ):
+
+    def _add_vain_wait(self, record: Call, axis: TimeAxis) -> None:
+        """Count how long a call waited for the permit that it did not get."""
+        waited: float | None = record.waited
+        if not waited and record.kind == Outcome.THROTTLED.value:
+            waited = record.seconds  # not every log tells the wait
+        if waited:
             self.waits.add(waited)
-            axis.occupy("waiting", began, began + waited)
-        self._samples.add(record, kind)
+            axis.occupy("waiting", record.began, record.began + waited)
 
     def _add_attempt(self, record: Call, attempt: Attempt, axis: TimeAxis) -> None:
         self.attempts += 1
         label = attempt.endpoint
-        (began, ended) = record.span(attempt)
+        began, ended = record.span(attempt)
         counts = self.sandboxes.get(label)
         if counts is None:
             label = label if len(self.sandboxes) < MOST_NAMES else OTHERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -35,9 +35,11 @@ SEVERITY: tuple[What, ...] = (
 """The worst first."""
 _NEAR = 3
 """Stretches within which two changes are one."""
-_RAN = tuple(
-    one.value
-    for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR)
+_RAN = (
+    Outcome.OK.value,
+    Outcome.PROGRAM_ERROR.value,
+    Outcome.PROGRAM_TIMEOUT.value,
+    Outcome.COMPILE_ERROR.value,
 )
 """Outcomes of calls whose program ran to its end, whatever that was."""
 
@@ -233,73 +235,75 @@ def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretc
     ]
 
 
+_SAME_NEWS = 1.02
+"""Up to this many attempts per call, those that fail are the calls that fail (chosen)."""
+
+
 def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
+    """Return what changed, and when."""
     buckets = [bucket for _, _, bucket in fine]
+    turns = []
+    for what, kind, changes in _changes(buckets):
+        places = [0, *(change.place for change in changes), len(buckets)]
+        for number, change in enumerate(changes):
+            before = buckets[places[number] : change.place]
+            after = buckets[change.place : places[number + 2]]
+            lasting = _lasting(change, before, after) if what == "duration" else change
+            if lasting is not None:
+                turns.append(
+                    Turn(
+                        at=fine[change.place][0],
+                        what=what,
+                        before=lasting.before,
+                        after=lasting.after,
+                        mostly=_mostly(what, kind, before, after),
+                    )
+                )
+    near = _NEAR * (fine[0][1] - fine[0][0]) if fine else 0.0
+    news = _without_quick_failures(turns, near)
+    return sorted(news, key=lambda turn: (turn.at, SEVERITY.index(turn.what)))
+
+
+def _changes(buckets: Sequence[TimeBucket]) -> Iterator[tuple[What, str, list[Shift]]]:
+    """Yield what may have changed, of which kind, and where it did."""
 
     def calls_that_were(outcome: Outcome) -> list[Shift]:
         return changed_shares([(bucket.calls, bucket.kinds[outcome.value]) for bucket in buckets])
 
-    found: list[tuple[What, str, list[Shift]]] = [
-        ("failed", "", changed_shares([(bucket.calls, bucket.failed) for bucket in buckets])),
-        (
-            "attempts",
-            "",
-            changed_shares(
-                [(bucket.attempts.total(), failures(bucket.attempts)) for bucket in buckets]
-            ),
-        ),
-        ("malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)),
-        ("cancelled", "", calls_that_were(Outcome.CANCELLED)),
-        ("duration", "", changed_durations([bucket.seconds.sums for bucket in buckets])),
-    ]
+    yield "failed", "", changed_shares([(bucket.calls, bucket.failed) for bucket in buckets])
+    calls = sum(bucket.calls for bucket in buckets)
+    if sum(bucket.attempts.total() for bucket in buckets) >= _SAME_NEWS * calls:
+        counts = [(bucket.attempts.total(), failures(bucket.attempts)) for bucket in buckets]
+        yield "attempts", "", changed_shares(counts)
+    yield "malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)
+    yield "cancelled", "", calls_that_were(Outcome.CANCELLED)
+    yield "duration", "", changed_durations([bucket.seconds.sums for bucket in buckets])
     # Of the programs that ran: an outage does not make them better.
+    ran = [sum(bucket.kinds[kind] for kind in _RAN) for bucket in buckets]
     for kind in _RAN[1:]:
-        counts = [
-            (sum(bucket.kinds[ran] for ran in _RAN), bucket.kinds[kind]) for bucket in buckets
-        ]
-        found.append(("programs", kind, changed_shares(counts)))
-    if sum(bucket.attempts.total() for bucket in buckets) < 1.02 * sum(
-        bucket.calls for bucket in buckets
-    ):
-        found = [
-            one for one in found if one[0] != "attempts"
-        ]  # nearly every call is one attempt: the same news twice
-    turns = []
-    for what, kind, changes in found:
-        places = [change.place for change in changes]
-        for number, change in enumerate(changes):
-            before = buckets[places[number - 1] if number else 0 : change.place]
-            after = buckets[change.place : places[number + 1] if number + 1 < len(places) else None]
-            lasting = _lasting(change, before, after) if what == "duration" else change
-            if lasting is None:
-                continue
-            sides = (
-                [bucket.kinds if what == "failed" else bucket.attempts for bucket in side]
-                for side in (before, after)
-            )
-            mostly = _grown(*sides) if what in ("failed", "attempts") else kind
-            turns.append(
-                Turn(
-                    at=fine[change.place][0],
-                    what=what,
-                    before=lasting.before,
-                    after=lasting.after,
-                    mostly=mostly,
-                )
-            )
+        counts = [(of, bucket.kinds[kind]) for of, bucket in zip(ran, buckets, strict=True)]
+        yield "programs", kind, changed_shares(counts)
+
+
+def _mostly(
+    what: What, kind: str, before: Sequence[TimeBucket], after: Sequence[TimeBucket]
+) -> str:
+    """Return the kind of failure, or of program, that a change is about."""
+    if what == "failed":
+        return _grown([bucket.kinds for bucket in before], [bucket.kinds for bucket in after])
+    if what == "attempts":
+        return _grown([bucket.attempts for bucket in before], [bucket.attempts for bucket in after])
+    return kind
+
+
+def _without_quick_failures(turns: Sequence[Turn], near: float) -> Iterator[Turn]:
+    """Leave out calls that became faster when more of them failed: calls that fail at once are
+    not faster ones."""
     worse = [turn.at for turn in turns if turn.what == "failed" and turn.worse]
-    near = _NEAR * (fine[0][1] - fine[0][0]) if fine else 0.0
-    # Calls that fail at once are no faster ones.
-    return sorted(
-        (
-            turn
-            for turn in turns
-            if turn.what != "duration"
-            or turn.worse
-            or not any(abs(turn.at - at) <= near for at in worse)
-        ),
-        key=lambda turn: (turn.at, SEVERITY.index(turn.what)),
-    )
+    for turn in turns:
+        is_faster = turn.what == "duration" and not turn.worse
+        if not is_faster or not any(abs(turn.at - at) <= near for at in worse):
+            yield turn
 
 
 def _lasting(

@@ -59,6 +59,10 @@ from .result import HEAD, NOTICED, SweepResult, shown
 Run = TypeVar("Run")
 
 
+_SHOWN = 5
+"""Notes that are printed (chosen: what fits on a screen beside the table)."""
+
+
 class SweepReporter(ProgressReporter):
     """Shows each setting as it ends; ``finish`` prints the table."""
 
@@ -75,13 +79,13 @@ class SweepReporter(ProgressReporter):
         left = (self._clock() - self._began) * (self._grid.runs - done) / done
         self.progress(done, f"about {duration(left)} left")
 
-    def setting_ended(self, number: int, values: Values, one: Measured) -> None:
+    def setting_ended(self, number: int, values: Values, measured: Measured) -> None:
         count = len(self._grid.settings)
         named = ", ".join(
             f"{axis.path} {label(value)}"
             for axis, value in zip(self._grid.axes, values, strict=True)
         )
-        text = f"{named}: {shown(one.throughput, 'throughput')} calls/s"
+        text = f"{named}: {shown(measured.throughput, 'throughput')} calls/s"
         self.progress(
             number * self._grid.seeds, line=f"[{number:>{len(str(count))}}/{count}] {text}"
         )
@@ -99,31 +103,12 @@ class SweepReporter(ProgressReporter):
         self.table(rows, head, ["bold green" if best else "" for best in good], texts=0)
         self.print(f"medians over {counted(grid.seeds, 'seed')}; times in seconds", "dim")
         self.print()
-        notes = [
-            *(
-                f"broken at {self._named(values)}: {', '.join(one.broken)}"
-                for values, one in result.settings
-                if one.broken
-            ),
-            *(
-                (
-                    f"{self._named(values)}: {1 - one.ok_share:.0%} of the calls do not end "
-                    f"ok, mostly {one.main_failure}"
-                )
-                for values, one in result.settings
-                if one.main_failure and one.ok_share < 1 - NOTICED
-            ),
-            *(
-                f"{self._named(values)}: {one.errors[0]}"
-                for values, one in result.settings
-                if one.errors
-            ),
-        ]
-        for note in notes[:5]:
+        notes = self._notes(result)
+        for note in notes[:_SHOWN]:
             self.print(note, "yellow")
-        if len(notes) > 5:
+        if len(notes) > _SHOWN:
             self.print(
-                f"and {counted(len(notes) - 5, 'setting')} more with broken promises, "
+                f"and {counted(len(notes) - _SHOWN, 'setting')} more with broken promises, "
                 "failed calls or errors",
                 "yellow",
             )
@@ -133,6 +118,24 @@ class SweepReporter(ProgressReporter):
             self.print(sentence)
         is_good = result.overall is not None or grid.compares
         self.print(result.headline, "bold green" if is_good else "bold red")
+
+    def _notes(self, result: SweepResult) -> list[str]:
+        """Say what went wrong with which settings: broken promises, lost calls, errors."""
+        broken = []
+        lost = []
+        errors = []
+        for values, measured in result.settings:
+            name = self._named(values)
+            if measured.broken:
+                broken.append(f"broken at {name}: {', '.join(measured.broken)}")
+            if measured.main_failure and measured.ok_share < 1 - NOTICED:
+                lost.append(
+                    f"{name}: {1 - measured.ok_share:.0%} of the calls do not end ok, "
+                    f"mostly {measured.main_failure}"
+                )
+            if measured.errors:
+                errors.append(f"{name}: {measured.errors[0]}")
+        return [*broken, *lost, *errors]
 
     def _named(self, values: Values) -> str:
         return ", ".join(
