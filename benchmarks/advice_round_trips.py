@@ -60,24 +60,40 @@ class Production:
 SERVERS: dict[str, list[tuple[dict[str, Any], int]]] = {
     "idle": [({}, 24), ({}, 16), ({}, 12)],
     "cores": [({"model": {"kind": "unbounded", "cores": cores}}, cores) for cores in (2, 4, 8)],
-    "spawn": [({"model": {"kind": "unbounded", "spawn_cost": cost}}, 4) for cost in (0.05, 0.1, 0.3)],
+    "spawn": [
+        ({"model": {"kind": "unbounded", "spawn_cost": cost}}, 4) for cost in (0.05, 0.1, 0.3)
+    ],
     "cores and spawn": [
         ({"model": {"kind": "unbounded", "cores": cores, "spawn_cost": cost}}, 3)
         for cores, cost in ((2, 0.3), (4, 0.1), (2, 0.05))
     ],
-    "quota": [({"model": {"kind": "quota", "in_flight": most, "retry_after": 0.5}}, most) for most in (4, 6, 8)],
+    "quota": [
+        ({"model": {"kind": "quota", "in_flight": most, "retry_after": 0.5}}, most)
+        for most in (4, 6, 8)
+    ],
     "quota and cores": [
         ({"model": {"kind": "quota", "in_flight": most, "retry_after": 1, "cores": cores}}, cores)
         for most, cores in ((8, 4), (12, 2), (16, 8))
     ],
-    "rate": [({"model": {"kind": "quota", "per_second": rate, "burst": 4}}, 4) for rate in (5, 10, 20)],
+    "rate": [
+        ({"model": {"kind": "quota", "per_second": rate, "burst": 4}}, 4) for rate in (5, 10, 20)
+    ],
     "queue": [({"model": {"kind": "queue", "workers": workers}}, workers) for workers in (2, 4, 8)],
     "queue that refuses": [
-        ({"model": {"kind": "queue", "workers": workers, "waiting": 4, "retry_after": 0.5}}, workers)
+        (
+            {"model": {"kind": "queue", "workers": workers, "waiting": 4, "retry_after": 0.5}},
+            workers,
+        )
         for workers in (2, 4, 8)
     ],
     "two speeds": [
-        ({"instances": 2, "each": {"sandbox-2": {"faults": [{"name": "slow", "what": {"delay": 0.6}}]}}}, 12),
+        (
+            {
+                "instances": 2,
+                "each": {"sandbox-2": {"faults": [{"name": "slow", "what": {"delay": 0.6}}]}},
+            },
+            12,
+        ),
         (
             {
                 "instances": 2,
@@ -94,9 +110,10 @@ SERVERS: dict[str, list[tuple[dict[str, Any], int]]] = {
         ),
     ],
     "degrades": [
-        ({"faults": [{"name": "slower", "what": {"degrade": {"end": end, "over": 30}}}]}, 16) for end in (0.5, 1, 2)
+        ({"faults": [{"name": "slower", "what": {"degrade": {"end": end, "over": 30}}}]}, 16)
+        for end in (0.5, 1, 2)
     ],
-}  # fmt: skip
+}
 PACES = (4, 6, 8, 16)
 """Requests per second that a client with its own pace starts."""
 LOADS = ("narrow", "right", "wide", "pausing", "far too wide")
@@ -106,7 +123,10 @@ def productions(draw: int = 0) -> list[Production]:
     """All of them, each drawn from its number; other draws have other sizes, programs and
     timeouts."""
     found = list(_productions(10_000 * draw))
-    return [Production(f"{number:02} {one.name}", one.data) for number, one in enumerate(found)]
+    return [
+        Production(f"{number:02} {production.name}", production.data)
+        for number, production in enumerate(found)
+    ]
 
 
 def _productions(first: int) -> Iterator[Production]:
@@ -195,7 +215,11 @@ def _production(
             "scenario": "production",
             "about": f"{kind}, {load}",
             "seed": draw.randrange(1000),
-            "tools": {"rate_limit": limit, "default_timeout": draw.choice((6, 12, 30)), **(tools or {})},
+            "tools": {
+                "rate_limit": limit,
+                "default_timeout": draw.choice((6, 12, 30)),
+                **(tools or {}),
+            },
             "sandbox": sandbox,
             "load": {
                 "calls": CALLS,
@@ -251,7 +275,7 @@ def round_trip(
     assert truth.overall is not None
     right = truth.overall[0]
     advice = advised.overall[0] if advised.overall is not None else None
-    rates = {value: one.throughput.median for (value,), one in truth.settings}
+    rates = {value: measured.throughput.median for (value,), measured in truth.settings}
     return RoundTrip(
         name=production.name,
         limit=production.limit,
@@ -317,7 +341,7 @@ def main() -> int:
     args = parser.parse_args()
     chosen = productions(args.draw)
     if args.only:
-        chosen = [chosen[int(one)] for one in args.only.split(",")]
+        chosen = [chosen[int(number)] for number in args.only.split(",")]
     if args.keep is not None:
         args.keep.mkdir(parents=True, exist_ok=True)
     found = []
@@ -327,22 +351,22 @@ def main() -> int:
     )
     print("|---|---|---|---|---|---|---|", flush=True)
     with open_workers(2) as workers:
-        for one in workers.map(
+        for judged in workers.map(
             _task, [(production, args.seeds, args.keep) for production in chosen]
         ):
-            found.append(one)
-            advice = "-" if one.advice is None else one.advice
+            found.append(judged)
+            advice = "-" if judged.advice is None else judged.advice
             cells = (
-                one.name,
-                one.limit,
-                one.truth,
+                judged.name,
+                judged.limit,
+                judged.truth,
                 advice,
-                one.verdict,
-                f"{one.share:.0%}",
-                one.cause,
+                judged.verdict,
+                f"{judged.share:.0%}",
+                judged.cause,
             )
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    counts = Counter(one.verdict for one in found)
+    counts = Counter(judged.verdict for judged in found)
     told = len(found) - counts["cannot tell"]
     near = (counts["same"] + counts["neighbour"]) / max(told, 1)
     print(
@@ -352,7 +376,7 @@ def main() -> int:
         f"{counts['WRONG DIRECTION']}"
     )
     if args.json is not None:
-        args.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
+        args.json.write_text(json.dumps([asdict(judged) for judged in found], indent=2) + "\n")
     ok = (
         near >= NEAR
         and counts["cannot tell"] <= UNTOLD * len(found)

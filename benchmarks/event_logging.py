@@ -69,7 +69,7 @@ def logged_calls(ground: Ground) -> Iterator[Contest]:
             async def measure(number: int) -> Mapping[str, float]:
                 batches = [await batch(number) for _ in range(ground.size(8))]
                 ours, without = statistics.median_low(
-                    (one / two, one, two) for one, two in batches
+                    (logged / two, logged, two) for logged, two in batches
                 )[1:]
                 return {OURS: ours, WITHOUT: without}
 

@@ -119,7 +119,7 @@ class BenchResult:
 
     @property
     def missed(self) -> list[Judged]:
-        return [one for one in self.judged if one.met is False]
+        return [goal for goal in self.judged if goal.met is False]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -131,7 +131,7 @@ class BenchResult:
                 name: {**found.as_dict(), "rounds": list(self.samples[name])}
                 for name, found in self.figures.items()
             },
-            "ratios": [one.as_dict() for one in self.judged],
+            "ratios": [goal.as_dict() for goal in self.judged],
             "not_measured": dict(self.missing),
         }
 

@@ -83,7 +83,7 @@ def measure_growth(
             point_ended(growth.name, refused[-1], "")
             continue
         for line in found[0]:
-            point = GrowthPoint(size, Spread.of([one[line] for one in found]), count)
+            point = GrowthPoint(size, Spread.of([costs[line] for costs in found]), count)
             points.setdefault(line, []).append(point)
             point_ended(f"{growth.name}{f', {line}' if line else ''}", point, _unit(growth, line))
     return [
@@ -92,7 +92,7 @@ def measure_growth(
             line=line,
             size_name=growth.size_name,
             unit=_unit(growth, line),
-            points=sorted([*measured, *refused], key=lambda one: one.size),
+            points=sorted([*measured, *refused], key=lambda point: point.size),
             per_unit=line not in growth.levels,
         )
         for line, measured in (points or {"": []}).items()

@@ -172,7 +172,7 @@ def push(seeds: int) -> Iterator[Row]:
             f"{fmean(step.lost / step.samples for step in steps) * 100:.0f} %",
             f"{fmean(step.lost_weight for step in steps) * 100:.0f} %",
             f"{fmean(step.only_lost for step in steps):.1f} of 32 groups",
-            " / ".join(f"{one:+.2f}" for one in pushes),
+            " / ".join(f"{value:+.2f}" for value in pushes),
         ]
 
 

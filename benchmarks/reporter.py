@@ -21,9 +21,9 @@ class BenchReporter(ProgressReporter):
     def benchmark_ended(self, done: int, result: BenchResult) -> None:
         ratios = (
             ", ".join(
-                f"{_ratio(one.found.median)} of {one.baseline}"
-                for one in result.judged
-                if one.baseline
+                f"{_ratio(goal.found.median)} of {goal.baseline}"
+                for goal in result.judged
+                if goal.baseline
             )
             or f"{figure(result.figures[OURS].median, result.unit)}"
         )
@@ -55,7 +55,7 @@ class BenchReporter(ProgressReporter):
         )
         for note in notes:
             self.print(f"not measured: {note}", "yellow")
-        goals = [one for result in results for one in result.judged if one.goal is not None]
+        goals = [goal for result in results for goal in result.judged if goal.goal is not None]
         missed = sum(goal.met is False for goal in goals)
         if not judged:
             self.print("Too few rounds to judge the goals; run without --quick.")
@@ -69,24 +69,24 @@ def _rows(result: BenchResult, judged: bool) -> list[tuple[tuple[str, ...], bool
     figures = result.figures
     rows: list[tuple[tuple[str, ...], bool | None]] = []
     ours = figure(figures[OURS].median, result.unit)
-    for one in result.judged:
-        goal = "" if one.goal is None else str(one.goal)
-        if goal and judged:
-            goal += f": {one.verdict}"
-        if one.baseline:
-            theirs = figure(figures[one.baseline].median, result.unit)
+    for goal in result.judged:
+        wanted = "" if goal.goal is None else str(goal.goal)
+        if wanted and judged:
+            wanted += f": {goal.verdict}"
+        if goal.baseline:
+            theirs = figure(figures[goal.baseline].median, result.unit)
             cells = (
                 result.name,
-                one.baseline,
-                goal,
+                goal.baseline,
+                wanted,
                 ours,
                 theirs,
-                _ratio(one.found.median),
-                _range(one.found),
+                _ratio(goal.found.median),
+                _range(goal.found),
             )
         else:
-            cells = (result.name, "–", goal, ours, "", "", _figures(one.found, result.unit))
-        rows.append((cells, one.met if judged else None))
+            cells = (result.name, "–", wanted, ours, "", "", _figures(goal.found, result.unit))
+        rows.append((cells, goal.met if judged else None))
     return rows
 
 

@@ -18,12 +18,13 @@ from pathlib import Path
 from benchmarks.soaking import Milestone, run_soak
 
 
-def show(one: Milestone) -> None:
-    memory = one.memory / 2**20
-    written = one.written / 2**20
+def show(milestone: Milestone) -> None:
+    memory = milestone.memory / 2**20
+    written = milestone.written / 2**20
+    hours = milestone.at / 3600
     print(
-        f"{one.calls:>9,} {one.at / 3600:>7.2f} h {memory:>5.0f} MB {written:>7,.0f} MB "
-        f"{one.cpu:>6.0f} s",
+        f"{milestone.calls:>9,} {hours:>7.2f} h {memory:>5.0f} MB {written:>7,.0f} MB "
+        f"{milestone.cpu:>6.0f} s",
         flush=True,
     )
 
@@ -50,7 +51,7 @@ def main() -> int:
         show=show,
     )
     for sentence in dict.fromkeys(
-        f"{one.state}: {one.promise}: {one.sentence}" for one in journal.failed
+        f"{verdict.state}: {verdict.promise}: {verdict.sentence}" for verdict in journal.failed
     ):
         print(f"  {sentence}")
     print(

@@ -52,18 +52,22 @@ MIDDLE = {"lognormal": [0.3, 0.3]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "8 shared cores": {"model": {"kind": "unbounded", "cores": 8}, "seconds": SHORT},
     "an event loop that starts a program in 30 ms": {
-        "model": {"kind": "unbounded", "spawn_cost": 0.03}, "seconds": MIDDLE,
+        "model": {"kind": "unbounded", "spawn_cost": 0.03},
+        "seconds": MIDDLE,
     },
     "6 workers, 10 may wait, then 503": {
-        "model": {"kind": "queue", "workers": 6, "waiting": 10, "retry_after": 0.5}, "seconds": SHORT,
+        "model": {"kind": "queue", "workers": 6, "waiting": 10, "retry_after": 0.5},
+        "seconds": SHORT,
     },
     "a gateway that admits 12 to 8 cores, then 429": {
-        "model": {"kind": "quota", "in_flight": 12, "retry_after": 0.5, "cores": 8}, "seconds": SHORT,
+        "model": {"kind": "quota", "in_flight": 12, "retry_after": 0.5, "cores": 8},
+        "seconds": SHORT,
     },
     "a gateway with 20 requests per second, then 429": {
-        "model": {"kind": "quota", "per_second": 20, "burst": 4}, "seconds": MIDDLE,
+        "model": {"kind": "quota", "per_second": 20, "burst": 4},
+        "seconds": MIDDLE,
     },
-}  # fmt: skip
+}
 
 _names = itertools.count()
 
@@ -145,7 +149,7 @@ def check(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "setting": name,
         "recommended": recommendation.value,
         "sentence": recommendation.sentence,
-        "simulated": {value: one.throughput.median for (value,), one in result.settings},
+        "simulated": {value: measured.throughput.median for (value,), measured in result.settings},
         "real": real,
         "best": best,
         "share": real[recommendation.value] / real[best],
@@ -255,7 +259,7 @@ def main() -> None:
         )
         if args.json is not None:
             args.json.write_text(json.dumps(found, indent=2) + "\n")
-    sys.exit(0 if all(one["share"] >= GOAL for one in found) else 1)
+    sys.exit(0 if all(row["share"] >= GOAL for row in found) else 1)
 
 
 if __name__ == "__main__":

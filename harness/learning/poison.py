@@ -285,8 +285,8 @@ def _hit_group(
     ]
     figures.siblings += len(healthy)
     figures.orphans += len(healthy) == 1
-    figures.moved += sum(abs(one - other) > SIGNAL for one, other in healthy)
-    figures.moved_by += sum(abs(one - other) for one, other in healthy)
+    figures.moved += sum(abs(advantage - other) > SIGNAL for advantage, other in healthy)
+    figures.moved_by += sum(abs(advantage - other) for advantage, other in healthy)
     agree = len({sample.score for sample in samples if not sample.lost}) < 2
     figures.only_lost += agree and any(abs(advantage) > SIGNAL for advantage in trained)
     return HitGroup(

@@ -194,7 +194,7 @@ def charts(found: Trained) -> list[LineChart]:
         "score of the twin": at("twin", "score"),
         "samples lost": lost_share,
     }
-    pushes = {NAMES[one]: at("push", one.value) for one in _CURVES[:3]}
+    pushes = {NAMES[handling]: at("push", handling.value) for handling in _CURVES[:3]}
     return [
         *twins,
         _over_steps(found, "P of each behaviour", each),
@@ -227,10 +227,10 @@ def _against_share(found: Trained) -> LineChart:
     shares = sorted({*SHARES, mine})
     drawn = [
         ChartLine(
-            NAMES[one],
-            [ChartPoint(uses_tool(part, expected_p(part, share, one))) for share in shares],
+            NAMES[handling],
+            [ChartPoint(uses_tool(part, expected_p(part, share, handling))) for share in shares],
         )
-        for one in _CURVES
+        for handling in _CURVES
     ]
     ended = found.last(at("tool"))
     note = f"{mine:.1%} of calls lost: {ended}"
@@ -287,30 +287,32 @@ Setting = tuple[Sequence[str], Trained]
 
 def rows_of(settings: Sequence[Setting]) -> list[list[str]]:
     """A row for each setting of a sweep: its values and what was learned."""
-    return [
-        [
+    rows = []
+    for values, trained in settings:
+        not_held = sum(count > 0 for count, _ in trained.promises.values())
+        row = [
             *values,
-            str(one.last(at("tool"))),
-            str(one.last(at("several"))),
-            f"{one.mean_score:.2f}",
-            f"{one.lost_share:.0%}",
-            f"{one.unseen_share:.0%}",
-            f"{sum(count > 0 for count, _ in one.promises.values())} of {len(one.promises)}",
+            str(trained.last(at("tool"))),
+            str(trained.last(at("several"))),
+            f"{trained.mean_score:.2f}",
+            f"{trained.lost_share:.0%}",
+            f"{trained.unseen_share:.0%}",
+            f"{not_held} of {len(trained.promises)}",
         ]
-        for values, one in settings
-    ]
+        rows.append(row)
+    return rows
 
 
 SWEEP_HEAD = ("P(tool)", "P(several)", "mean score", "lost", "of these unseen", "promises not held")
 
 
-def _distance(one: Trained) -> float:
+def _distance(trained: Trained) -> float:
     """How far it ends from the twin; trainings that did not come to the end are farther than
     any."""
-    if any(len(run.steps) < one.part.steps for run in one.runs):
+    if any(len(run.steps) < trained.part.steps for run in trained.runs):
         return math.inf
     return sum(
-        abs(one.last(at(key)).middle - one.last(at("twin", key)).middle)
+        abs(trained.last(at(key)).middle - trained.last(at("twin", key)).middle)
         for key in ("tool", "several")
     )
 
@@ -371,9 +373,9 @@ def sweep_data(settings: Iterable[Setting], axes: Sequence[str], title: str) -> 
     listed = [
         {
             "values": dict(zip(axes, values, strict=True)),
-            **one.summary(),
-            "not_held": [name for name, (count, _) in one.promises.items() if count],
+            **trained.summary(),
+            "not_held": [name for name, (count, _) in trained.promises.items() if count],
         }
-        for values, one in settings
+        for values, trained in settings
     ]
     return {"sweep": 1, "scenario": title, "axes": list(axes), "settings": listed}

@@ -64,18 +64,20 @@ def _count(element: ElementTree.Element, runs: Sequence[RunReport]) -> None:
     element.set("time", f"{sum(run.wall_seconds or 0.0 for run in runs):.3f}")
 
 
-def _add_case(suite: ElementTree.Element, run: RunReport, one: Verdict) -> None:
+def _add_case(suite: ElementTree.Element, run: RunReport, verdict: Verdict) -> None:
     share = (run.wall_seconds or 0.0) / max(len(run.verdicts), 1)
-    names = {"classname": _clean(run.name), "name": _clean(one.promise)}
+    names = {"classname": _clean(run.name), "name": _clean(verdict.promise)}
     case = ElementTree.SubElement(suite, "testcase", {**names, "time": f"{share:.3f}"})
-    said = f"{one.state}: {one.sentence}"
-    if one.failed:  # a promise that could not be judged has not passed
-        failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=one.state)
+    said = f"{verdict.state}: {verdict.sentence}"
+    if verdict.failed:  # a promise that could not be judged has not passed
+        failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=verdict.state)
         failure.text = _clean(
-            f"{one.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
+            f"{verdict.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
         )
-    elif one.state == "not_applicable":
-        ElementTree.SubElement(case, "skipped", message=_clean(f"not applicable: {one.sentence}"))
+    elif verdict.state == "not_applicable":
+        ElementTree.SubElement(
+            case, "skipped", message=_clean(f"not applicable: {verdict.sentence}")
+        )
 
 
 def _clean(text: str) -> str:

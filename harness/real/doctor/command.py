@@ -273,7 +273,7 @@ def _sandboxes(sandbox: str | None, tools: Path | None) -> Iterator[list[Sandbox
             yield _started(fake.url, tools)
     elif sandbox is not None and "://" not in sandbox:
         with open_targets([read_target(sandbox)], say=say) as opened:
-            yield [one for real in opened for one in _started(real.url, tools)]
+            yield [started for real in opened for started in _started(real.url, tools)]
     else:
         yield _settings(sandbox, tools)
 

@@ -147,12 +147,12 @@ async def examine(
                 found, why_not = await _run(check, context)
                 found = [
                     replace(
-                        one,
-                        seen=hide(one.seen),
-                        training=hide(one.training),
-                        change=hide(one.change),
+                        finding,
+                        seen=hide(finding.seen),
+                        training=hide(finding.training),
+                        change=hide(finding.change),
                     )
-                    for one in found
+                    for finding in found
                 ]
                 why_not = hide(why_not)
                 if why_not:

@@ -348,8 +348,13 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
     }
     results = await asyncio.gather(
         *(
-            context.run(f"language-{one}", programs.get(one, "1"), language=one, memory_limit_mb=-1)
-            for one in tried
+            context.run(
+                f"language-{language}",
+                programs.get(language, "1"),
+                language=language,
+                memory_limit_mb=-1,
+            )
+            for language in tried
         )
     )
     lacking = {

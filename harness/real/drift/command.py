@@ -84,8 +84,13 @@ def print_report(report: DriftReport, out: TextIO) -> None:
         shown = report.ranked[:_MAX_ROWS]
         head = ("grade", "probe", "place", report.left, report.right)
         rows = [
-            (one.grade, one.difference.probe, one.difference.place, *one.difference.shown(44))
-            for one in shown
+            (
+                finding.grade,
+                finding.difference.probe,
+                finding.difference.place,
+                *finding.difference.shown(44),
+            )
+            for finding in shown
         ]
         terminal.table(rows, head, [_STYLES[finding.grade] for finding in shown], texts=len(head))
         if len(report.ranked) > _MAX_ROWS:

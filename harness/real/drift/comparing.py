@@ -156,7 +156,7 @@ def _may_vary(place: str, kind: Kind, pattern: str) -> bool:
 def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Found]:
     if left.failure or right.failure:
         if bool(left.failure) != bool(right.failure):
-            was, now = (one.failure or f"status {one.status}" for one in (left, right))
+            was, now = (answer.failure or f"status {answer.status}" for answer in (left, right))
             yield "answer", "no-answer", was, now
         return
     if left.status != right.status:
@@ -168,7 +168,7 @@ def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Fo
 
 
 def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> Iterator[Found]:
-    was, now = (_by_name(one) for one in (left, right))
+    was, now = (_by_name(answer) for answer in (left, right))
     for name in was:
         if name not in now:
             yield f"header.{name}", "header-missing", was[name], None
@@ -184,7 +184,7 @@ def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> I
     order = [name for name in now if name in was]
     if common != order:
         yield "headers", "header-order", common, order
-    spelt = [{key.lower(): key for key, _ in one.headers} for one in (left, right)]
+    spelt = [{key.lower(): key for key, _ in answer.headers} for answer in (left, right)]
     unlike = [name for name in common if spelt[0][name] != spelt[1][name]]
     if unlike:
         yield (
@@ -204,7 +204,7 @@ def _by_name(answer: ProbeAnswer) -> dict[str, str]:
 
 
 def _bodies(left: bytes, right: bytes) -> Iterator[Found]:
-    texts = [one.decode("utf-8", "backslashreplace") for one in (left, right)]
+    texts = [body.decode("utf-8", "backslashreplace") for body in (left, right)]
     was, now = (_read(text) for text in texts)
     if was is _NOT_JSON and now is _NOT_JSON:
         yield from _texts("body", *texts)
@@ -262,7 +262,7 @@ def _type(value: Any) -> str:
 
 def _objects(place: str, was: dict[str, Any], now: dict[str, Any]) -> Iterator[Found]:
     gone, new = (
-        [name for name in one if name not in other] for one, other in ((was, now), (now, was))
+        [name for name in mine if name not in other] for mine, other in ((was, now), (now, was))
     )
     for name in list(gone):
         # A value of the same type at the same position under another name counts as renamed.
@@ -289,8 +289,8 @@ def _lists(place: str, key: str, was: list[Any], now: list[Any]) -> Iterator[Fou
     if len(was) != len(now):
         yield place, "length", was, now
         return
-    for number, (one, other) in enumerate(zip(was, now, strict=True)):
-        yield from _values(f"{place}[{number}]", "", one, other)
+    for number, (left, other) in enumerate(zip(was, now, strict=True)):
+        yield from _values(f"{place}[{number}]", "", left, other)
 
 
 def _texts(place: str, was: str, now: str) -> Iterator[Found]:

@@ -210,7 +210,10 @@ RULES: tuple[GradingRule, ...] = (
 RACE = GradingRule(
     name="race",
     grade="variable",
-    because="One and the same server answers this probe now one way, now the other: compare several runs.",
+    because=(
+        "One and the same server answers this probe now one way, now the other: "
+        "compare several runs."
+    ),
     kinds=("text", "blanks", "value", "length", "type"),
     places=r"body\..*",
 )

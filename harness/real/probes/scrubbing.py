@@ -226,7 +226,7 @@ class Scrubber:
         parts = urlsplit(url)
         secrets = [part for part in (parts.username, parts.password) if part]
         secrets += [unquote(part) for part in secrets]
-        secrets += [one for value in also_secret for one in _of_header(value)]
+        secrets += [secret for value in also_secret for secret in _of_header(value)]
         if parts.username:
             secrets.append(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
         secrets += [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]

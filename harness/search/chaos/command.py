@@ -52,9 +52,17 @@ _PROMISES: list[Any] = [
     {"no_stall": "60s"},
 ]
 _KINDS = (
-    "kill worker", "kill node", "kill limiter", "kill driver", "pause worker", ("pause " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "node"), "pause limiter", "resize",
-    "cancel", "crash",
-)  # fmt: skip
+    "kill worker",
+    "kill node",
+    "kill limiter",
+    "kill driver",
+    "pause worker",
+    "pause node",
+    "pause limiter",
+    "resize",
+    "cancel",
+    "crash",
+)
 
 
 def plan_round(seed: int, number: int, nodes: int) -> Scenario:
@@ -296,7 +304,7 @@ def play_rounds(
         count = count_at_sandbox(real.journal) if not real.error else FlightCount()
         variants = [
             scenario,
-            *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1)),
+            *(scenario.changed(schedule={"random": number}) for number in range(1, schedules + 1)),
         ]
         yield Round(
             number=number,
@@ -374,24 +382,24 @@ def chaos(
         closing(open_cluster()) as cluster,
         ProgressReporter(text_stream(json_file), len(numbers), "rounds of chaos") as shown,
     ):
-        for one in play_rounds(
+        for finished in play_rounds(
             seed=seed, numbers=numbers, nodes=nodes, cluster=cluster, schedules=schedules
         ):
-            played.append(one)
+            played.append(finished)
             if out is not None:
-                for result in (one.real, one.sims[0]):
+                for result in (finished.real, finished.sims[0]):
                     write_page(RunReport.of_result(result, write_run(result, out)))
             if not is_stdout(json_file):
-                _write_rounds(
-                    played, seed, nodes, json_file
-                )  # each time: a run of hours may be interrupted
-            line = f"[{len(played)}/{len(numbers)}] {one.state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
+                # Each time: a run of hours may be interrupted.
+                _write_rounds(played, seed, nodes, json_file)
+            place = f"[{len(played)}/{len(numbers)}] {finished.state:<7}"
+            line = f"{place} {finished.scenario.scenario}: {', '.join(finished.events)}"
             shown.progress(len(played), _counts(played), line=line)
-            for problem in one.problems:
+            for problem in finished.problems:
                 shown.print(f"  {problem}", "bold red")
-            for problem in one.sim_problems:
+            for problem in finished.sim_problems:
                 shown.print(f"  in sim: {problem}", "bold red")
-            for difference in one.disagreements:
+            for difference in finished.disagreements:
                 shown.print(f"  sim and Ray differ: {difference}", "yellow")
         shown.print()
         shown.table(
@@ -424,11 +432,19 @@ def _counts(rounds: Sequence[Round]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in _STYLES if counts[state])
 
 
-def _row(one: Round) -> tuple[str, ...]:
-    crowd = f"{one.count.peak}/{one.scenario.stated_limit}"
-    differ = str(len(one.disagreements) or "no")
-    took = duration(one.real.wall_seconds)
-    return one.state, str(one.number), "; ".join(one.events), crowd, differ, str(one.moved), took
+def _row(played: Round) -> tuple[str, ...]:
+    crowd = f"{played.count.peak}/{played.scenario.stated_limit}"
+    differ = str(len(played.disagreements) or "no")
+    took = duration(played.real.wall_seconds)
+    return (
+        played.state,
+        str(played.number),
+        "; ".join(played.events),
+        crowd,
+        differ,
+        str(played.moved),
+        took,
+    )
 
 
 def _headline(rounds: Sequence[Round]) -> str:
@@ -442,6 +458,7 @@ def _headline(rounds: Sequence[Round]) -> str:
     )
     took = sum(played.real.wall_seconds for played in rounds) / len(rounds)
     return (
-        f"{counted(len(rounds), 'round')}: {held}. Sim and Ray agree on every promise in {agreeing} of them; "
+        f"{counted(len(rounds), 'round')}: {held}. "
+        f"Sim and Ray agree on every promise in {agreeing} of them; "
         f"{moved} of {counted(calls, 'call')} ended differently. {took:.1f} s per round."
     )

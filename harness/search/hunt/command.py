@@ -54,12 +54,21 @@ from .hunt import BATCH, Found, Hunt
 
 _STATES = ("held", "broken", "unknown", "not_applicable")
 _EVENTS = (
-    "worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_started", "cancelled", "lost", "rollout_ended",
-    "rollout_lost", "broken_off",
-)  # fmt: skip
+    "worker_died",
+    "worker_paused",
+    "cut_off",
+    "limiter_died",
+    "limiter_started",
+    "cancelled",
+    "lost",
+    "rollout_ended",
+    "rollout_lost",
+    "broken_off",
+)
 _POINTS = 50
+"""Points of the chart of behaviours (chosen: more would touch each other)."""
 _EVERY = 10.0
-"""Seconds between two lines of a build log."""
+"""Seconds between two lines of a build log (chosen)."""
 
 
 def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> str:
@@ -113,9 +122,9 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
     )
 
 
-def _yaml(one: Found, tools: list[dict[str, Any]] | None) -> str:
+def _yaml(found: Found, tools: list[dict[str, Any]] | None) -> str:
     return yaml.safe_dump(
-        scenario_of(one.case, tools).written, sort_keys=False, allow_unicode=True, width=110
+        scenario_of(found.case, tools).written, sort_keys=False, allow_unicode=True, width=110
     )
 
 
@@ -165,9 +174,9 @@ class HuntReporter(ProgressReporter):
         self.progress(done, note, line=line)
         self._behaviours = len(hunt.covered)
 
-    def found(self, one: Found) -> None:
+    def found(self, found: Found) -> None:
         """Show a finding as soon as it is made."""
-        self.print(f"found in case {one.case.number}: {one.finding}", "bold red")
+        self.print(f"found in case {found.case.number}: {found.finding}", "bold red")
 
 
 Entries = list[dict[str, Any]]
@@ -308,10 +317,10 @@ def _starts(names: Sequence[str], trust: bool) -> list[HuntCase]:
     return starts
 
 
-def _write_run(one: Found, tools: Entries | None, out: Path, *, smaller: bool) -> Path:
+def _write_run(found: Found, tools: Entries | None, out: Path, *, smaller: bool) -> Path:
     """Write the run of the first case that showed a finding, shrunk if it is to be ``smaller``."""
-    failure = one.finding
-    scenario = scenario_of(one.case, tools)
+    failure = found.finding
+    scenario = scenario_of(found.case, tools)
     # A case may show several findings, and each is shrunk to a run of its own.
     name = f"{scenario.scenario}-{failure.promise.replace('_', '-')}"
     scenario = with_promise(scenario, failure).changed(scenario=name)
@@ -335,8 +344,8 @@ def _print_end(
 ) -> None:
     shown.print()
     rows = [
-        (str(one.count), one.finding.promise, one.finding.sentence, str(one.case.number))
-        for one in sorted(hunt.found.values(), key=lambda found_failure: -found_failure.count)
+        (str(found.count), found.finding.promise, found.finding.sentence, str(found.case.number))
+        for found in sorted(hunt.found.values(), key=lambda found: -found.count)
     ]
     if rows:
         shown.table(rows, ("cases", "broken", "how", "first"), ["bold red"] * len(rows), texts=3)

@@ -120,8 +120,8 @@ def _learn(hunt: Hunt, batch: dict[str, Any]) -> None:
         if "behaviour" in told:
             hunt.covered.update(told["behaviour"])
             hunt.corpus.append(case)
-        for one in told.get("findings", ()):
-            hunt.add(Failure(How.from_dict(one["how"]), str(one["sentence"])), case)
+        for finding in told.get("findings", ()):
+            hunt.add(Failure(How.from_dict(finding["how"]), str(finding["sentence"])), case)
     growth = hunt.tally.growth
     hunt.tally = TypeAdapter(Tally).validate_python(batch["tally"])
     hunt.tally.growth = [*growth, (hunt.tally.cases, len(hunt.covered))]

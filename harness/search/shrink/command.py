@@ -185,7 +185,7 @@ def tell(result: RunResult, failure: Failure) -> list[str]:
         ),
         None,
     )
-    said = next((one for one in failures_of(result) if one == failure), failure).sentence
+    said = next((other for other in failures_of(result) if other == failure), failure).sentence
     told = [f"Breaks {failure.promise}: {printable(said)}."]
     lines = [f"  {event['at']:>8.4g} s  {text}" for event, text in _events(result, verdict)]
     if len(lines) > _LINES:

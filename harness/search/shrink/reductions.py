@@ -102,7 +102,7 @@ def _types(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[Any]:
     elif any(getattr(hint, "func", None) is seconds for hint in metadata):
         yield Distribution
     elif get_origin(annotation) in (Union, UnionType):
-        yield from (one for inner in get_args(annotation) for one in _types(inner))
+        yield from (inner_type for inner in get_args(annotation) for inner_type in _types(inner))
     else:
         yield annotation
 
@@ -111,9 +111,9 @@ def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
     """Yield the list with few of its items, without ever smaller parts, and with simpler items."""
     types = next(
         (
-            get_args(one)
-            for one in (annotation, *get_args(annotation))
-            if get_origin(one) in (list, tuple)
+            get_args(kind)
+            for kind in (annotation, *get_args(annotation))
+            if get_origin(kind) in (list, tuple)
         ),
         (),
     )
@@ -327,11 +327,21 @@ def other_seeds(data: Data, count: int) -> Iterator[Data]:
 
 
 _FIRST: tuple[str | Reduction, ...] = (
-    "promises", "schedule", size, "rollouts", limit, size, "cluster", one_worker_struck, "events", "sandbox",
-)  # fmt: skip
+    "promises",
+    "schedule",
+    size,
+    "rollouts",
+    limit,
+    size,
+    "cluster",
+    one_worker_struck,
+    "events",
+    "sandbox",
+)
 """What makes runs shorter first, and the number of calls before their length."""
 _OTHERS = (name for name in Scenario.model_fields if name not in _FIRST)
 REDUCTIONS: tuple[Reduction, ...] = tuple(
-    partial(_part, one) if isinstance(one, str) else one for one in (*_FIRST, *_OTHERS)
+    partial(_part, reduction) if isinstance(reduction, str) else reduction
+    for reduction in (*_FIRST, *_OTHERS)
 )
 """In the order in which they are tried."""

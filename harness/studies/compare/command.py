@@ -60,26 +60,29 @@ Line = tuple[str, str]
 """A text, and whether it is ``better`` or ``worse``; empty if it is neither."""
 
 
-def sections(one: RunComparison) -> list[tuple[str, list[Line]]]:
+def sections(comparison: RunComparison) -> list[tuple[str, list[Line]]]:
     """What changed, as headings with lines; without what did not."""
-    if one.same:
+    if comparison.same:
         return []
     found: list[tuple[str, list[Line]]] = [
-        ("settings", _listed(one.settings)),
+        ("settings", _listed(comparison.settings)),
         (
             "promises",
             [
                 (f"{_arrow(it)}{f': {it.note}' if it.note else ''}", _sign(rank_change(it)))
-                for it in one.promises
+                for it in comparison.promises
             ],
         ),
-        ("outcomes", [(_arrow(it), _outcome_sign(it)) for it in one.outcomes]),
-        ("figures", [(_figure(it), _figure_sign(it, one)) for it in one.figures]),
-        ("calls that ended differently", _listed(one.calls)),
-        ("texts that the model reads", _listed(one.texts)),
-        ("first event that differs", _first(one.first) if one.first is not None else []),
+        ("outcomes", [(_arrow(it), _outcome_sign(it)) for it in comparison.outcomes]),
+        ("figures", [(_figure(it), _figure_sign(it, comparison)) for it in comparison.figures]),
+        ("calls that ended differently", _listed(comparison.calls)),
+        ("texts that the model reads", _listed(comparison.texts)),
+        (
+            "first event that differs",
+            _first(comparison.first) if comparison.first is not None else [],
+        ),
     ]
-    if one.first is None and not one.same_journal:
+    if comparison.first is None and not comparison.same_journal:
         found[-1] = (
             "events",
             [("not compared one by one: a run in real time never repeats its events", "")],
@@ -87,16 +90,16 @@ def sections(one: RunComparison) -> list[tuple[str, list[Line]]]:
     return [(heading, lines) for heading, lines in found if lines]
 
 
-def as_dict(one: RunComparison) -> dict[str, Any]:
+def as_dict(comparison: RunComparison) -> dict[str, Any]:
     kinds = ("settings", "promises", "outcomes", "figures", "calls", "texts")
     return {
-        "before": one.before.name,
-        "after": one.after.name,
-        "same": one.same,
-        "worse": one.worse,
-        "sentence": one.sentence,
-        **{kind: [asdict(change) for change in getattr(one, kind)] for kind in kinds},
-        "first": None if one.first is None else asdict(one.first),
+        "before": comparison.before.name,
+        "after": comparison.after.name,
+        "same": comparison.same,
+        "worse": comparison.worse,
+        "sentence": comparison.sentence,
+        **{kind: [asdict(change) for change in getattr(comparison, kind)] for kind in kinds},
+        "first": None if comparison.first is None else asdict(comparison.first),
     }
 
 
@@ -140,18 +143,21 @@ class CompareReporter(ProgressReporter):
             )
             self.print(text, "bold red" if worse else "green")
 
-    def _print_one(self, one: RunComparison) -> None:
+    def _print_one(self, comparison: RunComparison) -> None:
         name = (
-            one.before.name
-            if one.before.name == one.after.name
-            else f"{one.before.name} -> {one.after.name}"
+            comparison.before.name
+            if comparison.before.name == comparison.after.name
+            else f"{comparison.before.name} -> {comparison.after.name}"
         )
-        self.print(f"{name}: {one.sentence}", "bold red" if one.worse else "bold")
-        if one.before.journal.header["scenario"] != one.after.journal.header["scenario"]:
+        self.print(f"{name}: {comparison.sentence}", "bold red" if comparison.worse else "bold")
+        if (
+            comparison.before.journal.header["scenario"]
+            != comparison.after.journal.header["scenario"]
+        ):
             self.print(
                 "  these are runs of different scenarios: calls are matched by their ids", "yellow"
             )
-        for heading, lines in sections(one):
+        for heading, lines in sections(comparison):
             self.print(f"  {heading}")
             for line, sign in lines:
                 self.print(f"    {line}", _STYLES[sign])
@@ -167,10 +173,10 @@ def _outcome_sign(change: RunChange) -> str:
     return _sign(-grown if change.what == "ok" else grown if change.what in FAILURES else 0)
 
 
-def _figure_sign(change: RunChange, one: RunComparison) -> str:
+def _figure_sign(change: RunChange, comparison: RunComparison) -> str:
     """Shorter is not better where it is because fewer calls got a result."""
     if change.what != "throughput" and any(
-        it.what == "ok" and it.after < it.before for it in one.outcomes
+        it.what == "ok" and it.after < it.before for it in comparison.outcomes
     ):
         return (
             "worse" if change.what in ("refused", "wasted") and change.after > change.before else ""

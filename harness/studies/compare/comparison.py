@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -129,7 +129,9 @@ def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
     new = figures_of(after.journal)
     stories = Story(before.journal), Story(after.journal)
     ends = [{call.call: call.kind for call in story.records} for story in stories]
-    texts = [{call: _text(one.returned) for call, one in story.calls.items()} for story in stories]
+    texts = [
+        {call: _text(told.returned) for call, told in story.calls.items()} for story in stories
+    ]
     exact = before.deterministic and after.deterministic
     return RunComparison(
         before,
@@ -174,18 +176,18 @@ def _different(
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The values of nested data by their dotted paths."""
-    inside = (
-        value.items()
-        if isinstance(value, Mapping)
-        else enumerate(value)
-        if isinstance(value, list)
-        else None
-    )
-    if inside is None or not value:
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    else:
         yield path, value
         return
-    for key, one in inside:
-        yield from _flat(one, f"{path}.{key}" if path else str(key))
+    if not value:
+        yield path, value
+    for key, part in parts:
+        yield from _flat(part, f"{path}.{key}" if path else str(key))
 
 
 def _numbers(figures: RunFigures) -> dict[str, float]:

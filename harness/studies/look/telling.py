@@ -92,7 +92,7 @@ class LookReporter(ReadingReporter):
         ):
             if counts:
                 listed = ", ".join(
-                    f"{one} ({count:,})" for one, count in list(counts.items())[:_SHOWN]
+                    f"{name} ({count:,})" for name, count in list(counts.items())[:_SHOWN]
                 )
                 self.print()
                 self.print(f"{name}: {listed}" if len(counts) <= _SHOWN else f"{name}: {listed}, …")

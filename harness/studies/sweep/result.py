@@ -78,21 +78,30 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
     )
 
 
-def within(one: Recommendation, least: float, most: float | None, unknown: str) -> Recommendation:
+def within(
+    recommendation: Recommendation, least: float, most: float | None, unknown: str
+) -> Recommendation:
     """Withdraw a recommendation beyond what a log showed; say what it does not tell."""
-    if one.value is None or not are_numbers([one.value]):
-        return one
+    if recommendation.value is None or not are_numbers([recommendation.value]):
+        return recommendation
     # With only one number there is nothing to compare, not even that one.
-    if least != most and one.value >= least and (most is None or one.value <= most):
-        return replace(one, sensitivity="; ".join(filter(None, (one.sensitivity, unknown))))
+    if (
+        least != most
+        and recommendation.value >= least
+        and (most is None or recommendation.value <= most)
+    ):
+        return replace(
+            recommendation,
+            sensitivity="; ".join(filter(None, (recommendation.sensitivity, unknown))),
+        )
     shown = f"{least:g}" + (
         "" if least == most else f" to {most:g}" if most is not None else " and more"
     )
     reason = (
-        f"the model would say {label(one.value)}, but the log that it was learned "
+        f"the model would say {label(recommendation.value)}, but the log that it was learned "
         f"from tells only about {shown}"
     )
-    return replace(one, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
+    return replace(recommendation, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
 
 
 def recommend_for_all(
@@ -231,33 +240,33 @@ def _loss(value: Any, loss: float) -> str:
     )
 
 
-def _cause(one: Measured, chosen: Measured) -> str:
-    new = [promise for promise in one.broken if promise not in chosen.broken]
+def _cause(measured: Measured, chosen: Measured) -> str:
+    new = [promise for promise in measured.broken if promise not in chosen.broken]
     if new:
         return f" and breaks {', '.join(new)}"
-    if one.ok_share < chosen.ok_share - NOTICED:
-        return f" ({1 - one.ok_share:.0%} of the calls do not end ok: mostly {one.main_failure})"
-    if _refusal_share(one) > max(NOTICED, 2 * _refusal_share(chosen)):
-        return (
-            f" (the sandbox gives {_main_reason(one)} to {_refusal_share(one):.0%} of the attempts)"
-        )
+    if measured.ok_share < chosen.ok_share - NOTICED:
+        lost = 1 - measured.ok_share
+        return f" ({lost:.0%} of the calls do not end ok: mostly {measured.main_failure})"
+    if _refusal_share(measured) > max(NOTICED, 2 * _refusal_share(chosen)):
+        reason = _main_reason(measured)
+        return f" (the sandbox gives {reason} to {_refusal_share(measured):.0%} of the attempts)"
     if (
-        one.wasted.median > NOTICED * one.attempts.median
-        and one.wasted.median > 2 * chosen.wasted.median
+        measured.wasted.median > NOTICED * measured.attempts.median
+        and measured.wasted.median > 2 * chosen.wasted.median
     ):
         return (
-            f" ({one.wasted.median / one.attempts.median:.0%} of the attempts end with "
-            f"{_main_reason(one)})"
+            f" ({measured.wasted.median / measured.attempts.median:.0%} of the attempts end with "
+            f"{_main_reason(measured)})"
         )
     return ""
 
 
-def _refusal_share(one: Measured) -> float:
-    return one.refused.median / one.attempts.median if one.attempts.median else 0.0
+def _refusal_share(measured: Measured) -> float:
+    return measured.refused.median / measured.attempts.median if measured.attempts.median else 0.0
 
 
-def _main_reason(one: Measured) -> str:
-    return max(one.failures, key=lambda reason: one.failures[reason], default="errors")
+def _main_reason(measured: Measured) -> str:
+    return max(measured.failures, key=lambda reason: measured.failures[reason], default="errors")
 
 
 def _why(curve: Sequence[Measured]) -> str:
@@ -293,8 +302,8 @@ class SweepResult:
     def curves(self) -> dict[str, list[Measured]]:
         """What was measured along the chosen axis, by the name of the condition."""
         found: dict[str, list[Measured]] = {}
-        for values, one in self.settings:
-            found.setdefault(self.grid.condition(values), []).append(one)
+        for values, measured in self.settings:
+            found.setdefault(self.grid.condition(values), []).append(measured)
         return found
 
     @cached_property
@@ -308,7 +317,8 @@ class SweepResult:
             return found
         least, most = self.observed.rate_limit
         return {
-            name: within(one, least, most, self.observed.unknown) for name, one in found.items()
+            name: within(recommendation, least, most, self.observed.unknown)
+            for name, recommendation in found.items()
         }
 
     @cached_property
@@ -370,8 +380,8 @@ class SweepResult:
         """A row of texts for each setting: its values, and ``FIGURES`` with their spread over
         the seeds."""
         return [
-            [*map(label, values), *(shown(getattr(one, name), name) for name in FIGURES)]
-            for values, one in self.settings
+            [*map(label, values), *(shown(getattr(measured, name), name) for name in FIGURES)]
+            for values, measured in self.settings
         ]
 
     def narrow_rows(self) -> list[list[str]]:
@@ -380,10 +390,10 @@ class SweepResult:
         return [
             [
                 *map(label, values),
-                _with_percent(one.throughput),
-                *(_short(one, name) for name in FIGURES[1:]),
+                _with_percent(measured.throughput),
+                *(_short(measured, name) for name in FIGURES[1:]),
             ]
-            for values, one in self.settings
+            for values, measured in self.settings
         ]
 
     def is_recommended(self, values: Values) -> bool:
@@ -410,8 +420,8 @@ class SweepResult:
                 for name, recommendation in self.recommendations.items()
             },
             "settings": [
-                {"values": dict(zip(paths, values, strict=True)), **asdict(one)}
-                for values, one in self.settings
+                {"values": dict(zip(paths, values, strict=True)), **asdict(measured)}
+                for values, measured in self.settings
             ],
         }
 
@@ -436,8 +446,8 @@ def _with_percent(found: SeedSpread) -> str:
     )
 
 
-def _short(one: Measured, figure: str) -> str:
-    value = getattr(one, figure).median
+def _short(measured: Measured, figure: str) -> str:
+    value = getattr(measured, figure).median
     return _count(value) if figure in _COUNTS or value >= 10 else f"{value:.2g}"
 
 
