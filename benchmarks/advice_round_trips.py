@@ -249,7 +249,7 @@ class RoundTrip:
     cause: str
 
 
-def judge(values: list[Any], limit: int, truth: Any, advice: Any) -> str:
+def rated(values: list[Any], limit: int, truth: Any, advice: Any) -> str:
     """same, neighbour, cannot tell, wrong direction or off."""
     if advice is None:
         return "cannot tell"
@@ -281,7 +281,7 @@ def round_trip(
         limit=production.limit,
         truth=right,
         advice=advice,
-        verdict=judge(values, production.limit, right, advice),
+        verdict=rated(values, production.limit, right, advice),
         share=rates[advice] / rates[right] if advice is not None else 0.0,
         cause=learned.causes[0].says if learned.causes else "none",
     )

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import Cassette, FakeSandbox
-from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire import Answer, FakeServer, Request, WireApp, WireServer
 from sfusion.fakes.wire.message import dump_json
 from sfusion.harness.cli import app
 from sfusion.harness.errors import BadProbes
@@ -80,7 +80,7 @@ def test_a_fake_that_serves_a_recording_does_not_differ_from_it(recorded: Path) 
     probes = [probe for probe in bundled_probes() if probe.id in recording]
     allowed = {"allow_hosts": ["probe"], "allow_origins": ["http://browser.test"]}
     with FakeSandbox(executor="recorded", cassette=recorded, **allowed) as sandbox:
-        served = asyncio.run(live_answers(sandbox.url, probes, name="served"))
+        served = asyncio.run(live_answers(sandbox.url, probes, name="served", timeout=PATIENCE))
     report = compare_answers(probes, served, recorded_answers(recording, probes, name="recorded"))
     assert (report.findings, report.compared) == ((), len(probes))
 
@@ -174,7 +174,7 @@ def test_a_recorded_500_is_served_again() -> None:
         probe = Probe(
             id="a/b", about="Any question will do.", request=ProbeRequest(text=request["raw_body"])
         )
-        side = asyncio.run(live_answers(sandbox.url, [probe], name="served"))
+        side = asyncio.run(live_answers(sandbox.url, [probe], name="served", timeout=PATIENCE))
     assert side.answers["a/b"].status == 500
     assert json.loads(side.answers["a/b"].body)["detail"] == "it cannot"
 
@@ -337,7 +337,7 @@ def test_nothing_is_written_if_the_server_is_not_a_sandbox(tmp_path: Path) -> No
     async def page(request: Request) -> Answer:
         return Answer.text("<html>welcome</html>", content_type="text/html")
 
-    with Served(WireServer(WireApp(page))) as web:
+    with FakeServer(WireServer(WireApp(page))) as web:
         code, output = sfusion("drift", web.url, "--record", tmp_path / "a.jsonl")
     assert code == 3
     assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 200 with text/html" in output
@@ -380,7 +380,7 @@ def test_secrets_echoed_by_the_server_are_masked_in_the_file(
         )
 
     path = tmp_path / "a.jsonl"
-    with Served(WireServer(WireApp(echo))) as server:
+    with FakeServer(WireServer(WireApp(echo))) as server:
         url = server.url.replace("http://", "http://zquser:zqpass%21@") + "/base?key=zqquery"
         monkeypatch.setenv("KEY", "zqheader")
         monkeypatch.setenv("BEARER", "Bearer zqbearer")
