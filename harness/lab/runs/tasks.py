@@ -83,7 +83,7 @@ def read_tools(given: Path | None) -> tuple[list[dict[str, Any]] | None, str]:
     them."""
     if given is None:
         return None, ""
-    from ...trial.shapes.as_tool import tools_of
+    from ..shapes.as_tool import tools_of
 
     return tools_of(str(given))
 

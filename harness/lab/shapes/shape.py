@@ -28,7 +28,8 @@ from ....fakes.wire.served import Served
 from ...errors import BadOption
 from ..client import Settings, Told, TrialAsk, TrialClient
 from .function import PLACEHOLDER, FunctionClient, Surroundings
-from .parameters import ROUTE, encoded_files, request_fields
+from ..facts.sent import encoded_files, request_fields
+from .parameters import ROUTE
 from .process import WARM_UP, ProcessClient
 from .tool import ToolClient, is_tool, missing_methods
 

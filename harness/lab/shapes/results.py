@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from ...lab.facts.canary import tokens_in
+from ..facts.canary import tokens_in
 from ..client import Told
 
 _REWARDS = ("reward", "score")

@@ -24,7 +24,8 @@ from typing import Any
 
 from ...errors import MissingWorld
 from ..client import UNSET, Settings, Told, TrialAsk
-from .parameters import encoded_files, seen_in
+from ..facts.sent import encoded_files
+from .parameters import seen_in
 from .results import told_of
 
 SETTINGS = "SFUSION_SETTINGS"
