@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.lab.promises.story import Story
+from sfusion.harness.core.story import Story
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios

@@ -26,9 +26,9 @@ from benchmarks.calls import CODE
 from benchmarks.figures import GrowthCurve, GrowthPoint, Spread
 from benchmarks.ground import Ground
 from benchmarks.texts import SHAPES, parse
+from sfusion.harness.core.figures import figures_of
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import HarnessError
-from sfusion.harness.lab.figures import figures_of
-from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import judge
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds import sim

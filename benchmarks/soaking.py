@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.lab.promises import Verdict, judge
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds import sim

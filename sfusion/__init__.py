@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy
     from sfusion.fakes.sandbox import FakeSandbox
     from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer
-    from sfusion.harness.lab.journal import Journal
+    from sfusion.harness.core.journal import Journal
     from sfusion.harness.lab.promises import Verdict, judge
     from sfusion.harness.lab.runs import PromisesBroken, RunResult, run_scenario
     from sfusion.harness.lab.scenarios import Scenario, ScenarioError, read_scenarios
@@ -43,7 +43,7 @@ __getattr__ = on_first_use(
         "sfusion.fakes.proxy": ["FaultProxy"],
         "sfusion.fakes.sandbox": ["FakeSandbox"],
         "sfusion.fakes.sglang": ["FakeSGLang", "FakeSGLangServer"],
-        "sfusion.harness.lab.journal": ["Journal"],
+        "sfusion.harness.core.journal": ["Journal"],
         "sfusion.harness.lab.promises": ["Verdict", "judge"],
         "sfusion.harness.lab.runs": ["PromisesBroken", "RunResult", "run_scenario"],
         "sfusion.harness.lab.scenarios": ["Scenario", "ScenarioError", "read_scenarios"],

@@ -12,9 +12,9 @@ from typing import Any
 
 from sfusion_tools.rollout import AsyncRolloutRequest
 
+from ..core.figures import percentile
+from ..core.journal import Event
 from ..errors import HarnessError
-from ..lab.figures import percentile
-from ..lab.journal import Event
 from ..lab.promises import Verdict
 from ..lab.runs.runner import run_one
 from ..lab.runs.tasks import Task

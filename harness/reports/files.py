@@ -17,10 +17,10 @@ from xml.etree import ElementTree
 
 from ..atomic_files import check_writable, write_file
 from ..commandline.json_answer import is_stdout, write_answer
+from ..core.journal import PAGE, Journal
+from ..core.story import Story
+from ..core.verdict import Verdict
 from ..errors import BadOption, HarnessError
-from ..lab.journal import PAGE, Journal
-from ..lab.promises.story import Story
-from ..lab.promises.verdict import Verdict
 from .html import render_index, render_run
 from .run_report import RunReport, duration, encodable, headline
 

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from sfusion_tools.wording import counted
 
-from ..lab.journal import Event
-from ..lab.promises.verdict import State, Verdict
+from ..core.journal import Event
+from ..core.verdict import State, Verdict
 from ..terminal import ProgressReporter
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 from sfusion_tools.record import KINDS, Call, spans_of
 
-from ..lab.journal import Event, Journal
-from ..lab.promises.story import Story
+from ..core.journal import Event, Journal
+from ..core.story import Story
 from .run_report import RunReport
 
 Change: TypeAlias = tuple[float, int]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..lab.promises.verdict import How, Verdict, sentence_of
+from ..core.verdict import How, Verdict, sentence_of
 from .calls import CallFacts, TrialFacts
 from .client import TAKES
 

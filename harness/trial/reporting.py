@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..atomic_files import write_file
-from ..lab.promises.verdict import Verdict
+from ..core.verdict import Verdict
 from ..reports.files import junit as junit_of
 from ..reports.files import markdown
 from ..reports.html import render_page

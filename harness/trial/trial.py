@@ -18,8 +18,8 @@ from sfusion_tools.wording import counted
 
 from ..atomic_files import write_file
 from ..commandline.keyword import read_keyword
+from ..core.verdict import How, Verdict
 from ..errors import BadOption
-from ..lab.promises.verdict import How, Verdict
 from .calls import TrialFacts
 from .checks import CHECKS
 from .client import PARAMETERS

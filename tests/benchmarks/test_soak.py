@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.soaking import PROMISES, play_in_steps
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import judge
 from sfusion.harness.lab.scenarios.model import Scenario
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.real.targets.docker_engine import ContainerEngine
 from sfusion.harness.real.targets.owner import LABEL
 

@@ -3,8 +3,8 @@
 ``<!-- snippet: not run: REASON -->`` excludes the block that follows. ``<!-- snippet: file NAME
 -->`` saves the block as a file for the commands of the page; the reader sees it, perhaps folded
 (``<details>``). ``<!-- snippet: add to FILE -->`` appends the block to a file of the repository,
-``add to FILE after TEXT`` inserts it after the first line that begins with TEXT; docs/extending.md
-uses these two, and runs in a copy of the repository.
+``add to FILE after TEXT`` inserts it after the first line that begins with TEXT, ``add to FILE
+before TEXT`` before it; docs/extending.md uses these three, and runs in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Block:
     not_run: str = ""
     """Why it cannot be run here."""
     adds_to: str = ""
-    """``FILE`` or ``FILE after TEXT``; empty if the block is not added to a file."""
+    """``FILE``, ``FILE after TEXT`` or ``FILE before TEXT``; empty if the block is not added to a file."""
     shows: str | None = None
     """The expected output: the text block that directly follows a program or commands."""
 

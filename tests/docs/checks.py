@@ -66,17 +66,18 @@ def try_block(block: Block, folder: Path) -> str:
 
 
 def _add(block: Block, folder: Path) -> str:
-    """Add the block to a file, at its end or after a line."""
-    name, _, after = block.adds_to.partition(" after ")
+    """Add the block to a file, at its end, or before or after a line."""
+    place = re.fullmatch(r"(\S+)(?: (after|before) (.+))?", block.adds_to)
+    assert place is not None, block.adds_to
+    name, side, beginning = place.groups()
     file = folder / name
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    at = (
-        next((number for number, line in enumerate(lines, 1) if line.startswith(after)), 0)
-        if after
-        else len(lines)
-    )
-    if not at:
-        return f"{name} has no line that begins with {after!r}"
+    at = len(lines)
+    if side:
+        found = [number for number, line in enumerate(lines) if line.startswith(beginning)]
+        if not found:
+            return f"{name} has no line that begins with {beginning!r}"
+        at = found[0] if side == "before" else found[0] + 1
     file.write_text("".join([*lines[:at], block.text, *lines[at:]]), encoding="utf-8")
     return ""
 

@@ -95,11 +95,17 @@ def test_the_text_names_the_file_of_every_block() -> None:
     """Renderers hide the comments that the tests follow, so the paragraph before each must name the
     file."""
     for found in re.finditer(
-        r"([^\n]+)\n\n<!-- snippet: (?:file|add to) (\S+)(?: after [^\n]*)? -->\n```", TEXT
+        r"([^\n]+)\n\n<!-- snippet: (?:file|add to) (\S+)(?: (?:after|before) [^\n]*)? -->\n```",
+        TEXT,
     ):
         assert f"`{found[2]}`" in found[1], f"nothing names {found[2]} in {found[1]!r}"
     assert (
-        len(re.findall(r"<!-- snippet: (?:file|add to) \S+(?: after [^\n]*)? -->\n```", TEXT)) > 15
+        len(
+            re.findall(
+                r"<!-- snippet: (?:file|add to) \S+(?: (?:after|before) [^\n]*)? -->\n```", TEXT
+            )
+        )
+        > 15
     )
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from sfusion.fakes.faults import FaultError, parse_rules
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import HarnessError, JournalError
-from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios.reading import parse_scenarios
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import YamlError

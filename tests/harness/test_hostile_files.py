@@ -21,8 +21,8 @@ from sfusion.fakes.faults import load_rules
 from sfusion.fakes.sandbox.executors.recorded import Cassette
 from sfusion.fakes.sglang import ScriptedPolicy
 from sfusion.harness.cli import app
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import HarnessError
-from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import Task, run_one, write_run
 from sfusion.harness.lab.runs.directory import read_run
 from sfusion.harness.lab.scenarios import parse_scenarios, read_scenarios

@@ -13,8 +13,8 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
 from sfusion.harness.commandline.keyword import read_keyword
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import PROMISES, Promise, Verdict, judge
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, read_tasks, select_tasks

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.lab.promises import Verdict, judge
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.worlds import ray as ray_world

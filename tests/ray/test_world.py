@@ -20,8 +20,8 @@ import pytest
 import ray
 from ray._private import services
 
+from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.errors import MissingWorld
-from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.promises import Story, Verdict, judge
 from sfusion.harness.lab.runs import read_tasks, run_all, write_run
 from sfusion.harness.lab.runs.effect import judge_effect

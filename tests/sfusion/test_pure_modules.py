@@ -18,14 +18,15 @@ PLAIN = (
     "sfusion_tools.outcome",
     "sfusion_tools.record",
     "sfusion.harness.lab.facts",
-    "sfusion.harness.lab.journal",
+    "sfusion.harness.core.journal",
+    "sfusion.harness.core.verdict",
     "sfusion.harness.studies.learn",
 )
 """Need nothing but the standard library and YAML."""
 PURE = (
     *PLAIN,
     "sfusion.fakes.faults",
-    "sfusion.harness.lab.figures",
+    "sfusion.harness.core.figures",
     "sfusion.harness.lab.promises",
     "sfusion.harness.lab.runs",
     "sfusion.harness.lab.scenarios",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sfusion.fakes.wire.core import _line
 from sfusion.fakes.wire.message import Answer
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import Story
 from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.studies.learn.attempts import ending_of, outcome_of

@@ -29,9 +29,9 @@ from ....fakes.sandbox.models import Queue, Quota, Unbounded
 from ...commandline.declaring import command
 from ...commandline.json_answer import is_stdout, write_json
 from ...commandline.options import Json
+from ...core.verdict import EVERYTHING_TOOK_EFFECT
 from ...errors import BadOption, ScenarioError
 from ..promises import PROMISES
-from ..promises.verdict import EVERYTHING_TOOK_EFFECT
 from ..scenarios.base import ScenarioPart, parts_below
 from ..scenarios.model import Scenario
 from ..scenarios.reading import read_scenarios, scenario_files

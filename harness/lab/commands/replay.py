@@ -16,9 +16,9 @@ import typer
 
 from ...commandline.declaring import command
 from ...commandline.options import Schedule, Trust
+from ...core.journal import first_difference, is_reordered
 from ...errors import BadOption
 from ...terminal import printable
-from ..journal import first_difference, is_reordered
 from ..runs import adapt_tasks, read_run, run_one
 from ..runs.directory import SCENARIO, edited_line
 from ..scenarios.parts import read_schedule

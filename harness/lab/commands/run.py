@@ -23,11 +23,11 @@ from ...commandline import options as shared
 from ...commandline.declaring import command, option
 from ...commandline.exits import say
 from ...commandline.json_answer import text_stream
+from ...core.journal import Journal
 from ...errors import BadOption
 from ...real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from ...reports import Reports, RunReport, RunReporter, write_page
 from ...reports.files import github_annotations
-from ..journal import Journal
 from ..runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
 from ..runs.directory import written_run
 from ..runs.tasks import admit_tasks, read_tools

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from ..journal import Event
-from .story import CallStory, Story
-from .verdict import How, State, Verdict, sentence_of
+from ...core.journal import Event
+from ...core.story import CallStory, Story
+from ...core.verdict import How, State, Verdict, sentence_of
 
 if TYPE_CHECKING:
     from ..scenarios.training import TrainingPart

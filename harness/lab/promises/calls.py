@@ -14,10 +14,10 @@ from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
 
 from ....fakes.faults import Seconds
-from ..journal import Event
+from ...core.journal import Event
+from ...core.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
+from ...core.verdict import Verdict
 from .base import Promise, evidence
-from .story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
-from .verdict import Verdict
 
 _SLACK = 1e-5
 """Journal times are rounded to microseconds."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from ..journal import Event
+from ...core.journal import Event
+from ...core.story import CallStory, Story, attempt_of
+from ...core.verdict import Verdict
 from .base import Promise
-from .story import CallStory, Story, attempt_of
-from .verdict import Verdict
 
 _KEEP_ALIVE = 5.0
 """After so many idle seconds the server closes a connection."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from ...core.story import Story
+from ...core.verdict import Verdict
 from .base import Need, Promise
-from .story import Story
-from .verdict import Verdict
 
 if TYPE_CHECKING:
     from ..scenarios.training import TrainingPart

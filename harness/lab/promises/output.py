@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...core.story import Story
+from ...core.verdict import Verdict
 from ..facts.read import SHORTEST_CUT
 from .base import Promise
 from .readings import ReadCall, compared_calls, read_calls
-from .story import Story
-from .verdict import Verdict
 
 
 class OutputBounded(Promise):

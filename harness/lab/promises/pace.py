@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ....fakes.faults import Seconds
-from ..journal import Event
+from ...core.journal import Event
+from ...core.story import CallStory, Story, attempt_of
+from ...core.verdict import Verdict
 from .base import Promise
-from .story import CallStory, Story, attempt_of
-from .verdict import Verdict
 
 _OVER = {
     ("server", "restart"), ("server", "unwedge"), ("world", "limiter_started"), ("world", "worker_resumed"),

@@ -12,10 +12,10 @@ from pydantic import Field
 from sfusion_tools.record import ENDINGS
 
 from ....fakes.faults import Seconds
-from ..journal import Event
+from ...core.journal import Event
+from ...core.story import Story, attempt_of
+from ...core.verdict import Verdict
 from .base import Promise
-from .story import Story, attempt_of
-from .verdict import Verdict
 
 
 class InFlightWithinLimit(Promise):

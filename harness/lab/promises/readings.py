@@ -10,12 +10,12 @@ from math import inf
 from sfusion_tools.sandbox.text import plain
 
 from ....fakes.sandbox.body import OUTPUT_CHANGES
+from ...core.journal import SHOWN, Event
+from ...core.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
 from ..facts.canary import tokens_in
 from ..facts.read import SHORTEST_CUT, TextReading, normal_wording, read_text
 from ..facts.truth import ProgramTruth
-from ..journal import SHOWN, Event
 from ..programs import truth_of, unpacked
-from .story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
 
 FAILED, REFUSED = "failed", "refused"
 """How a call ended of which no result came, and one whose arguments could not be used."""

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from sfusion_tools.errors import near, refusal
 from sfusion_tools.rollout.states import EndCause
 
-from ..journal import Journal
+from ...core.journal import Journal
+from ...core.story import CallStory, Story
+from ...core.verdict import Verdict
 from .base import PROMISES, Promise
-from .story import CallStory, Story
-from .verdict import Verdict
 
 # Importing a module registers its promises.
 for _module in iter_modules([str(Path(__file__).parent)]):

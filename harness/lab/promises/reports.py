@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from ...core.story import CallStory, Story, attempt_of
+from ...core.verdict import Verdict
 from ..facts.sent import WIRE_DEFAULTS, field_differences
 from .base import Promise
 from .readings import read_calls
-from .story import CallStory, Story, attempt_of
-from .verdict import Verdict
 
 _NOTHING_MORE: dict[str, Any] = {"stdin": None, "files": {}}
 _BROKE = range(500, 600)

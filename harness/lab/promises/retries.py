@@ -8,10 +8,10 @@ from typing import ClassVar, NamedTuple
 from pydantic import Field
 
 from ....fakes.faults import Seconds
-from ..journal import Event
+from ...core.journal import Event
+from ...core.story import CallStory, Story, attempt_of
+from ...core.verdict import Verdict
 from .base import Promise
-from .story import CallStory, Story, attempt_of
-from .verdict import Verdict
 
 _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
 _UNUSABLE = ("null", "not_utf8")

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 from sfusion_tools.sandbox.text import plain
 
+from ...core.journal import Event
+from ...core.story import PROGRAM_OUTCOMES, CallStory, Story
+from ...core.verdict import Verdict
 from ..facts.canary import tokens_in
 from ..facts.read import exits, integers
-from ..journal import Event
 from .base import Promise
 from .output import misses
 from .readings import FAILED, REFUSED, WHOLE, ReadCall, read_calls
-from .story import PROGRAM_OUTCOMES, CallStory, Story
-from .verdict import Verdict
 
 
 class TextIsTruthful(Promise):

@@ -11,10 +11,10 @@ from pydantic import Field, field_validator
 from sfusion_tools.errors import near
 from sfusion_tools.rollout.states import EndCause
 
-from ..journal import Event
+from ...core.journal import Event
+from ...core.story import Story
+from ...core.verdict import Verdict
 from .base import Promise
-from .story import Story
-from .verdict import Verdict
 
 
 class RolloutEnds(Promise):

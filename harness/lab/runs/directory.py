@@ -16,8 +16,8 @@ from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError
 
 from ...atomic_files import lock_folder, write_file, writing
+from ...core.journal import PAGE, Journal
 from ...errors import JournalError, ScenarioError
-from ..journal import PAGE, Journal
 from ..promises import Verdict
 from ..scenarios.model import Scenario, World
 from ..scenarios.reading import JOURNAL, read_scenarios

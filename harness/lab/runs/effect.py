@@ -11,11 +11,11 @@ from sfusion_tools.wording import counted
 
 from ....fakes.faults import FaultPlan, Output, Rule
 from ....fakes.sandbox.models import Queue, Quota
-from ..journal import Event
+from ...core.journal import Event
+from ...core.story import attempt_of
+from ...core.verdict import EVERYTHING_TOOK_EFFECT, How
 from ..programs import truth_of
 from ..promises import CallStory, Story, Verdict
-from ..promises.story import attempt_of
-from ..promises.verdict import EVERYTHING_TOOK_EFFECT, How
 from ..scenarios.events import EventPart
 from ..scenarios.model import Scenario
 from ..scenarios.parts import InstancePart

@@ -14,11 +14,11 @@ from typing import Any
 from sfusion_tools.errors import ConfigError, MissingExtra
 
 from ....fakes.faults.pattern import slow_patterns
+from ...core.journal import Journal, first_difference
+from ...core.verdict import How, Verdict
 from ...errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
-from ..journal import Journal, first_difference
 from ..promises import Story
 from ..promises.registry import judge_story
-from ..promises.verdict import How, Verdict
 from ..scenarios.model import Scenario
 from ..scenarios.reading import parse_scenarios, read_scenarios
 from ..spreading import Workers, open_workers

@@ -13,7 +13,7 @@ from sfusion_tools.record import ENDINGS
 
 from ....fakes.faults import Seconds
 from ....fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
-from ..journal import Event
+from ...core.journal import Event
 from .base import Data, ScenarioPart, declared
 from .drawing import Drawing
 

@@ -28,8 +28,8 @@ from sfusion_tools.tool_registry import make_tool
 
 from ....fakes.faults import Distribution
 from ....fakes.faults.chance import drawer, uniform
+from ...core.journal import SHOWN, Event
 from ..facts.truth import ProgramTruth
-from ..journal import SHOWN, Event
 from ..programs import packed
 from ..scenarios.model import Scenario
 from ..scenarios.parts import LoadPart

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Protocol
 from sfusion_tools.limiter import Snapshot
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 
+from ...core.journal import Event, Journal
 from ...errors import WorldError
 from ...learning.toy import simulate
-from ..journal import Event, Journal
 from ..scenarios.events import EventPart
 from ..scenarios.model import Scenario
 from .calling import Workload

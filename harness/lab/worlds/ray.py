@@ -16,9 +16,9 @@ from ray.exceptions import RayActorError, RayError
 
 from sfusion_tools.rollout import RolloutLimits
 
+from ...core.journal import Event, Journal
 from ...errors import MissingWorld, WorldError
 from ...real.targets import RealSandbox
-from ..journal import Event, Journal
 from ..scenarios.model import Scenario
 from .play import Backend, Play, note_began, note_stuck
 from .ray_cluster import RayCluster, killed_nodes, open_cluster

@@ -16,8 +16,8 @@ from ray.exceptions import RayActorError, RayError
 from sfusion_tools.record import ENDINGS
 from sfusion_tools.wording import counted
 
+from ...core.journal import Event
 from ...errors import WorldError
-from ..journal import Event
 from ..scenarios.model import Scenario
 from .calling import Workload
 from .play import note_never_made

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..journal import SHOWN, Event, Journal, encode_line
+from ...core.journal import SHOWN, Event, Journal, encode_line
 from .replacing import diverted_logs
 
 SHORTEST_SECRET = 4

@@ -12,8 +12,8 @@ from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox.client import fast_if_possible
 
+from ...core.journal import Journal
 from ...errors import WorldError
-from ..journal import Journal
 from ..scenarios.model import Scenario
 from .play import Backend, Play, note_began, note_never_made, note_stuck
 from .recorder import Recorder, recorded_logs

@@ -14,8 +14,8 @@ import time
 
 from sfusion_tools.rollout import RolloutLimits
 
+from ...core.journal import Event, Journal
 from ...errors import WorldError
-from ..journal import Event, Journal
 from ..scenarios.model import Scenario
 from .play import note_stuck
 from .recorder import Recorder

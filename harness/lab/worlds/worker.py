@@ -21,7 +21,7 @@ from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.program import RUNNABLE, Program
 
 from ....fakes.faults.chance import uniform
-from ..journal import Event
+from ...core.journal import Event
 from ..scenarios.model import Scenario
 from ..scenarios.program import PreparedCall
 from .calling import Workload, call_tool, make_tools

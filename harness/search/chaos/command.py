@@ -30,10 +30,10 @@ from sfusion_tools.wording import counted
 from ...commandline.declaring import command, option
 from ...commandline.json_answer import is_stdout, text_stream, write_json
 from ...commandline.options import Json, Out, Seed
-from ...lab.journal import Journal
+from ...core.journal import Journal
+from ...core.story import Story
+from ...core.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from ...lab.promises.permits import FlightCount, count_in_flight, server_steps
-from ...lab.promises.story import Story
-from ...lab.promises.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from ...lab.runs import RunResult, Task, run_one, write_run
 from ...lab.scenarios.events import EventPart
 from ...lab.scenarios.model import Scenario

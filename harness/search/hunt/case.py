@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...core.journal import Event, Journal
+from ...core.verdict import EVERYTHING_TOOK_EFFECT, How, Verdict
 from ...errors import HarnessError, Untrusted
-from ...lab.journal import Event, Journal
-from ...lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How, Verdict
 from ...lab.runs.runner import ERROR, RunResult, how_raised, place_of, run_one
 from ...lab.runs.tasks import Task, merged_tools
 from ...lab.scenarios.base import Data

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 
 from ...atomic_files import lock_folder
+from ...core.verdict import How
 from ...errors import BadOption
-from ...lab.promises.verdict import How
 from ..shrink import Failure
 from .case import HuntCase, HuntResult
 from .hunt import Hunt, Tally

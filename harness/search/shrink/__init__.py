@@ -12,9 +12,9 @@ from typing import Any
 from sfusion_tools.errors import SfusionError
 from sfusion_tools.sandbox.config import SandboxToolConfig
 
+from ...core.verdict import How
 from ...errors import HarnessError
 from ...lab.promises import PROMISES
-from ...lab.promises.verdict import How
 from ...lab.runs.runner import ERROR, RunResult, run_one
 from ...lab.runs.tasks import Task
 from ...lab.scenarios.base import Data

@@ -36,8 +36,8 @@ from sfusion_tools.wording import counted
 from ...atomic_files import write_file, writing
 from ...commandline.declaring import command, option
 from ...commandline.options import Tools, Trust
+from ...core.journal import Event
 from ...errors import BadOption
-from ...lab.journal import Event
 from ...lab.promises import PROMISES, Story, Verdict
 from ...lab.runs.directory import SCENARIO, edited_line, read_run
 from ...lab.runs.runner import ERROR, RunResult, run_one

@@ -27,8 +27,8 @@ from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.json_answer import text_stream, write_json
 from ...commandline.options import Html, Json
+from ...core.journal import Event
 from ...errors import BadOption
-from ...lab.journal import Event
 from ...lab.runs.directory import edited_line, read_run
 from ...lab.scenarios.reading import JOURNAL
 from ...reports import Reports

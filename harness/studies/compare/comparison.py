@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from ...lab.figures import RunFigures, figures_of
-from ...lab.journal import Event, Journal
+from ...core.figures import RunFigures, figures_of
+from ...core.journal import Event, Journal
+from ...core.story import Story
 from ...lab.promises import Verdict
-from ...lab.promises.story import Story
 
 _RANKS = {"held": 0, "not_applicable": 0, "unknown": 1, "broken": 2}
 FIGURES = (

@@ -35,9 +35,9 @@ from sfusion_tools.wording import counted
 from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.options import Force, Logs
+from ...core.figures import figures_of
+from ...core.story import Story
 from ...errors import LogError
-from ...lab.figures import figures_of
-from ...lab.promises.story import Story
 from ...lab.runs.runner import run_one, run_scenario
 from ...lab.runs.tasks import Task
 from ...lab.scenarios import parse_scenarios

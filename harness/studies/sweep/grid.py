@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
+from ...core.figures import RunFigures, figures_of
 from ...errors import BadOption
-from ...lab.figures import RunFigures, figures_of
 from ...lab.runs.runner import run_one
 from ...lab.runs.tasks import Task
 from ...lab.scenarios.reading import vary

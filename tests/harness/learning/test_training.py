@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.faults.chance import uniform
 from sfusion.harness.cli import app
+from sfusion.harness.core.journal import Event
 from sfusion.harness.errors import ScenarioError
-from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.reports import RunReport
 
 PLANTED = (

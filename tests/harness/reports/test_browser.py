@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sfusion.harness.lab.figures import RunFigures
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.core.figures import RunFigures
+from sfusion.harness.core.journal import Journal
+from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
 from sfusion.harness.studies.compare.command import render_comparison
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import Story
 from sfusion_tools.record import Call, Span, spans_of
 from tests.harness.reports.synthetic import Simulation

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from xml.etree import ElementTree
 
-from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.reports import RunReport
 from sfusion.harness.reports.files import junit, markdown, summary, summary_json
 from sfusion.harness.reports.run_report import headline

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from sfusion.harness.lab.promises.verdict import How, Verdict
+from sfusion.harness.core.verdict import How, Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
 from sfusion.harness.reports.timeline import embed, page_data
 from tests.harness.reports.synthetic import PLANTED, broken_run, held_run

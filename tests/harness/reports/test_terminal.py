@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.core.journal import Event
+from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.reports import RunReport, RunReporter
 from sfusion.harness.reports.files import github_annotations
 from tests.harness.reports.synthetic import broken_run, held_run

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.trial.checks import CHECKS
 from sfusion.harness.trial.client import TAKES, Settings, Told, TrialAsk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import PROMISES, Verdict, judge, read_promise
 from sfusion.harness.lab.scenarios import Scenario
 from sfusion.harness.lab.worlds import sim

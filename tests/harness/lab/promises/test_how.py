@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from sfusion.harness.core.journal import Journal
+from sfusion.harness.core.verdict import sentence_of
 from sfusion.harness.errors import NoProgress, NothingLeft, WorldError
-from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import PROMISES, How, Verdict, base, judge
-from sfusion.harness.lab.promises.verdict import sentence_of
 from sfusion.harness.lab.runs import RunResult, Task, read_run, run_one, write_run
 from sfusion.harness.lab.scenarios import Scenario
 from sfusion.harness.lab.worlds import sim

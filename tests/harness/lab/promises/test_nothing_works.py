@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import PROMISES, judge, read_promise
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.worker_rollouts import ScriptedModel

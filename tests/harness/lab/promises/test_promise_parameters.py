@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import Verdict, judge, read_promise
 from sfusion.harness.lab.worlds import sim
 from tests.harness.lab.promises.scenes import scene

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import judge
 from sfusion.harness.lab.promises.registry import read_promise
 

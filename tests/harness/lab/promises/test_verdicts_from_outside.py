@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import Verdict, judge, read_promise
 from sfusion.harness.lab.runs import run_one
 from sfusion.harness.lab.runs.tasks import adapt_tasks, read_tasks

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sfusion.harness.lab.journal import Journal, first_difference
+from sfusion.harness.core.journal import Journal, first_difference
 from sfusion.harness.lab.promises import judge
 from sfusion.harness.lab.runs import read_tasks, run_all
 from sfusion.harness.lab.scenarios import Scenario, read_scenarios, scenario_files

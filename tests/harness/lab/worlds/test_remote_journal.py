@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from sfusion.fakes.faults import Distribution
-from sfusion.harness.lab.journal import Event
+from sfusion.harness.core.journal import Event
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.parts import CancelPart, LoadPart
 from sfusion.harness.lab.scenarios.program import ProgramPart

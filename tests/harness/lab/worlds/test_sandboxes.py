@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, RealSandboxes
 from sfusion.harness.real.targets import RealSandbox

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.scenarios.parts import SchedulePart, read_schedule
 from sfusion.harness.lab.worlds import sim

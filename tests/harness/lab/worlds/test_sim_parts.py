@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.scenarios.parts import LinkPart
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.recorder import Recorder

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.promises.permits import FlightCount
 from sfusion.harness.lab.runs import RunResult, Task, run_one

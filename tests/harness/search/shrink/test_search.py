@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import How, read_promise
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios, read_scenarios, scenario_files
 from sfusion.harness.lab.worlds import sim

@@ -14,7 +14,7 @@ import pytest
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import record

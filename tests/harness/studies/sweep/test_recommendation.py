@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.figures import RunFigures
+from sfusion.harness.core.figures import RunFigures
 from sfusion.harness.studies.sweep.grid import GridSample, Measured
 from sfusion.harness.studies.sweep.result import Recommendation, recommend, recommend_for_all
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.lab.figures import RunFigures, figures_of
+from sfusion.harness.core.figures import RunFigures, figures_of
 from sfusion.harness.lab.runs import read_tasks, run_scenario
 from sfusion.harness.studies.sweep.command import SweepReporter
 from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured

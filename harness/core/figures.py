@@ -12,7 +12,7 @@ from typing import Any
 from sfusion_tools.record import ANSWERED, Call
 
 from .journal import Journal
-from .promises.story import PROGRAM_OUTCOMES, Story
+from .story import PROGRAM_OUTCOMES, Story
 
 REFUSALS = ("429", "503")
 """The reasons in ``RunFigures.failures`` that are refusals: the sandbox or its gateway turned the

@@ -12,8 +12,8 @@ from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import ENDINGS, Call, fold_call
 
-from ....fakes.faults import KINDS
-from ..journal import Event, Journal
+from ...fakes.faults import KINDS
+from .journal import Event, Journal
 
 PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
 

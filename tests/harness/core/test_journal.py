@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.atomic_files import lock_folder
+from sfusion.harness.core.journal import Journal, first_difference
 from sfusion.harness.errors import JournalError
-from sfusion.harness.lab.journal import Journal, first_difference
 from sfusion.harness.lab.runs import run_one
 from sfusion.harness.lab.runs.directory import edited_line, read_run, write_run, written_run
 from sfusion.harness.lab.runs.tasks import Task
