@@ -14,7 +14,7 @@ from typing import Any
 
 from ....fakes.sandbox.executors.scripted import COMPILED
 from ..client import UNSET, Settings, Told, TrialAsk
-from ..journal import Event, Journal
+from ...core.journal import Event, Journal
 from ..programs import unpacked
 from .canary import tokens_in
 from .planned import TEST, PlannedCall, SingleCallPart, plan_call
@@ -127,6 +127,8 @@ class RunFacts:
     logged: list[Event] = field(default_factory=list)
     crashes: list[Event] = field(default_factory=list)
     clock_jumps: bool = False
+    unobserved: bool = False
+    """No request came over the event loop."""
 
     @property
     def name(self) -> str:
@@ -332,6 +334,7 @@ class CallFacts:
     def _without_foreign_words(self, text: str) -> str:
         """Return a text without what the sandbox itself wrote in a failure, which may be told as
         its words. Secrets have been removed by the journal."""
+        text = text.replace("<secret>", "")
         for rule in self.planned.faults:
             for word in tokens_in(str(rule["what"])):
                 text = text.replace(word, "")
@@ -395,6 +398,13 @@ class SuiteFacts:
         self.takes = self.runs[0].takes if self.runs else frozenset()
         self.tolerance = max((run.tolerance for run in self.runs), default=0.0)
         self.on_wall = any(run.on_wall for run in self.runs)
+        for run in self.runs:  # of one trial: what is late in one run may be late in any
+            run.tolerance = self.tolerance
+
+    @property
+    def unobserved(self) -> bool:
+        """Did no request of the client come over the event loop?"""
+        return bool(self.runs) and self.runs[0].unobserved
 
     def __iter__(self) -> Iterator[CallFacts]:
         return iter(self.calls)
@@ -412,8 +422,6 @@ class SuiteFacts:
         for call in calls.values():
             if call.ask.arguments is UNSET:
                 by_mark.setdefault(call.mark, []).append(call)
-        if run.journal.header.get("unmarked"):
-            by_mark = {"": list(calls.values())}
         for request in run.requests:
             owner = _owner(request, by_mark)
             if owner is None:
@@ -449,7 +457,7 @@ def _run_facts(journal: Journal) -> RunFacts:
                 run.raised.append(event)
             case "client_left":
                 run.left = event
-            case "broken_off":
+            case "broken_off" if event["source"] == "world":
                 run.broken_off = f"the run was broken off after {event['after']:g} s"
                 run.ended = float(event["at"])
             case "stuck":
@@ -462,6 +470,8 @@ def _run_facts(journal: Journal) -> RunFacts:
                 run.crashes.append(event)
             case "clock_jumped":
                 run.clock_jumps = True
+            case "unobserved":
+                run.unobserved = True
     return run
 
 
@@ -524,9 +534,7 @@ def _owner(request: SentRequest, by_mark: Mapping[str, list[CallFacts]]) -> Call
     """Return the call that a request is for: the last with its program that was asked for by
     then."""
     mark = request.mark
-    if "" in by_mark:
-        mark = ""
-    elif mark not in by_mark and (named := _MARK.search(request.body)):
+    if mark not in by_mark and (named := _MARK.search(request.body)):
         mark = named[1]  # the sandbox could not read it
     owners = by_mark.get(mark, [])
     earlier = [call for call in owners if call.asked_at <= request.at]

@@ -222,7 +222,7 @@ class PlannedCall:
 
     @property
     def end(self) -> str:
-        return self.part.end
+        return "tests" if self.part.tests else self.part.end
 
     @property
     def solution(self) -> str:
@@ -344,6 +344,8 @@ class _Writer:
         if kind == "shared":
             return token(*self._keys, name)
         if kind == "long":
+            if name.startswith("kept"):
+                return found[0]  # see ``with_size``
             return long_text(int(name), *self._keys, self._call)
         return self._lines(name)
 

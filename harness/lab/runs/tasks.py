@@ -152,6 +152,10 @@ def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[s
 
     Our own class takes all of them, another class those that its config has.
     """
+    if scenario.has_single_calls:
+        from .clients import client_tools
+
+        return client_tools(tools[0], scenario)
     merged = []
     for entry in tools:
         config, own = entry.get("config") or {}, scenario.own_config or {}

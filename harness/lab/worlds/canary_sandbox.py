@@ -26,6 +26,7 @@ from ....fakes.sandbox.protocol import (
 from ....fakes.wire import Answer, Request
 from ....fakes.wire.app import Subject
 from ..facts.planned import TEST, PlannedCall
+from ..facts.sent import header_differences
 from ..facts.truth import ProgramTruth
 from ..scenarios.model import Scenario
 from .recorder import Recorder
@@ -178,10 +179,20 @@ class CanarySandbox(FakeSandbox):
             more = {"fields": fields} if fields else {"body": request.body.decode("utf-8", "replace")}
             if request.method != "POST":
                 more["method"] = request.method
+            if lacks := self._lacks(request):
+                more["lacks"] = lacks
         elif (asked := event.get("retry_after")) is not None:
             seconds, dated = _seconds(asked)
             more = {"retry_after": seconds, **({"dated": True} if dated else {})}
         self._note_event({**event, **more})
+
+
+    def _lacks(self, request: Request) -> list[str]:
+        """Return the headers that are not as configured, and the content type if it is not JSON's:
+        never a value, which may be a secret."""
+        expected = self.server.expected_headers
+        differences = header_differences(expected, request.headers)
+        return [difference.field.removeprefix("header ") for difference in differences]
 
 
 def _fields(request: Request) -> dict[str, Any]:

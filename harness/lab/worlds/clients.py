@@ -34,7 +34,7 @@ from ..client import Settings, Told, TrialClient
 from ..facts.planned import PlannedCall, SingleCallPart, plan_call
 from ..facts.read import SHORTEST_CUT, read_text
 from ..facts.truth import ProgramTruth
-from ..journal import Journal
+from ...core.journal import Journal
 from ..programs import packed
 from ..scenarios.model import Scenario
 from .canary_sandbox import CanarySandboxes
@@ -83,14 +83,19 @@ def settings_of(scenario: Scenario, urls: Sequence[str], scale: float = 1.0) -> 
     )
 
 
-def plan_calls(scenario: Scenario, takes: frozenset[str]) -> list[PlannedCall]:
-    """Return the calls that a client can make."""
+def plan_calls(
+    scenario: Scenario, takes: frozenset[str], scale: float = 1.0
+) -> list[PlannedCall]:
+    """Return the calls that a client can make, with durations multiplied by ``scale``."""
     assert scenario.load is not None
-    return [
-        plan_call(part, call, seed=scenario.seed, scenario=scenario.scenario)
-        for call, part in scenario.load.single_calls.items()
-        if part.wanted <= takes
-    ]
+    planned = []
+    for call, part in scenario.load.single_calls.items():
+        if part.wanted <= takes:
+            made = part if scale == 1.0 else part.scaled(scale)
+            planned.append(
+                plan_call(made, call, seed=scenario.seed, scenario=scenario.scenario)
+            )
+    return planned
 
 
 class ClientWorker:
@@ -209,8 +214,11 @@ class ClientBackend(SimBackend):
         super().__init__(scenario, recorder, bounds)
         self._client = client
         self.jump = jump
-        self.planned = plan_calls(scenario, client.takes)
+        self.planned = self._plan()
         self.sandboxes = self._make_sandboxes()
+
+    def _plan(self) -> list[PlannedCall]:
+        return plan_calls(self._scenario, self._client.takes)
 
     def _make_sandboxes(self) -> CanarySandboxes:
         return CanarySandboxes(self._scenario, self.recorder, self.planned)
@@ -245,7 +253,8 @@ class ClientBackend(SimBackend):
         settings = vars(self.settings) | {"urls": len(self.settings.urls)}
         names = {"headers": sorted(self.settings.headers)}
         stated = {key: value for key, value in settings.items() if value is not None}
-        return {"takes": sorted(self._client.takes), "settings": stated | names}
+        takes = sorted(self._client.takes)
+        return {"takes": takes, "settings": stated | names, "horizon": self.horizon}
 
     async def make_single_calls(self) -> None:
         """Make all calls, each at its time or after the one before it."""

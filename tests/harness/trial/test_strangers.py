@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.errors import BadOption
-from sfusion.harness.trial.shapes.results import told_of
+from sfusion.harness.lab.shapes.results import told_of
 from sfusion.harness.trial.trial import Stage, judge
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

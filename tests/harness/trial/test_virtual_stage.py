@@ -17,7 +17,7 @@ import pytest
 from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.trial.checks import CHECKS
-from sfusion.harness.trial.client import TAKES, Settings, Told, TrialAsk
+from sfusion.harness.lab.client import TAKES, Settings, Told, TrialAsk
 from sfusion.harness.trial.plan import Scene, TrialPlan
 from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
