@@ -24,14 +24,14 @@ from typing import Any
 
 import yaml
 
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.lab.scenarios import read_scenarios
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.calling import Workload
 from sfusion.harness.studies.learn.attempts import joined
-from sfusion.harness.studies.learn.command import Checked, check
+from sfusion.harness.studies.learn.check import Checked, check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import SandboxFusionTool
 
 PRODUCTIONS = Path(__file__).parent / "productions"

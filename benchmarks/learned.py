@@ -25,7 +25,7 @@ from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.lab.spreading import open_workers
-from sfusion.harness.learning.toy import TrainedStep, expected_p, simulate, uses_tool
+from sfusion.harness.lab.toy import TrainedStep, expected_p, simulate, uses_tool
 from sfusion.harness.learning.trained import (
     Spread,
     Trained,

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
 from sfusion.harness.lab.scenarios.reading import vary
@@ -38,7 +39,6 @@ from sfusion.harness.lab.worlds.calling import Workload, call_tool
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.look.reading import read_records
 from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample, read_axis
 from sfusion.harness.studies.sweep.result import SweepResult
 from sfusion_tools.event_log import flush_event_logs

@@ -1,19 +1,21 @@
 """The errors of the fakes.
 
-FakeError ├── FaultError (ValueError)             a fault rule cannot be used as written ├──
-SlowPattern                         a regular expression takes too long to search ├──
-SandboxSetupError (ValueError)      a fake sandbox or a fault proxy cannot be set up as asked │
-├── CassetteError                   a cassette cannot be read or served │   ├── UnsafeBindError
-it would run code for strangers, and was not explicitly allowed to │   └── BadUpstream
-the address to forward to is not an HTTP server's, or is the proxy's own ├── WireError
-(RuntimeError)            the server cannot be started or used as asked │   ├── PortTaken
-another process listens on the address │   └── BrokenStream                    the source of an
-answer ended before the answer did └── FakeSGLangError                     the fake engine refuses
-    ├── BadValue (ValueError)           the request cannot be served as it is: 400 ├── EngineRefused
-    the engine turned the request away with a status of its own, such as 503 ├── EngineDown
-    the engine is not running: crashed, or not started yet ├── NothingToSay                    the
-    policy has no reply to the prompt: a mistake in a test, not in a client └── BadScript
-    (ValueError)          a script file cannot be read
+FakeError
+├── FaultError (ValueError)         a fault rule cannot be used as written
+├── SlowPattern                     a regular expression takes too long to search
+├── SandboxSetupError (ValueError)  a fake sandbox or a fault proxy cannot be set up as asked
+│   ├── CassetteError               a cassette cannot be read or served
+│   ├── UnsafeBindError             it would run code for strangers, and nobody allowed that
+│   └── BadUpstream                 the address to forward to is unusable, or the proxy's own
+├── WireError (RuntimeError)        the server cannot be started or used as asked
+│   ├── PortTaken                   another process listens on the address
+│   └── BrokenStream                the source of an answer ended before the answer did
+└── FakeSGLangError                 the fake engine refuses
+    ├── BadValue (ValueError)       the request cannot be served as it is: 400
+    ├── EngineRefused               the engine turned the request away with a status, such as 503
+    ├── EngineDown                  the engine is not running: crashed, or not started yet
+    ├── NothingToSay                the policy has no reply to the prompt: a mistake in a test
+    └── BadScript (ValueError)      a script file cannot be read
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ class FakeError(Exception):
 
 
 class FaultError(FakeError, ValueError):
-    """Raised for a rule that cannot be used; the message names the rule, what was found and what
-    was expected."""
+    """Raised for a rule that cannot be used.
+
+    The message names the rule, what was found and what was expected.
+    """
 
 
 class SlowPattern(FakeError):
@@ -45,8 +49,7 @@ class CassetteError(SandboxSetupError):
 
 
 class UnsafeBindError(SandboxSetupError):
-    """Raised when a fake would run code for anyone who reaches it without being explicitly allowed
-    to."""
+    """Raised when a fake would run code for anyone who reaches it, and nobody allowed that."""
 
 
 class BadUpstream(SandboxSetupError):
@@ -62,8 +65,10 @@ class PortTaken(WireError):
 
 
 class BrokenStream(WireError):
-    """Raised when an answer in transit cannot be completed; the client must see that it ends too
-    early."""
+    """Raised when an answer in transit cannot be completed.
+
+    The client must see that it ends too early.
+    """
 
 
 class FakeSGLangError(FakeError):

@@ -13,11 +13,12 @@ from typing import Any
 
 
 class Drawn:
-    """How a hunt draws a field: one of ``values`` (or of a range), what ``how`` returns, or a value
-    of its type.
+    """How a hunt draws a field.
 
-    ``how`` gets the case that is being drawn, and what it has beside the field. Only cases with one
-    of the features ``when`` have the field, and of those this ``share``. None leaves it out.
+    It takes one of ``values`` (or of a range), or what ``how`` returns, or else a value of the
+    field's type. ``how`` gets the case that is being drawn, and what it has beside the field. Only
+    cases with one of the features ``when`` have the field, and of those this ``share``. None leaves
+    it out.
     """
 
     def __init__(
@@ -27,7 +28,8 @@ class Drawn:
         when: str | tuple[str, ...] = (),
         share: float | None = None,
     ) -> None:
-        self.values = values[0] if len(values) == 1 and isinstance(values[0], range) else values
+        only_a_range = len(values) == 1 and isinstance(values[0], range)
+        self.values = values[0] if only_a_range else values
         self.how = how
         self.when = (when,) if isinstance(when, str) else when
         self.share = share
@@ -63,8 +65,10 @@ class LearnedFrom:
     """What a scenario that is learned from a log has for a field."""
 
     of: str
-    """The dotted attribute of what was learned that holds the value; None, or the default, leaves
-    the field out."""
+    """The dotted attribute of what was learned that holds the value.
+
+    None, or the default, leaves the field out.
+    """
 
 
 @dataclass(frozen=True)

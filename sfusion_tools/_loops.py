@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -20,23 +19,17 @@ def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     ``asyncio.to_thread`` uses threads that the interpreter joins at exit, for ever if they are
     stuck.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(how: Callable[[Any], None], value: Any) -> None:
-        if not done.done():
-            how(value)
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # so that a cancelled caller leaves it alone
 
     def run() -> None:
         try:
-            outcome: tuple[Callable[[Any], None], Any] = done.set_result, work()
+            done.set_result(work())
         except BaseException as error:
-            outcome = done.set_exception, error
-        with suppress(RuntimeError):  # the loop is closed: nothing to notify
-            loop.call_soon_threadsafe(settle, *outcome)
+            done.set_exception(error)
 
     threading.Thread(target=run, name="sfusion", daemon=True).start()
-    return done
+    return asyncio.wrap_future(done)
 
 
 def resolve(future: asyncio.Future[T], value: T) -> None:

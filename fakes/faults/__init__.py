@@ -1,5 +1,7 @@
-"""Faults: rules of when x what x phase, and the pure plan that decides which attempt they
-strike."""
+"""Faults: rules of when x what x phase, and the pure plan that applies them.
+
+The plan decides which attempts a rule strikes.
+"""
 
 from ..errors import FaultError
 from .action import KINDS, PHASES, Action, ContentFault, Phase, Spoilage

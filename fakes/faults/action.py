@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypedDict
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -73,9 +73,19 @@ class Spoilage:
     """How long to hang, or when to restart after a crash."""
 
 
+class StrikeNote(TypedDict, total=False):
+    """What the journal's event ``strike`` says about an action beside its kind."""
+
+    what: str
+    stream: str
+    size: int
+
+
 class Action(BaseModel):
-    """Base of all kinds; the first of ``phases`` is where a kind strikes when the rule names
-    none."""
+    """Base of all kinds.
+
+    A kind strikes in the first of its ``phases`` when the rule names none.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -92,8 +102,10 @@ class Action(BaseModel):
     spoil_body: ClassVar[Callable[[Any, Spoilage, Draw], None]]
     """The method for phase ``body``: it adds to what goes wrong while the body is sent."""
     final: ClassVar[bool] = True
-    """The request goes no further: of several that strike in one phase, only the first rule's
-    has an effect."""
+    """The request goes no further.
+
+    Of several that strike in one phase, only the first rule's has an effect.
+    """
     adds: ClassVar[bool] = False
     """Not final, and a second one in the same phase has an effect of its own."""
     changes_answer: ClassVar[bool] = False
@@ -102,8 +114,10 @@ class Action(BaseModel):
     passes: ClassVar[bool] = False
     """Another attempt, which it does not strike, succeeds."""
     examples: ClassVar[tuple[Any, ...]] = ()
-    """Actions of this kind, as YAML has them, that a hunt tries often; it draws others field by
-    field."""
+    """Actions of this kind, as YAML has them, that a hunt tries often.
+
+    It draws others field by field.
+    """
     built_in: ClassVar[bool] = True
     """False for a kind that only one fake knows, and passes as ``kinds`` when it reads rules."""
     scalar: ClassVar[str | None] = None
@@ -112,31 +126,30 @@ class Action(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
-        if cls.built_in and "kind" in cls.__dict__:
-            for phase in cls.phases:
-                method = "spoil_body" if phase == "body" else "strike"
-                if not hasattr(cls, method):
-                    raise TypeError(
-                        f"{cls.__name__} names phase {phase!r}, so it needs a method {method}"
-                    )
-            KINDS[cls.kind] = cls
+        if not cls.built_in or "kind" not in cls.__dict__:
+            return
+        for phase in cls.phases:
+            method = "spoil_body" if phase == "body" else "strike"
+            if not hasattr(cls, method):
+                raise TypeError(
+                    f"{cls.__name__} names phase {phase!r}, so it needs a method {method}"
+                )
+        KINDS[cls.kind] = cls
 
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
         """Expand ``{hang: true}`` and ``{truncate: 0.5}`` to the nested form."""
-        if (
-            isinstance(value, dict)
-            and set(value) == {cls.kind}
-            and cls.kind not in cls.model_fields
-        ):
-            inner = value[cls.kind]
-            if inner is True:
-                return {}
-            if isinstance(inner, dict):
-                return inner
-            return cls.from_scalar(inner)
-        return value
+        has_field = cls.kind in cls.model_fields
+        if has_field or not isinstance(value, dict) or set(value) != {cls.kind}:
+            return value
+
+        inner = value[cls.kind]
+        if inner is True:
+            return {}
+        if isinstance(inner, dict):
+            return inner
+        return cls.from_scalar(inner)
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:
@@ -152,7 +165,7 @@ class Action(BaseModel):
             return {self.kind: getattr(self, self.kind), **data}
         return {self.kind: data or True}
 
-    def noted(self) -> dict[str, Any]:
+    def noted(self) -> StrikeNote:
         """What the journal's event ``strike`` says beside the kind."""
         return {}
 
@@ -163,9 +176,9 @@ class Action(BaseModel):
         return False
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
-        """Is another attempt sure to succeed? ``first_attempts`` is that of the rule: those after
-        it are not struck.
+        """Is another attempt sure to succeed?
 
+        ``first_attempts`` is that of the rule: those after it are not struck.
         ``may_have_run``: the tool also repeats what may have been executed.
         """
         return self.passes and first_attempts is not None and may_have_run
@@ -181,8 +194,10 @@ class Action(BaseModel):
 
     @property
     def lasts(self) -> float | None:
-        """The most seconds for which it disturbs anything, if it does nothing but that; 0
-        changes nothing."""
+        """The most seconds for which it disturbs anything, if it does nothing but that.
+
+        0 changes nothing.
+        """
         return None
 
 
@@ -214,4 +229,5 @@ KINDS: dict[str, type[Action]] = {}
 
 def part(at: float, length: int) -> int:
     """A share below 1 of ``length``, or a number of bytes from 1 on, never more than there are."""
-    return min(length, int(at * length) if at < 1 else int(at))
+    wanted = int(at * length) if at < 1 else int(at)
+    return min(length, wanted)

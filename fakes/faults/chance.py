@@ -1,5 +1,7 @@
-"""Random numbers without a stream: every draw is a pure function of a seed and of what it is drawn
-for."""
+"""Random numbers without a stream.
+
+Every draw is a pure function of a seed and of what it is drawn for.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ def uniform(seed: int, *keys: object) -> float:
     """A number in [0, 1) that depends only on the seed and the keys."""
     text = "\x1f".join([str(seed), *map(str, keys)])
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    # A float has 53 bits of precision; 11 of the 64 are left over.
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -17,7 +18,7 @@ _WRITTEN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re
 _LONGEST = 1e9
 """Thirty years. Far beyond, the clock of a run no longer tells milliseconds apart."""
 _LONGEST_TEXT = 50
-_STEEPEST = 10.0
+"""Characters that are read (chosen: the pattern backtracks, and 90,000 digits froze a server)."""
 _MEANT = "a duration is a number of seconds (0.25) or a text such as '250ms', '5s', '2m', '1h'"
 
 
@@ -26,11 +27,7 @@ def seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{value!r} is not a duration; {_MEANT}")
     if isinstance(value, str):
-        match = _WRITTEN.fullmatch(value) if len(value) <= _LONGEST_TEXT else None
-        unit = match.group(2).lower() or "s" if match else ""
-        if not match or unit not in _UNITS:
-            raise ValueError(f"{value[:_LONGEST_TEXT]!r} is not a duration; {_MEANT}")
-        value = float(match.group(1)) * _UNITS[unit]
+        value = _read_text(value)
     number = float(value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"{value!r} is not a duration; it must be finite and not negative")
@@ -39,12 +36,29 @@ def seconds(value: object) -> float:
     return number
 
 
+def _read_text(text: str) -> float:
+    """Read a number with or without a unit; without one it means seconds."""
+    match = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    if match is not None:
+        number, unit = match.groups()
+        factor = _UNITS.get(unit.lower() or "s")
+        if factor is not None:
+            return float(number) * factor
+    raise ValueError(f"{text[:_LONGEST_TEXT]!r} is not a duration; {_MEANT}")
+
+
 Seconds = Annotated[float, BeforeValidator(seconds)]
 """A pydantic field type: a duration in seconds, in any of the accepted spellings."""
 
 Shape = Literal["constant", "uniform", "normal", "lognormal", "exponential", "choice"]
 _COUNTS = {"constant": 1, "uniform": 2, "normal": 2, "lognormal": 2, "exponential": 1, "choice": 0}
 """How many numbers each takes, 0 for any."""
+_STEEPEST = 10.0
+"""Largest sigma of a lognormal (chosen: one draw in six is then above 22,000 medians)."""
+_FAR = 6
+"""Standard deviations beyond which nothing is expected (one draw in a billion lies there)."""
+_FAR_EXPONENTIAL = 20
+"""Means beyond which nothing is expected (one draw in 485 million lies there)."""
 
 
 class Distribution(BaseModel):
@@ -75,26 +89,32 @@ class Distribution(BaseModel):
         if shape not in _COUNTS:
             raise ValueError(f"unknown distribution {shape!r}; {near(str(shape), _COUNTS)}")
         given = raw if isinstance(raw, list | tuple) else [raw]
+        return {"shape": shape, "numbers": cls._read_numbers(shape, given)}
+
+    @staticmethod
+    def _read_numbers(shape: str, given: Sequence[Any]) -> tuple[float, ...]:
+        """Read the numbers of a shape; raise ValueError if it cannot have these."""
         wanted = _COUNTS[shape]
         if wanted and len(given) != wanted:
-            raise ValueError(f"{shape} takes {wanted} number{'s' * (wanted > 1)}, got {len(given)}")
-        numbers = tuple(seconds(one) for one in given)
+            numbers_wanted = "1 number" if wanted == 1 else f"{wanted} numbers"
+            raise ValueError(f"{shape} takes {numbers_wanted}, got {len(given)}")
+        numbers = tuple(seconds(number) for number in given)
         if shape == "lognormal" and numbers[1] > _STEEPEST:
             raise ValueError(
                 f"lognormal takes a median and a sigma of at most {_STEEPEST:g}, found {given[1]!r}"
             )
-        return {"shape": shape, "numbers": numbers}
+        return numbers
 
     @property
     def longest(self) -> float:
         """The longest duration that it gives, nearly."""
         match self.shape:
             case "normal":
-                return self.numbers[0] + 6 * self.numbers[1]
+                return self.numbers[0] + _FAR * self.numbers[1]
             case "lognormal":
-                return self.numbers[0] * math.exp(6 * self.numbers[1])
+                return self.numbers[0] * math.exp(_FAR * self.numbers[1])
             case "exponential":
-                return 20 * self.numbers[0]
+                return _FAR_EXPONENTIAL * self.numbers[0]
         return max(self.numbers)
 
     def sample(self, draw: Draw, name: str = "duration") -> float:

@@ -1,7 +1,7 @@
-"""The kinds of faults. To add one, define it here: reading, explaining, striking and hunting follow
-from the class.
+"""The kinds of faults.
 
-A fault that changes what a sandbox answers (a ``ContentFault``) also needs a branch in
+To add one, define it here: reading, explaining, striking and hunting follow from the class. A fault
+that changes what a sandbox answers (a ``ContentFault``) also needs a branch in
 ``fakes/sandbox/body.py``.
 """
 
@@ -13,34 +13,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from ..fields import Drawn, NotShrunk
-from .action import Action, ContentFault, FaultSite, Phase, Ping, Spoilage, Wait
+from .action import Action, ContentFault, FaultSite, Phase, Ping, Spoilage, StrikeNote, Wait
 from .chance import Draw
 from .duration import Distribution, Seconds
 
-_HALF = 0.5
 _STATUSES = (
-    200,
-    201,
-    202,
-    204,
-    301,
-    307,
-    400,
-    401,
-    404,
-    408,
-    413,
-    422,
-    425,
-    429,
-    429,
-    500,
-    502,
-    503,
-    503,
-    504,
-    599,
+    *(200, 201, 202, 204),
+    *(301, 307),
+    *(400, 401, 404, 408, 413, 422, 425, 429, 429),
+    *(500, 502, 503, 503, 504, 599),
 )
+"""What a hunt draws; 429 and 503 twice as often, because clients repeat these."""
 _BODIES: tuple[Any, ...] = (
     None,
     "",
@@ -56,8 +39,13 @@ _BODIES: tuple[Any, ...] = (
 )
 _WAITS = (None, None, 0, 0.5, 3, 12, "soon", "Fri, 31 Dec 1999 23:59:59 GMT")
 _AMOUNTS = (0.0, 0.01, 0.3, 0.5, 0.9, 1.0, 40.0)
-_FAULT = NotShrunk("it is the fault itself")
 _TYPES = ("text/html", "application/json; charset=latin-1", "x")
+_FAULT = NotShrunk("it is the fault itself")
+
+_LONG_WAIT = 5.0
+"""Seconds of a Retry-After from which on a hunt does not expect the next attempt (chosen)."""
+_HALF = 0.5
+"""How much of a body is sent before a fault in its middle."""
 
 
 class Status(Action):
@@ -66,10 +54,16 @@ class Status(Action):
     kind = "status"
     phases = ("before", "during", "after")
     examples = (
-        {"status": 503}, {"status": 502}, {"status": 429}, {"status": 429, "retry_after": 2}, {"status": 500},
-        {"status": 404, "body": "no such route"}, {"status": 202, "body": "queued"},
-        {"status": 200, "body": "<html>busy</html>"}, {"status": 504},
-    )  # fmt: skip
+        {"status": 503},
+        {"status": 502},
+        {"status": 429},
+        {"status": 429, "retry_after": 2},
+        {"status": 500},
+        {"status": 404, "body": "no such route"},
+        {"status": 202, "body": "queued"},
+        {"status": 200, "body": "<html>busy</html>"},
+        {"status": 504},
+    )
 
     status: Annotated[int, Drawn(*_STATUSES), NotShrunk("a status is a name, not an amount")] = (
         Field(ge=200, le=599)
@@ -87,7 +81,7 @@ class Status(Action):
     """The Content-Type header, if it is not the one that fits the body."""
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
-        if self.headers or self.asked_wait >= 5:
+        if self.headers or self.asked_wait >= _LONG_WAIT:
             return False
         if self.refuses:
             return phase == "before" or may_have_run
@@ -100,7 +94,10 @@ class Status(Action):
 
     @property
     def asked_wait(self) -> float:
-        return float(self.retry_after or 0.0) if not isinstance(self.retry_after, str) else math.inf
+        """Seconds that a client is asked to wait; a date or any other text counts as forever."""
+        if isinstance(self.retry_after, str):
+            return math.inf
+        return float(self.retry_after or 0.0)
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.respond(self)
@@ -156,7 +153,9 @@ class Degrade(Action):
         return max(self.start, self.end)
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
-        share = 1.0 if self.over <= 0 else min(1.0, max(0.0, site.active_for() / self.over))
+        share = 1.0
+        if self.over > 0:
+            share = min(1.0, max(0.0, site.active_for() / self.over))
         return site.sleep(self.start + (self.end - self.start) * share)
 
 
@@ -178,7 +177,9 @@ class Hang(Action):
         return site.hang(self.seconds)
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.cut, spoilage.ending, spoilage.ending_seconds = _HALF, "hang", self.seconds
+        spoilage.cut = _HALF
+        spoilage.ending = "hang"
+        spoilage.ending_seconds = self.seconds
 
 
 class Reset(Action):
@@ -196,7 +197,8 @@ class Reset(Action):
         return site.reset()
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.cut, spoilage.ending = self.at, "reset"
+        spoilage.cut = self.at
+        spoilage.ending = "reset"
 
 
 class Close(Action):
@@ -225,12 +227,12 @@ class Truncate(Action):
     """What to do with the connection after that: ``close``, ``reset`` or ``hang``."""
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
-        return (
-            first_attempts is not None and may_have_run and self.then == "close" and 0 < self.at < 1
-        )
+        is_visibly_cut = self.then == "close" and 0 < self.at < 1
+        return is_visibly_cut and first_attempts is not None and may_have_run
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.cut, spoilage.ending = self.at, self.then
+        spoilage.cut = self.at
+        spoilage.ending = self.then
 
 
 class Drip(Action):
@@ -273,17 +275,19 @@ class MalformedAnswer(Action):
             case "json":
                 return head + body[:-1] + b","
             case "chunk":
-                lines = head.split(b"\r\n")
-                kept = [line for line in lines if not line.lower().startswith(b"content-length")]
-                opening = b"\r\n".join([*kept[:-2], b"transfer-encoding: chunked", b"", b""])
-                first, rest = body[: len(body) // 2], body[len(body) // 2 :]
-                return (
-                    opening
-                    + b"%x\r\n%b\r\n" % (len(first), first)
-                    + b"zz\r\n"
-                    + rest
-                    + b"\r\n0\r\n\r\n"
-                )
+                return _with_bad_chunk(head, body)
+
+
+def _with_bad_chunk(head: bytes, body: bytes) -> bytes:
+    """Send the body in two chunks, the second with a size that is not a number."""
+    lines = head.split(b"\r\n")
+    kept = [line for line in lines if not line.lower().startswith(b"content-length")]
+    opening = b"\r\n".join([*kept[:-2], b"transfer-encoding: chunked", b"", b""])
+
+    half = len(body) // 2
+    first_chunk = b"%x\r\n%b\r\n" % (half, body[:half])
+    second_chunk = b"zz\r\n%b\r\n" % body[half:]
+    return opening + first_chunk + second_chunk + b"0\r\n\r\n"
 
 
 class ContentType(Action):
@@ -335,6 +339,10 @@ class Timeout(ContentFault):
     """What the program printed before it was stopped."""
 
 
+_CUT_KEEPS = 10
+"""Characters (chosen: fewer than nearly every program prints)."""
+
+
 class Output(ContentFault):
     """Change what the program printed."""
 
@@ -365,25 +373,27 @@ class Output(ContentFault):
     def lies(self) -> bool:
         return self.stream != "stderr" and self.what not in ("huge", "not_utf8")
 
-    def noted(self) -> dict[str, Any]:
-        return {
-            "what": self.what,
-            "stream": self.stream,
-            **({"size": self.size} if self.what in ("huge", "cut") else {}),
-        }
+    def noted(self) -> StrikeNote:
+        noted: StrikeNote = {"what": self.what, "stream": self.stream}
+        if self.what in ("huge", "cut"):
+            noted["size"] = self.size
+        return noted
 
     @model_validator(mode="before")
     @classmethod
     def _cut_keeps_little(cls, value: Any) -> Any:
-        """Let ``cut`` keep ten characters by default: one that keeps a million would rarely be
-        noticed."""
-        given = value[cls.kind] if isinstance(value, dict) and set(value) == {cls.kind} else value
-        given = {"what": given} if isinstance(given, str) else given
-        return (
-            {"size": 10, **given}
-            if isinstance(given, dict) and given.get("what") == "cut"
-            else value
-        )
+        """Let ``cut`` keep ten characters by default.
+
+        One that keeps a million would rarely be noticed.
+        """
+        given = value
+        if isinstance(value, dict) and set(value) == {cls.kind}:
+            given = value[cls.kind]
+        if isinstance(given, str):
+            given = {"what": given}
+        if isinstance(given, dict) and given.get("what") == "cut":
+            return {"size": _CUT_KEEPS, **given}
+        return value
 
 
 class Crash(Action):
@@ -401,7 +411,9 @@ class Crash(Action):
         return site.crash(self.restart_after)
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.cut, spoilage.ending, spoilage.ending_seconds = _HALF, "crash", self.restart_after
+        spoilage.cut = _HALF
+        spoilage.ending = "crash"
+        spoilage.ending_seconds = self.restart_after
 
 
 class Wedge(Action):

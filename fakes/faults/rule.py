@@ -1,5 +1,7 @@
-"""A fault rule: when it strikes, what it does and in which phase of a request's life, and how it
-is read from YAML."""
+"""A fault rule: when it strikes, what it does, and in which phase of a request's life.
+
+Rules are read from YAML, JSON or data.
+"""
 
 from __future__ import annotations
 
@@ -32,49 +34,71 @@ from .duration import Seconds
 from .kinds import Status
 from .pattern import Pattern, matches
 
+Kinds = Mapping[str, type[Action]]
+"""The kinds of faults that a rule may have, by their key in YAML."""
+
 _STATUS_KEYS = frozenset(Status.model_fields)
-_INSTEAD_OF_CHANCE = ({"first_attempts": 1}, {"times": 1}, {"first": 1}, {"every": 2}, {"every": 3})
-_SHORT = 0.5
-"""Seconds by which any attempt may be delayed."""
-_SOME, _FEW = 0.16, 0.03
-_REQUEST_FIELDS = ("path", "method", "language", "code", "call", "first_attempts")
 
 
-def read_actions(value: Any, kinds: Mapping[str, type[Action]] = KINDS) -> tuple[Action, ...]:
+def read_actions(value: Any, kinds: Kinds = KINDS) -> tuple[Action, ...]:
     """Read ``what``: an action, a mapping of one or several kinds, or a list of them in order."""
     if isinstance(value, Action):
         return (value,)
+    if isinstance(value, list | tuple):
+        return _read_list(value, kinds)
+
     if isinstance(value, str) and value in kinds:
         value = {value: True}
-    if isinstance(value, list | tuple):
-        return tuple(action for one in value for action in read_actions(one, kinds))
     if not isinstance(value, dict):
         raise ValueError(f"`what` needs a fault, for example {{status: 503}}; found {value!r}")
+
+    return _read_mapping(value, kinds)
+
+
+def _read_list(values: Iterable[Any], kinds: Kinds) -> tuple[Action, ...]:
+    actions: list[Action] = []
+    for value in values:
+        actions.extend(read_actions(value, kinds))
+    return tuple(actions)
+
+
+def _read_mapping(value: dict[Any, Any], kinds: Kinds) -> tuple[Action, ...]:
+    """Read a mapping of one or several kinds; the keys of a status stand beside it."""
     remaining = dict(value)
     actions: list[Action] = []
+
     if "status" in remaining:
-        status = {key: remaining.pop(key) for key in list(remaining) if key in _STATUS_KEYS}
+        status = {key: remaining.pop(key) for key in value if key in _STATUS_KEYS}
         actions.append(Status.model_validate(status))
+
     for key, inner in remaining.items():
         if key not in kinds:
-            known = [*kinds, *(_STATUS_KEYS - {"status"})] if "status" in value else kinds
-            hint = (
-                "it belongs to a status, which is missing"
-                if key in _STATUS_KEYS
-                else near(str(key), known)
-            )
-            raise ValueError(f"unknown kind of fault {key!r}; {hint}")
+            raise ValueError(_unknown_kind(key, kinds, has_status="status" in value))
         actions.append(kinds[key].model_validate({key: inner}))
+
     # A delay comes before the blow it goes with, whatever the order of the keys.
     actions.sort(key=lambda action: action.final)
     return tuple(actions)
 
 
+def _unknown_kind(key: Any, kinds: Kinds, *, has_status: bool) -> str:
+    """Say that there is no such kind of fault, and what was probably meant."""
+    known = list(kinds)
+    if has_status:
+        known.extend(_STATUS_KEYS - {"status"})
+    hint = near(str(key), known)
+    if key in _STATUS_KEYS:
+        hint = "it belongs to a status, which is missing"
+    return f"unknown kind of fault {key!r}; {hint}"
+
+
 def _what(value: Any, info: ValidationInfo) -> tuple[Action, ...]:
-    return read_actions(value, (info.context or {}).get("kinds", KINDS))
+    context = info.context or {}
+    return read_actions(value, context.get("kinds", KINDS))
 
 
 def _words(value: Any) -> Any:
+    """Let a single word stand for a list of one."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -93,6 +117,25 @@ class Arrival:
     language: str | None = None
     code: str | None = None
     in_flight: int = 1
+
+
+_FEW = 0.03
+"""Share of hunted rules with such a condition (chosen: it often fits every call, or none)."""
+_SOME = 0.16
+"""Share of hunted rules with such a condition (chosen: on average a rule has one or two)."""
+_INSTEAD_OF_CHANCE = (
+    {"first_attempts": 1},
+    {"times": 1},
+    {"first": 1},
+    {"every": 2},
+    {"every": 3},
+)
+"""What a shrinker tries in place of a probability."""
+
+_HARMLESS_DELAY = 0.5
+"""Seconds by which a rule may delay an attempt that must still succeed (chosen)."""
+_REQUEST_FIELDS = ("path", "method", "language", "code", "call", "first_attempts")
+"""Conditions on a request, of which there is none when a connection is made."""
 
 
 class Rule(BaseModel):
@@ -155,14 +198,32 @@ class Rule(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> Rule:
+        """Refuse combinations that can never happen."""
         if not self.what:
             raise ValueError("`what` needs a fault, for example {status: 503}")
+        self._check_phase()
+        self._check_endings()
+        if self.between is not None and self.between[0] >= self.between[1]:
+            raise ValueError(
+                f"between takes an earlier and a later time, found {list(self.between)}"
+            )
+        if "connect" in self.actions_by_phase:
+            self._check_connect()
+        return self
+
+    def _check_phase(self) -> None:
+        """Refuse a phase in which an action cannot strike."""
+        if self.phase is None:
+            return
         for action in self.what:
-            if self.phase is not None and self.phase not in action.phases:
+            if self.phase not in action.phases:
                 able = ", ".join(phase for phase in PHASES if phase in action.phases)
                 raise ValueError(
                     f"{action.kind} cannot strike in phase {self.phase!r}, only in: {able}"
                 )
+
+    def _check_endings(self) -> None:
+        """Refuse two actions that both end the request in the same phase."""
         for phase, actions in self.actions_by_phase.items():
             ends = [action.kind for action in actions if action.final]
             if len(ends) > 1:
@@ -170,43 +231,41 @@ class Rule(BaseModel):
                     f"{ends[0]} and {ends[1]} both end the request in phase {phase!r}; "
                     "give each a rule of its own"
                 )
-        if self.between is not None and self.between[0] >= self.between[1]:
+
+    def _check_connect(self) -> None:
+        """Refuse conditions on a request for a rule that strikes before there is one."""
+        given = [field for field in _REQUEST_FIELDS if getattr(self, field) is not None]
+        if given:
             raise ValueError(
-                f"between takes an earlier and a later time, found {list(self.between)}"
+                f"in phase 'connect' there is no request yet, so {given[0]} cannot be a condition"
             )
-        if "connect" in self.actions_by_phase:
-            given = [field for field in _REQUEST_FIELDS if getattr(self, field) is not None]
-            if given:
-                raise ValueError(
-                    f"in phase 'connect' there is no request yet, so {given[0]} cannot be "
-                    "a condition"
-                )
-        return self
 
     @cached_property
     def actions_by_phase(self) -> dict[Phase, tuple[Action, ...]]:
+        """The actions of each phase, in their order."""
         table: dict[Phase, tuple[Action, ...]] = {}
         for action in self.what:
-            phase = self.phase or action.phases[0]
+            phase = self._phase_of(action)
             table[phase] = (*table.get(phase, ()), action)
         return table
 
     @property
     def is_harmless(self) -> bool:
         """Does every attempt that it strikes succeed all the same?"""
-        return self.longest_delay <= _SHORT and all(
-            action.is_harmless(phase)
-            for phase, actions in self.actions_by_phase.items()
-            for action in actions
-        )
+        if self.longest_delay > _HARMLESS_DELAY:
+            return False
+        return all(action.is_harmless(self._phase_of(action)) for action in self.what)
 
     def recovers(self, *, may_have_run: bool) -> bool:
         """Does another attempt succeed, which it does not strike?"""
         return all(
-            action.is_transient(phase, self.first_attempts, may_have_run)
-            for phase, actions in self.actions_by_phase.items()
-            for action in actions
+            action.is_transient(self._phase_of(action), self.first_attempts, may_have_run)
+            for action in self.what
         )
+
+    def _phase_of(self, action: Action) -> Phase:
+        """The phase in which an action of this rule strikes."""
+        return self.phase or action.phases[0]
 
     @property
     def longest_delay(self) -> float:
@@ -219,26 +278,35 @@ class Rule(BaseModel):
             return False
         if self.above_in_flight is not None and arrival.in_flight <= self.above_in_flight:
             return False
-        if self.path is None:
-            if not arrival.work:
-                return False
-        elif not any(fnmatchcase(arrival.path, one) for one in self.path):
+        if not self._fits_path(arrival):
             return False
         if self.method is not None and arrival.method not in self.method:
             return False
         if self.language is not None and arrival.language not in self.language:
             return False
-        if self.call is not None and not any(fnmatchcase(arrival.call, one) for one in self.call):
+        if self.call is not None and not _fits_any(arrival.call, self.call):
             return False
-        return self.code is None or (arrival.code is not None and matches(self.code, arrival.code))
+        return self._fits_code(arrival)
+
+    def _fits_path(self, arrival: Arrival) -> bool:
+        if self.path is None:
+            return arrival.work
+        return _fits_any(arrival.path, self.path)
+
+    def _fits_code(self, arrival: Arrival) -> bool:
+        if self.code is None:
+            return True
+        return arrival.code is not None and matches(self.code, arrival.code)
 
     def as_data(self) -> dict[str, Any]:
         """The rule as it could be written in YAML."""
         data: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude={"what"})
-        return {**data, "what": [action.as_data() for action in self.what]}
+        data["what"] = [action.as_data() for action in self.what]
+        return data
 
 
-Kinds = Mapping[str, type[Action]]
+def _fits_any(text: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def load_rules(path: str | Path, *, kinds: Kinds = KINDS) -> list[Rule]:
@@ -264,24 +332,34 @@ def read_rules(source: object, *, where: str = "faults", kinds: Kinds = KINDS) -
     data = source.data if isinstance(source, Marked) else source
     inside: tuple[str, ...] = ()
     if isinstance(data, dict):
-        extra = sorted(str(key) for key in data if key != "faults")
-        if "faults" not in data or extra:
-            odd = extra[0] if extra else "nothing"
-            raise FaultError(
-                f"{where}: expected a list of rules or a mapping 'faults: [...]', found {odd!r}"
-            )
-        data, inside = data["faults"], ("faults",)
+        data = _only_faults(data, where)
+        inside = ("faults",)
     if data is None:
         return []
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise FaultError(f"{where}: expected a list of rules, found {data!r}")
+
     rules = []
     for index, item in enumerate(data):
-        place = str(source.place((*inside, index))) if isinstance(source, Marked) else where
-        if not isinstance(item, Rule):
-            item = read_rule(item, where=f"{place}: rule {index + 1}", kinds=kinds)
-        rules.append(item)
+        if isinstance(item, Rule):
+            rules.append(item)
+            continue
+        place = where
+        if isinstance(source, Marked):
+            place = str(source.place((*inside, index)))
+        rules.append(read_rule(item, where=f"{place}: rule {index + 1}", kinds=kinds))
     return rules
+
+
+def _only_faults(data: dict[Any, Any], where: str) -> Any:
+    """Return the value of ``faults``; raise FaultError if it is not the only key."""
+    extra = sorted(str(key) for key in data if key != "faults")
+    if "faults" not in data or extra:
+        odd = extra[0] if extra else "nothing"
+        raise FaultError(
+            f"{where}: expected a list of rules or a mapping 'faults: [...]', found {odd!r}"
+        )
+    return data["faults"]
 
 
 def read_rule(item: object, *, where: str = "rule", kinds: Kinds = KINDS) -> Rule:
@@ -296,8 +374,9 @@ def read_rule(item: object, *, where: str = "rule", kinds: Kinds = KINDS) -> Rul
     try:
         return Rule.model_validate(item, context={"kinds": kinds})
     except ValidationError as error:
-        wrong = [
-            refusal(one, Rule.model_fields if len(one["loc"]) == 1 else None)
-            for one in error.errors()
-        ]
-        raise FaultError("; ".join(f"{label}: {sentence}" for sentence in wrong)) from None
+        sentences = []
+        for problem in error.errors():
+            # Only keys of the rule itself, not those inside a fault, are near the rule's fields.
+            known = Rule.model_fields if len(problem["loc"]) == 1 else None
+            sentences.append(f"{label}: {refusal(problem, known)}")
+        raise FaultError("; ".join(sentences)) from None

@@ -18,7 +18,7 @@ from ..sandbox.gate import Gate, GatedVisit
 from ..sandbox.protocol import DATASETS, sent_fields
 from ..wire.access import PINGS, Access
 from ..wire.app import Execution, Request, Subject, call_of, digest_of, origin_form
-from ..wire.ledger import CallRecord, Ledger
+from ..wire.ledger import CallCounts, CallRecord, Ledger, LedgerCounts
 from ..wire.message import Answer
 from .forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, relayed
 
@@ -32,7 +32,7 @@ class ForwardRecord(CallRecord):
     replied: int = 0
     """Attempts that the upstream answered, whether or not the answer reached the client."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> CallCounts:
         return {
             "arrived": self.arrived,
             "forwarded": self.forwarded,
@@ -73,14 +73,16 @@ class ProxyLedger(Ledger):
     def executions(self, call: str) -> None:  # type: ignore[override] # a number would be a guess
         """Unknown: a request may have run without an answer, or been answered without running."""
 
-    def snapshot(self, *, calls: bool = True) -> dict[str, Any]:
-        data = super().snapshot(calls=calls)
-        counted = {
+    def snapshot(self, *, calls: bool = True) -> LedgerCounts:
+        counts = super().snapshot(calls=calls)
+        # The order that a reader of the admin route sees.
+        return {
+            "arrived": self.arrived,
             "forwarded": self.forwarded,
             "replied": self.replied,
             "upstream_failed": self.upstream_failed,
+            **counts,
         }
-        return {"arrived": data.pop("arrived"), **counted, **data}
 
 
 PROXY_REALM = "sfusion proxy"

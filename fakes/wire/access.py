@@ -20,19 +20,19 @@ from .message import Answer
 
 ADMIN: Final = "/__sfusion/"
 LONGEST_BODY: Final = 100_000
-"""Bytes of an admin request. Reading YAML takes about 10 s for each megabyte, in which nothing else
-is served."""
+"""Bytes of an admin request.
+
+Chosen: reading YAML takes about 10 s for each megabyte, in which nothing else is served.
+"""
 PINGS = frozenset({"/v1/ping", "/health"})
 _MOST_KNOWN = 100
-_LONGEST_SHOWN = 100
-# Names that public DNS does not have, so that nobody can make them lead here.
+"""Accepted Host headers that are remembered (chosen: clients could fill more memory)."""
 _PRIVATE_SUFFIXES = (".local", ".internal")
+"""Ends of names that public DNS does not have, so that nobody can make them lead here."""
 _NO_TOKEN = (
-    "this request needs the token of the server: in the header x-sfusion-token, as a "
-    "bearer token, or as the password "
-    "in the URL (http://x:TOKEN@host). A server gets its token from SFUSION_TOKEN or "
-    "--token-file when it is started; "
-    "a fake in Python has it as .token"
+    "this request needs the token of the server: in the header x-sfusion-token, as a bearer token, "
+    "or as the password in the URL (http://x:TOKEN@host). A server gets its token from "
+    "SFUSION_TOKEN or --token-file when it is started; a fake in Python has it as .token"
 )
 
 
@@ -41,9 +41,12 @@ def is_admin(path: str) -> bool:
     return path.startswith(ADMIN) or path == ADMIN[:-1]
 
 
+_TOKEN_BYTES = 16
+"""Random bytes of a token that is drawn (chosen: 128 bits cannot be guessed)."""
+
+
 class Access:
-    """Refuses requests that a web page made a browser send, and requests without the token where it
-    is needed.
+    """Refuses requests from foreign web pages, and those without the token where it is needed.
 
     Browsers send requests to any address that a page names, also to loopback; they name the page's
     origin. A page can also let its own name lead to loopback (DNS rebinding); then the Host is not
@@ -71,15 +74,15 @@ class Access:
         self._local = is_loopback(host)
         if runs_code and not self._local and not (allow_remote and token):
             raise UnsafeBindError(
-                f"listening on {host} would run code for anyone who can reach this "
-                "machine; give both allow_remote "
-                "(--allow-remote) and a token (SFUSION_TOKEN or --token-file), or listen "
-                "on 127.0.0.1"
+                f"listening on {host} would run code for anyone who can reach this machine; "
+                "give both allow_remote (--allow-remote) and a token (SFUSION_TOKEN or "
+                "--token-file), or listen on 127.0.0.1"
             )
         self._everything = require_token or (runs_code and not self._local)
-        needed = bool(token) or self._everything or runs_code or not self._local
-        self.token = (token or secrets.token_urlsafe(16)) if needed else None
+        self.token = token or None
         """The token that admin routes need, None if they need none."""
+        if self.token is None and (self._everything or runs_code or not self._local):
+            self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._realm = realm
         self._hosts = _patterns(allow_hosts)
         self._origins = _patterns(allow_origins)
@@ -92,34 +95,50 @@ class Access:
         host = headers.get("Host", "")
         if host not in self._known and not self._is_ours(host) and not self.has_token(headers):
             return _forbidden(
-                f"{_shown(host)} is not a name of this server", "--allow-host", "allow_hosts"
+                f"{_shown(host)} is not a name of this server",
+                option="--allow-host",
+                parameter="allow_hosts",
             )
-        origin = headers.get("Origin")
-        if origin is None:
-            foreign = headers.get("Sec-Fetch-Site") == "cross-site" and "*" not in self._origins
-        else:
-            foreign = not self._is_own_page(origin.lower(), host.lower(), request.address)
-        if foreign:
-            whose = "another origin" if origin is None else f"the origin {_shown(origin)}"
+        whose = self._foreign_page(request, host)
+        if whose is not None:
             return _forbidden(
-                f"the request comes from a web page of {whose}", "--allow-origin", "allow_origins"
+                f"the request comes from a web page of {whose}",
+                option="--allow-origin",
+                parameter="allow_origins",
             )
-        if self.token is None and is_admin(request.path) and not host:
-            # HTTP/0.9, too: other protocols that a page makes a browser speak can look like it.
-            return Answer.json({"detail": "sfusion: admin routes need a Host header"}, 403)
-        if self.token is None or not (
-            is_admin(request.path) or (self._everything and request.path not in PINGS)
-        ):
+        return self._token_refusal(request, host)
+
+    def _foreign_page(self, request: Request, host: str) -> str | None:
+        """Say whose web page sent a request, if it is one that is not let in."""
+        origin = request.headers.get("Origin")
+        if origin is not None:
+            if self._is_own_page(origin.lower(), host.lower(), request.address):
+                return None
+            return f"the origin {_shown(origin)}"
+        if request.headers.get("Sec-Fetch-Site") == "cross-site" and "*" not in self._origins:
+            return "another origin"
+        return None
+
+    def _token_refusal(self, request: Request, host: str) -> Answer | None:
+        """The answer to a request that lacks the token which it needs."""
+        admin = is_admin(request.path)
+        if self.token is None:
+            if admin and not host:
+                # HTTP/0.9, too: other protocols that a page makes a browser speak can look like it.
+                return Answer.json({"detail": "sfusion: admin routes need a Host header"}, 403)
             return None
-        if self.has_token(headers):
+
+        needed = admin or (self._everything and request.path not in PINGS)
+        if not needed or self.has_token(request.headers):
             return None
-        return Answer.json(
-            {"detail": _NO_TOKEN}, 401, (("www-authenticate", f'Basic realm="{self._realm}"'),)
-        )
+        asking = (("www-authenticate", f'Basic realm="{self._realm}"'),)
+        return Answer.json({"detail": _NO_TOKEN}, 401, asking)
 
     def has_token(self, headers: Mapping[str, str]) -> bool:
-        """True when the token is in ``x-sfusion-token``, a bearer token, or the password of the
-        URL."""
+        """True when a request carries the token.
+
+        It may be in ``x-sfusion-token``, a bearer token, or the password of the URL.
+        """
         return self._matches(headers.get("X-Sfusion-Token", "")) or self.is_authorized(headers)
 
     def is_authorized(self, headers: Mapping[str, str]) -> bool:
@@ -130,9 +149,10 @@ class Access:
         if scheme.lower() != "basic":
             return False
         try:
-            return self._matches(base64.b64decode(value).decode().partition(":")[2])
+            _user, _, password = base64.b64decode(value).decode().partition(":")
         except (binascii.Error, ValueError):
             return False
+        return self._matches(password)
 
     def _matches(self, given: str) -> bool:
         if self.token is None or not given:
@@ -140,16 +160,14 @@ class Access:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def _is_ours(self, host: str) -> bool:
-        """True for a Host of this machine or one that is allowed; the port may be one that is
-        forwarded here."""
+        """True for a Host of this machine or one that is allowed.
+
+        The port may be one that is forwarded here.
+        """
         name = _without_port(host)
-        if not (is_this_machine(name) or name in self._names or _fits(name, self._hosts)):
-            if self._local:
-                return False
-            # Asked to serve other machines. A page cannot choose an address or a name that public
-            # DNS does not have.
-            if "." in name and not name.endswith(_PRIVATE_SUFFIXES) and address_of(name) is None:
-                return False
+        is_known = is_this_machine(name) or name in self._names or _fits(name, self._hosts)
+        if not is_known and (self._local or _is_public(name)):
+            return False
         if len(self._known) < _MOST_KNOWN:
             self._known.add(host)
         return True
@@ -166,8 +184,18 @@ class Access:
         return own and address.endswith(f":{port}")
 
 
+def _is_public(name: str) -> bool:
+    """Could a web page choose this name, and let it lead to a server that serves other machines?
+
+    It can choose neither an address nor a name that public DNS does not have.
+    """
+    return "." in name and not name.endswith(_PRIVATE_SUFFIXES) and address_of(name) is None
+
+
 def _patterns(given: Iterable[str]) -> tuple[str, ...]:
-    return tuple(one.lower() for one in ([given] if isinstance(given, str) else given))
+    """Read patterns; a single text stands for itself."""
+    patterns = [given] if isinstance(given, str) else given
+    return tuple(pattern.lower() for pattern in patterns)
 
 
 def _fits(text: str, patterns: Iterable[str]) -> bool:
@@ -176,15 +204,21 @@ def _fits(text: str, patterns: Iterable[str]) -> bool:
 
 def _without_port(host: str) -> str:
     name, _, port = host.rpartition(":")
-    return (name if name and port.isdigit() else host).strip("[]").rstrip(".").lower()
+    if not name or not port.isdigit():
+        name = host
+    return name.strip("[]").rstrip(".").lower()
+
+
+_LONGEST_SHOWN = 100
+"""Characters of a header that a refusal repeats (chosen: longer than any name that is used)."""
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "...")
+    if len(text) > _LONGEST_SHOWN:
+        text = text[:_LONGEST_SHOWN] + "..."
+    return repr(text)
 
 
-def _forbidden(why: str, option: str, parameter: str) -> Answer:
-    return Answer.json(
-        {"detail": f"sfusion: {why}; if it should be served, start with {option} ({parameter})"},
-        403,
-    )
+def _forbidden(why: str, *, option: str, parameter: str) -> Answer:
+    detail = f"sfusion: {why}; if it should be served, start with {option} ({parameter})"
+    return Answer.json({"detail": detail}, 403)

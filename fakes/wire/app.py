@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.message import Message
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 from urllib.parse import quote, unquote
 
 from sfusion_tools.formats.jsontext import nesting
@@ -21,16 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ..faults import ContentFault
+    from .events import EventNote
 
 MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
-"""The mark that a workload puts in a comment of its code, so that any client's calls can be
-followed."""
+"""The mark that a workload puts in a comment of its code.
+
+With it, the calls of any client can be followed.
+"""
 
 
 @dataclass(slots=True)
 class Request:
-    """One HTTP request. ``headers`` is case-insensitive; ``body`` is empty until it has been
-    read."""
+    """One HTTP request.
+
+    ``headers`` is case-insensitive; ``body`` is empty until it has been read.
+    """
 
     method: str
     path: str
@@ -42,8 +47,10 @@ class Request:
     target: str = ""
     """Path and query as they were sent."""
     gone: Callable[[], asyncio.Future[None]] | None = None
-    """Returns a future that is done when the client has disconnected, for apps that then stop
-    working."""
+    """Returns a future that is done when the client has disconnected.
+
+    For apps that then stop working.
+    """
     body: bytes = b""
     rest: AsyncIterator[bytes] | None = None
     """What follows ``body``, on servers that do not read long bodies at once."""
@@ -81,18 +88,18 @@ class Execution(Protocol):
     def started(self) -> None:
         """The code begins to run."""
 
-    def finished(self, **more: Any) -> None:
+    def finished(self, **more: Unpack[EventNote]) -> None:
         """The code ran to its end, or to its time limit."""
 
-    def failed(self, event: str, **more: Any) -> None:
+    def failed(self, event: str, **more: Unpack[EventNote]) -> None:
         """The work has no result; write why to the journal."""
 
 
 class Visit(ABC):
-    """One request to an app, with what the app learns about it. The server calls each method at
-    most once.
+    """One request to an app, with what the app learns about it.
 
-    By default every POST is work, everyone is admitted, and content faults change nothing.
+    The server calls each method at most once. By default every
+    POST is work, everyone is admitted, and content faults change nothing.
     """
 
     def __init__(self, request: Request) -> None:
@@ -103,12 +110,13 @@ class Visit(ABC):
         """This is the health check, which a wedged server may still answer."""
 
     def describe(self) -> Subject | None:
-        """Say what the request is about, once its body is there; None (admin) exempts it from
-        faults and ledger."""
+        """Say what the request is about, once its body is there.
+
+        None (admin) exempts it from faults and ledger.
+        """
         body = self.request.body
-        return Subject(
-            call_of(body.decode("utf-8", "replace"), body), work=self.request.method == "POST"
-        )
+        call = call_of(body.decode("utf-8", "replace"), body)
+        return Subject(call, work=self.request.method == "POST")
 
     async def admit(self) -> Answer | None:
         """Admit a request for work, now or later, or turn it away with an answer."""
@@ -123,12 +131,14 @@ class Visit(ABC):
         """Return the answer when nothing goes wrong; exceptions become the app's ``failure``."""
 
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
-        """Apply a content fault: the spoiled answer, and how many seconds it takes in phase
-        ``during``.
+        """Apply a content fault.
 
-        ``answer`` is None when nothing was executed.
+        Return the spoiled answer, and how many seconds it takes in phase ``during``. ``answer`` is
+        None when nothing was executed.
         """
-        return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
+        if answer is None:
+            answer = Answer(status=500, body=b'{"detail":"Internal Server Error"}')
+        return answer, 0.0
 
 
 class App(Protocol):
@@ -138,26 +148,31 @@ class App(Protocol):
         """Open the visit of a request whose head has been read."""
 
     def failure(self, error: Exception) -> Answer:
-        """What the faked server answers when it has a bug: Starlette's plain 500, unless it has
-        words of its own."""
+        """What the faked server answers when it has a bug.
+
+        That is Starlette's plain 500, unless it has words of its own.
+        """
         return Answer.text("Internal Server Error", status=500)
 
 
 def parse_target(target: str) -> tuple[str, str]:
     """Split a request target into the decoded path and the raw query, as uvicorn does."""
-    if not ("%" in target or "?" in target or "#" in target) and target[:1] == "/":
+    is_plain = target[:1] == "/" and not ("%" in target or "?" in target or "#" in target)
+    if is_plain:
         return target, ""
     path, _, query = origin_form(target, target).partition("?")
-    return (unquote(path) if "%" in path else path), query
+    return unquote(path), query
 
 
 def origin_form(target: str, otherwise: str = "/") -> str:
-    """A request's target as path and query, even if the client sent a whole URL, or something
-    else such as a star."""
+    """A request's target as path and query.
+
+    The client may have sent a whole URL, or something else such as a star: then ``otherwise``.
+    """
     if not target.startswith("/"):
-        _, found, rest = target.partition("://")
-        slash = rest.find("/")
-        target = otherwise if not found else rest[slash:] if slash >= 0 else "/"
+        _scheme, found, rest = target.partition("://")
+        _host, _, path = rest.partition("/")
+        target = f"/{path}" if found else otherwise
     return target.partition("#")[0]
 
 
@@ -227,25 +242,29 @@ class Routes(Generic[H]):
         self.paths = frozenset(table)
 
     def find(self, method: str, path: str, *, host: str, query: str = "") -> H | Answer:
-        """The handler, or the answer that there is none. ``host`` is the Host header, or the
-        server's address."""
+        """The handler, or the answer that there is none.
+
+        ``host`` is the Host header, or the server's address.
+        """
         methods = self._table.get(path)
         if methods is None:
             return self._elsewhere(path, host, query)
         handler = methods.get(method)
         if handler is None:
-            return Answer(
-                status=405, body=_NOT_ALLOWED, headers=(("allow", ", ".join(sorted(methods))),)
-            )
+            allowed = ", ".join(sorted(methods))
+            return Answer(status=405, body=_NOT_ALLOWED, headers=(("allow", allowed),))
         return handler
 
     def _elsewhere(self, path: str, host: str, query: str) -> Answer:
+        """Redirect to the same path with or without a slash at its end, as Starlette does."""
         other = path.rstrip("/") if path.endswith("/") else path + "/"
-        if path != "/" and other in self._table:
-            url = f"http://{host}{other}" + (f"?{query}" if query else "")
-            location = quote(url, safe=_SAFE_IN_LOCATION)
-            return Answer(status=307, content_type=None, late_headers=(("location", location),))
-        return Answer(status=404, body=_NOT_FOUND)
+        if path == "/" or other not in self._table:
+            return Answer(status=404, body=_NOT_FOUND)
+        url = f"http://{host}{other}"
+        if query:
+            url += f"?{query}"
+        location = quote(url, safe=_SAFE_IN_LOCATION)
+        return Answer(status=307, content_type=None, late_headers=(("location", location),))
 
 
 def is_json(content_type: str) -> bool:
@@ -259,8 +278,10 @@ def is_json(content_type: str) -> bool:
 
 
 DEEPEST_JSON = 970
-"""Deepest nesting that the JSON parser of a real server accepts, a little below the recursion
-limit of Python 3.11."""
+"""Deepest nesting that the JSON parser of a real server accepts.
+
+A little below the recursion limit of Python 3.11.
+"""
 
 
 def deeper_than(body: bytes, limit: int) -> bool:
@@ -270,21 +291,19 @@ def deeper_than(body: bytes, limit: int) -> bool:
 
 def json_invalid(error: json.JSONDecodeError) -> dict[str, Any]:
     """The problem of a body that is not JSON, as FastAPI writes it on Python 3.10 and 3.11."""
-    message, at = error.msg, error.pos
-    if message.startswith(
-        "Illegal trailing comma"
-    ):  # since 3.13; before, the bracket after the comma was the problem
-        at = len(error.doc) - len(error.doc[at + 1 :].lstrip(" \t\n\r"))
-        message = (
-            "Expecting value"
-            if error.doc[at] == "]"
-            else "Expecting property name enclosed in double quotes"
-        )
-    ctx = {"error": message}
+    message = error.msg
+    at = error.pos
+    if message.startswith("Illegal trailing comma"):
+        # Since 3.13; before, the bracket after the comma was the problem.
+        after_comma = error.doc[at + 1 :].lstrip(" \t\n\r")
+        at = len(error.doc) - len(after_comma)
+        message = "Expecting property name enclosed in double quotes"
+        if error.doc[at] == "]":
+            message = "Expecting value"
     return {
         "type": "json_invalid",
         "loc": ("body", at),
         "msg": "JSON decode error",
         "input": {},
-        "ctx": ctx,
+        "ctx": {"error": message},
     }

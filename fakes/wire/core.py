@@ -1,5 +1,7 @@
-"""What the requests of one server share: ledger, fault plan, journal, event log, and whether the
-server is wedged."""
+"""What the requests of one server share.
+
+That is the ledger, the fault plan, the journal, the event log, and whether the server is wedged.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple, Unpack
 
 from sfusion_tools._loops import resolve
 from sfusion_tools.event_lines import call_line
@@ -24,6 +26,7 @@ from ..faults import FaultPlan, Rule
 from ..faults.action import Ping
 from .app import App
 from .connection import Connection
+from .events import AttemptNote, EventSink, Ran, ServerEvent
 from .ledger import Ledger
 from .message import Answer
 
@@ -40,10 +43,9 @@ class Parking:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
+        ends = {waiter, connection.gone()}
         try:
-            await asyncio.wait(
-                {waiter, connection.gone()}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._waiters.discard(waiter)
 
@@ -55,9 +57,26 @@ class Parking:
 EventLogPath = EventLogSettings | str | Path
 
 
+class ServedRequest(NamedTuple):
+    """A request for work that is over, as the event log needs it."""
+
+    call: str
+    began: float
+    """When it arrived, in unix time."""
+    seconds: float
+    sent: int
+    """Bytes of its body."""
+    answer: Answer | None
+    """None if none was sent."""
+    fault: str | None
+    """The first rule that struck."""
+    client_gone: bool
+    spoiled: bool
+    """The body of the answer was changed, cut or delayed on its way."""
+
+
 class RequestLog:
-    """Writes requests for work to the event log of this process, in the same form as the tool's
-    calls.
+    """Writes requests for work to the event log of this process, as the tool writes its calls.
 
     ``sandbox`` returns the address that it names.
     """
@@ -67,53 +86,59 @@ class RequestLog:
         self._log = open_event_log(settings)
         self._sandbox = sandbox
 
-    def ended(
-        self,
-        call: str,
-        began: float,
-        seconds: float,
-        sent: int,
-        answer: Answer | None,
-        fault: str | None,
-        *,
-        client_gone: bool,
-        spoiled: bool,
-    ) -> None:
-        """Write a request that arrived at this unix time; ``answer`` is None if none was sent."""
+    def ended(self, request: ServedRequest) -> None:
+        """Write a request that is over."""
         log = self._log.of(runtime.scope())
-        if log is not None:
-            facts = self._sandbox(), call, began, seconds, sent, answer, fault, client_gone, spoiled
-            log.add((_line, *facts), LINE + (len(answer.body) if answer is not None else 0))
+        if log is None:
+            return
+        size = LINE
+        if request.answer is not None:
+            size += len(request.answer.body)
+        log.add((_line, self._sandbox(), request), size)
 
     def flush(self) -> None:
         self._log.flush()
 
 
 def _line(worker: str, facts: Facts) -> bytes:
-    _, sandbox, call, began, seconds, sent, answer, fault, client_gone, spoiled = facts
-    served = Attempt(
-        1,
-        sandbox,
-        Outcome.of_status(None, client_gone=client_gone),
-        seconds=seconds,
-        sent=sent,
-        fault=fault,
+    """Make the line of a request when it is written, which is later than when it ended."""
+    _, sandbox, request = facts
+    attempt = Attempt(
+        number=1,
+        endpoint=sandbox,
+        outcome=Outcome.of_status(None, client_gone=request.client_gone),
+        seconds=request.seconds,
+        sent=request.sent,
+        fault=request.fault,
     )
-    if answer is not None:
-        served.status, served.received = answer.status, len(answer.body) or answer.length or 0
-        headers = {name.title(): value for name, value in answer.headers}
-        served.retry_after = retry_after(headers, began + seconds)
-        served.outcome = Outcome.of_status(answer.status)
-        if answer.status == 200 and not (
-            spoiled or answer.stream is not None or "Content-Encoding" in headers
-        ):
-            reading = read_answer(answer.status, answer.content_type or "", answer.body)
-            served.outcome, served.execution_time = reading.outcome, reading.execution_time
-    return call_line("server", worker, call, began, seconds, served.outcome, [served])
+    if request.answer is not None:
+        _add_answer(attempt, request, request.answer)
+    return call_line(
+        source="server",
+        worker=worker,
+        call=request.call,
+        began=request.began,
+        seconds=request.seconds,
+        outcome=attempt.outcome,
+        attempts=[attempt],
+    )
 
 
-EventSink = Callable[[dict[str, Any]], None]
-Ran = Literal["no", "began", "ended"]
+def _add_answer(attempt: Attempt, request: ServedRequest, answer: Answer) -> None:
+    """Add to an attempt what its answer says."""
+    attempt.status = answer.status
+    attempt.received = len(answer.body) or answer.length or 0
+    headers = {name.title(): value for name, value in answer.headers}
+    attempt.retry_after = retry_after(headers, request.began + request.seconds)
+    attempt.outcome = Outcome.of_status(answer.status)
+
+    # Only where the body is at hand, and is what the client got.
+    changed = request.spoiled or answer.stream is not None or "Content-Encoding" in headers
+    if answer.status == 200 and not changed:
+        reading = read_answer(answer.status, answer.content_type or "", answer.body)
+        attempt.outcome = reading.outcome
+        attempt.execution_time = reading.execution_time
+
 
 _LOG = logging.getLogger("sfusion.fakes")
 
@@ -151,8 +176,10 @@ class ServerCore(ABC):
         self.plan = FaultPlan(rules, seed=seed)
         self.request_log: RequestLog | None = None
         self.expected_headers: Mapping[str, str] = {}
-        """Headers that every request for work should carry; the journal names those that are
-        missing or differ."""
+        """Headers that every request for work should carry.
+
+        The journal names those that are missing or differ.
+        """
         self.wedged_by: str | None = None
         self.ping_alive = True
         self._background: set[asyncio.Task[Any]] = set()
@@ -166,10 +193,16 @@ class ServerCore(ABC):
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def note(self, event: str, **more: Any) -> None:
+    def note(self, event: str, **more: Unpack[AttemptNote]) -> None:
         """Write an event to the journal."""
         if self.journal is not None:
-            self.journal({"at": self.now(), "source": "server", "event": event, **more})
+            noted: ServerEvent = {
+                "at": self.now(),
+                "source": "server",
+                "event": event,
+                **more,
+            }
+            self.journal(noted)
 
     def failure(self, error: Exception) -> Answer:
         """Log a bug of the fake, and answer as the faked server answers a bug of its own."""
@@ -199,21 +232,27 @@ class ServerCore(ABC):
         """Close the port, reset every connection and cancel what runs."""
 
     def wedge(
-        self, *, ping: Ping = "alive", seconds: float | None = None, rule: str = "wedge"
+        self,
+        *,
+        ping: Ping = "alive",
+        seconds: float | None = None,
+        rule: str = "wedge",
     ) -> None:
         """From now on accept requests and never answer."""
         self.wedged_by = rule
         self.ping_alive = ping == "alive"
         self.note("wedge", rule=rule, ping=ping)
         if seconds is not None:
-            self._timers.append(asyncio.get_running_loop().call_later(seconds, self.unwedge))
+            timer = asyncio.get_running_loop().call_later(seconds, self.unwedge)
+            self._timers.append(timer)
 
     def unwedge(self) -> None:
         """Answer again, also the requests that still wait."""
-        if self.wedged_by is not None:
-            self.wedged_by = None
-            self._wedged.wake_all()
-            self.note("unwedge")
+        if self.wedged_by is None:
+            return
+        self.wedged_by = None
+        self._wedged.wake_all()
+        self.note("unwedge")
 
     async def hang(self, connection: Connection, seconds: float | None = None) -> None:
         """Wait until the client disconnects, ``seconds`` have passed or the server stops."""
@@ -221,8 +260,10 @@ class ServerCore(ABC):
             await self._hanging.wait(connection, seconds)
 
     async def hang_wedged(self, connection: Connection) -> bool:
-        """Wait while the server is wedged; False when the client disconnected or the server
-        stops."""
+        """Wait while the server is wedged.
+
+        Return False when the client disconnected or the server stops.
+        """
         while self.wedged_by is not None and not connection.lost and not self._stopping:
             await self._wedged.wait(connection)
         return not connection.lost and not self._stopping

@@ -3,12 +3,62 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ..errors import BrokenStream
 from ..faults import Spoilage
 from ..faults.action import Ending, part
 from .connection import Connection
 from .message import Answer, chunk, render_head
+
+
+class ShareCut:
+    """Cuts a stream off after a share of its content, which the app can tell."""
+
+    def __init__(self, share: float, yielded: Callable[[], float]) -> None:
+        self._share = share
+        self._yielded = yielded
+        self.is_at_start = share == 0
+        """Nothing is to be sent at all."""
+
+    def keep(self, piece: bytes) -> bytes:
+        """Return what is still to be sent of a piece."""
+        return piece
+
+    def is_reached(self, piece: bytes) -> bool:
+        """Is this piece the last one?"""
+        return self._yielded() >= self._share
+
+
+class ByteCut:
+    """Cuts a stream off after a number of bytes; a number below 1 is a share of the first piece."""
+
+    def __init__(self, left: float, *, is_at_start: bool) -> None:
+        self._left = left
+        self.is_at_start = is_at_start
+
+    def keep(self, piece: bytes) -> bytes:
+        return piece[: part(self._left, len(piece))]
+
+    def is_reached(self, piece: bytes) -> bool:
+        if self._left < 1 or self._left <= len(piece):
+            return True
+        self._left -= len(piece)
+        return False
+
+
+def _cut_of(answer: Answer, at: float) -> ShareCut | ByteCut:
+    """Where to cut a stream off.
+
+    A share below 1 is one of the content, if the app knows it, or of the length, or of the first
+    piece.
+    """
+    if at < 1 and answer.share is not None:
+        return ShareCut(at, answer.share)
+    if at < 1 and answer.length is not None:
+        size = part(at, answer.length)
+        return ByteCut(size, is_at_start=size == 0)
+    return ByteCut(at, is_at_start=False)
 
 
 class Delivery:
@@ -21,75 +71,78 @@ class Delivery:
 
     async def send(self, answer: Answer) -> None:
         head = render_head(answer, announce_close=self._announce_close)
+        connection = self._connection
         if answer.stream is None:
-            connection = self._connection
             connection.write(head if self._head_only else head + answer.body)
             if answer.close:
                 connection.finish()
             elif connection.full:
                 await connection.drained()
             return
-        self._connection.write(head)
+        connection.write(head)
         if not self._head_only and await self._stream(answer, Spoilage()):
-            self._connection.finish()
+            connection.finish()
 
     async def send_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
-        """Send it as the spoilage says; return how the caller must end the connection, None if it
-        stays open."""
+        """Send an answer as the spoilage says.
+
+        Return how the caller must end the connection, None if it stays open.
+        """
         if spoilage.content_type is not None:
             answer = answer.with_type(spoilage.content_type)
         if answer.stream is not None and _needs_whole(answer, spoilage):
             answer = await answer.whole()
+
         head = render_head(answer, announce_close=self._announce_close)
         if spoilage.rewrite is not None:
             await self._write_slowly(spoilage.rewrite(head, answer.body), spoilage)
             return "close"
+
         self._connection.write(head)
         if self._head_only or answer.stream is not None:
             if spoilage.pause:
                 await asyncio.sleep(spoilage.pause)
             return None if self._head_only else await self._stream(answer, spoilage)
-        size = len(answer.body) if spoilage.cut is None else part(spoilage.cut, len(answer.body))
+
+        if spoilage.cut is None:
+            await self._write_slowly(answer.body, spoilage)
+            return None
+        size = part(spoilage.cut, len(answer.body))
         await self._write_slowly(answer.body[:size], spoilage)
-        return None if spoilage.cut is None else spoilage.ending
+        return spoilage.ending
 
     async def _stream(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
-        """A share below 1 is one of the content, if the app knows it, or of the length, or of the
-        first piece."""
+        """Send a stream; return how to end the connection, None if it stays open."""
         assert answer.stream is not None
-        left = spoilage.cut
-        share = None
-        if answer.share is not None and left is not None and left < 1:
-            share, left = left, None
-            if not share:
-                return spoilage.ending
-        if left is not None and left < 1 and answer.length is not None:
-            left = part(left, answer.length)
-            if not left:
-                return spoilage.ending
-        step, pause = spoilage.drip or (1 << 62, 0.0)
+        cut = None if spoilage.cut is None else _cut_of(answer, spoilage.cut)
+        if cut is not None and cut.is_at_start:
+            return spoilage.ending
+
         try:
             async for piece in answer.stream:
                 if self._connection.lost:
                     return None
-                size = len(piece) if left is None else part(left, len(piece))
-                for start in range(0, size, step):
-                    drop = piece[start : min(size, start + step)]
-                    self._connection.write(chunk(drop) if answer.chunked else drop)
-                    if spoilage.drip is not None:
-                        await asyncio.sleep(pause)
+                kept = piece if cut is None else cut.keep(piece)
+                if spoilage.drip is not None:
+                    await self._drip(kept, *spoilage.drip, chunked=answer.chunked)
+                elif kept:
+                    self._connection.write(chunk(kept) if answer.chunked else kept)
                 await self._connection.drained()
-                if share is not None and answer.share is not None and answer.share() >= share:
+                if cut is not None and cut.is_reached(piece):
                     return spoilage.ending
-                if left is not None:
-                    if left < 1 or left <= len(piece):
-                        return spoilage.ending
-                    left -= len(piece)
         except BrokenStream:
             return "close"
+
         if answer.chunked:
             self._connection.write(chunk(b""))
         return None
+
+    async def _drip(self, piece: bytes, size: int, pause: float, *, chunked: bool) -> None:
+        """Send a piece of a stream a few bytes at a time, with a pause after each of them."""
+        for start in range(0, len(piece), size):
+            drop = piece[start : start + size]
+            self._connection.write(chunk(drop) if chunked else drop)
+            await asyncio.sleep(pause)
 
     async def _write_slowly(self, data: bytes, spoilage: Spoilage) -> None:
         if spoilage.pause:
@@ -113,6 +166,5 @@ def _needs_whole(answer: Answer, spoilage: Spoilage) -> bool:
         return True
     # Pieces of a relayed answer are as large as the network made them, so a share of one piece
     # means nothing.
-    return (
-        answer.relayed and answer.length is None and spoilage.cut is not None and spoilage.cut < 1
-    )
+    is_share = spoilage.cut is not None and spoilage.cut < 1
+    return is_share and answer.relayed and answer.length is None

@@ -5,27 +5,33 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 from sfusion_tools.sandbox.endpoints import redact_path
 
 from ..errors import BrokenStream
 from ..faults import Arrival, ContentFault, Fate, Phase, Spoilage, Status
-from ..faults.action import Ping
+from ..faults.action import Ping, StrikeNote
 from .app import Request, Subject, Visit, is_json
 from .connection import Connection
-from .core import Ran, ServerCore
+from .core import ServedRequest, ServerCore
 from .delivery import Delivery
+from .events import EventNote, Ran
 from .message import Answer, dump_json, phrase_of
 
 _JSON = "application/json"
 _AT_ONCE = 32 * 1024
-"""Bytes of a body that are sent without waiting: an empty buffer has room for them and the head."""
+"""Bytes of a body that are sent without waiting.
+
+An empty buffer has room for them and the head: asyncio lets a writer wait from 64 KiB on.
+"""
 
 
 class Exchange:
-    """Serves one request. It is the ``Execution`` that the app reports to, and the site that faults
-    act on."""
+    """Serves one request.
+
+    It is the ``Execution`` that the app reports to, and the site that faults act on.
+    """
 
     def __init__(
         self,
@@ -61,6 +67,10 @@ class Exchange:
         self._ended = False
         self._release: Callable[[], None] | None = None
         self._begun: asyncio.Event | None = None
+        self._began = 0.0
+        """When it arrived, in unix time; only for the event log."""
+        self._started = 0.0
+        """The same in the time of the loop."""
 
     # -- Execution: what the app reports --
 
@@ -74,7 +84,7 @@ class Exchange:
             self._begun.set()
         self.note(core.work_events.started)
 
-    def finished(self, **more: Any) -> None:
+    def finished(self, **more: Unpack[EventNote]) -> None:
         if not self._work:
             return
         self._ran = "ended"
@@ -82,7 +92,7 @@ class Exchange:
         core.ledger.finish(self._call, completed=True)
         self.note(core.work_events.finished, **more)
 
-    def failed(self, event: str, **more: Any) -> None:
+    def failed(self, event: str, **more: Unpack[EventNote]) -> None:
         self._failed = True
         if self._ran == "began":
             self._core.ledger.finish(self._call, completed=False)
@@ -92,8 +102,10 @@ class Exchange:
 
     @property
     def is_counted(self) -> bool:
-        """False for requests to admin routes, and for those that broke off before they could be
-        told from them."""
+        """False for requests to admin routes.
+
+        Also for those that broke off before they could be told from them.
+        """
         return bool(self._call)
 
     async def serve(self) -> int:
@@ -101,25 +113,24 @@ class Exchange:
         subject = self._visit.describe()
         if subject is None:
             return await self._send(await self._execute())
-        ledger, call = self._core.ledger, subject.call
-        self._call = call
-        if not subject.work:
-            self._attempt = ledger.arrive_other(call)
-            return await self._live(subject)
+        self._call = subject.call
+        if subject.work:
+            return await self._serve_work(subject)
+        self._attempt = self._core.ledger.arrive_other(subject.call)
+        return await self._live(subject)
+
+    async def _serve_work(self, subject: Subject) -> int:
+        """Serve a request for work, which the ledger, the journal and the event log record."""
+        core = self._core
         self._work = True
-        self._attempt = ledger.arrive(call)
-        if self._core.journal is not None:
-            number, path = self._connection.number, self._request.path
-            shown = path if path in self._core.routes else redact_path(path)
-            self.note(
-                "arrived",
-                path=shown,
-                in_flight=ledger.in_flight,
-                connection=number,
-                **self._sent(subject),
-            )
-        status, log = 0, self._core.request_log
-        began, started = (0.0, 0.0) if log is None else (time.time(), self._core.now())
+        self._attempt = core.ledger.arrive(subject.call)
+        if core.journal is not None:
+            self._note_arrival(subject)
+        if core.request_log is not None:
+            self._began = time.time()
+            self._started = core.now()
+
+        status = 0
         try:
             turned_away = await self._visit.admit()
             if turned_away is not None:
@@ -131,37 +142,31 @@ class Exchange:
                     self._visit.leave()
             return status
         finally:
-            ledger.leave(call, status)
+            core.ledger.leave(subject.call, status)
             if not self._told:
                 self._tell(status)
-            if log is not None:
-                log.ended(
-                    call,
-                    began,
-                    self._core.now() - started,
-                    len(self._request.body),
-                    self._delivered if status else None,
-                    self._fault,
-                    client_gone=self._connection.lost,
-                    spoiled=self._spoiled,
-                )
+            if core.request_log is not None:
+                core.request_log.ended(self._served(status))
+
+    def _served(self, status: int) -> ServedRequest:
+        """Return what the event log says about this request."""
+        return ServedRequest(
+            call=self._call,
+            began=self._began,
+            seconds=self._core.now() - self._started,
+            sent=len(self._request.body),
+            answer=self._delivered if status else None,
+            fault=self._fault,
+            client_gone=self._connection.lost,
+            spoiled=self._spoiled,
+        )
 
     async def _live(self, subject: Subject) -> int:
         """Go through the phases of a request that was admitted."""
         core = self._core
         try:
             if core.plan.rules:
-                arrival = Arrival(
-                    call=subject.call,
-                    attempt=self._attempt,
-                    path=self._request.path,
-                    method=self._request.method,
-                    work=subject.work,
-                    language=subject.language,
-                    code=subject.code,
-                    in_flight=max(1, core.ledger.in_flight),
-                )
-                self._fate = core.plan.fate(arrival)
+                self._fate = core.plan.fate(self._arrival(subject))
             if core.wedged_by is not None and not await self._outlast_wedge():
                 return 0
             if self._fate is None and not core.plan.concerns("during"):
@@ -177,30 +182,53 @@ class Exchange:
             if self._release is not None:
                 self._release()
 
+    def _arrival(self, subject: Subject) -> Arrival:
+        return Arrival(
+            call=subject.call,
+            attempt=self._attempt,
+            path=self._request.path,
+            method=self._request.method,
+            work=subject.work,
+            language=subject.language,
+            code=subject.code,
+            in_flight=max(1, self._core.ledger.in_flight),
+        )
+
     async def _run(self) -> None:
         """Execute, with the faults that strike during and after it."""
         # With rules for this phase every program gets a task, struck or not: calls then differ only
         # in their faults, and not in how they are run.
         if self._core.plan.concerns("during"):
-            self._begun = asyncio.Event()
-            run = self._core.keep(self._execute())
-            begun = asyncio.ensure_future(self._begun.wait())
-            try:
-                await asyncio.wait({run, begun}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                begun.cancel()
-            if self._begun.is_set():
-                # Whatever happens to the answer, the program keeps running, as on the real server.
-                await self._strike("during")
-                if self._over or self._answer is not None:
-                    return
-            self._answer = await run
+            if not await self._run_struck():
+                return
         else:
             self._answer = await self._execute()
+
         # There is no "after execution" when the request was refused before anything ran, or when
         # the work failed.
         if not self._failed and (self._ran != "no" or not self._work):
             await self._strike("after")
+
+    async def _run_struck(self) -> bool:
+        """Execute in a task of its own, and strike once the code runs.
+
+        Return False when a fault has answered or ended the request before the code was through.
+        """
+        self._begun = asyncio.Event()
+        run = self._core.keep(self._execute())
+        begun = asyncio.ensure_future(self._begun.wait())
+        try:
+            await asyncio.wait({run, begun}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            begun.cancel()
+
+        if self._begun.is_set():
+            # Whatever happens to the answer, the program keeps running, as on the real server.
+            await self._strike("during")
+            if self._over or self._answer is not None:
+                return False
+        self._answer = await run
+        return True
 
     async def _execute(self) -> Answer:
         """Let the app answer."""
@@ -220,19 +248,25 @@ class Exchange:
 
     async def _send(self, answer: Answer) -> int:
         self._delivered = answer
-        small = answer.stream is None and len(answer.body) <= _AT_ONCE
-        if self._work and small and self._core.journal is not None and self._connection.all_sent:
-            # A client in another process may go on before this one does: no event of its comes
-            # before the answer.
-            self._tell(answer.status)
+        if self._work and self._core.journal is not None:
+            is_small = answer.stream is None and len(answer.body) <= _AT_ONCE
+            if is_small and self._connection.all_sent:
+                # A client in another process may go on before this one does: no event of its comes
+                # before the answer.
+                self._tell(answer.status)
         await self._delivery.send(answer)
         return answer.status
 
     async def _deliver(self, answer: Answer) -> int:
-        strikes = self._fate.at("body", self._core.now()) if self._fate is not None else []
+        """Send the answer, with the faults that strike on its way."""
+        strikes = []
+        if self._fate is not None:
+            strikes = self._fate.at("body", self._core.now())
         if not strikes:
             return await self._send(answer)
-        self._delivered, self._spoiled = answer, True
+
+        self._delivered = answer
+        self._spoiled = True
         spoilage = Spoilage()
         for strike in strikes:
             self._struck(strike.rule, "body", strike.action.kind)
@@ -243,6 +277,7 @@ class Exchange:
             self._delivered = answer = self._core.app.failure(error)
             await self._delivery.send(answer)
             return answer.status
+
         match ending:
             case "hang":
                 await self.hang(spoilage.ending_seconds)
@@ -257,12 +292,13 @@ class Exchange:
     # -- the site of a fault --
 
     async def _strike(self, phase: Phase) -> None:
+        """Let the faults of a phase act, until one ends the request."""
         if self._fate is None:
             return
         self._phase = phase
         for strike in self._fate.at(phase, self._core.now()):
             self._rule = strike.rule
-            self._struck(strike.rule, phase, strike.action.kind, **strike.action.noted())
+            self._struck(strike.rule, phase, strike.action.kind, strike.action.noted())
             waiting = strike.action.strike(self, strike.draw)
             if waiting is not None:
                 await waiting
@@ -324,29 +360,54 @@ class Exchange:
 
     # -- the journal --
 
-    def _sent(self, subject: Subject) -> dict[str, Any]:
-        """Return what was sent: never the value of a header, which may be a secret."""
+    def _note_arrival(self, subject: Subject) -> None:
+        path = self._request.path
+        if path not in self._core.routes:
+            path = redact_path(path)
+        noted: EventNote = {
+            "path": path,
+            "in_flight": self._core.ledger.in_flight,
+            "connection": self._connection.number,
+        }
+        if subject.sent:
+            noted["sent"] = subject.sent
+        lacks = self._lacking_headers()
+        if lacks:
+            noted["lacks"] = lacks
+        self.note("arrived", **noted)
+
+    def _lacking_headers(self) -> list[str]:
+        """Name the headers that are missing or differ.
+
+        Never with a value, which may be a secret.
+        """
         headers = self._request.headers
-        lacks = [
-            name
-            for name, value in self._core.expected_headers.items()
-            if headers.get(name) != value
-        ]
-        kind = headers.get("Content-Type", _JSON)
-        if kind != _JSON and not is_json(kind):
+        expected = self._core.expected_headers
+        lacks = [name for name, value in expected.items() if headers.get(name) != value]
+        content_type = headers.get("Content-Type", _JSON)
+        if content_type != _JSON and not is_json(content_type):
             lacks.append("Content-Type")
-        return {key: value for key, value in (("sent", subject.sent), ("lacks", lacks)) if value}
+        return lacks
 
     def _tell(self, status: int) -> None:
         """Record how the request ends."""
         self._told = True
-        event = "answered" if status else "unanswered"
-        headers = self._delivered.headers if self._delivered is not None else ()
-        asked = [value for name, value in headers if name.lower() == "retry-after"]
-        more = {"retry_after": asked[0]} if asked else {}
-        self.note(event, status=status, client_gone=self._connection.lost, **more)
+        noted: EventNote = {"status": status, "client_gone": self._connection.lost}
+        if self._delivered is not None:
+            for name, value in self._delivered.headers:
+                if name.lower() == "retry-after":
+                    noted["retry_after"] = value
+                    break
+        self.note("answered" if status else "unanswered", **noted)
 
-    def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
+    def _struck(
+        self,
+        rule: str,
+        phase: Phase,
+        kind: str,
+        more: StrikeNote | None = None,
+    ) -> None:
+        """Record that a fault strikes this request."""
         self._core.ledger.strike(rule)
         self._fault = self._fault or rule
         self.note(
@@ -355,10 +416,10 @@ class Exchange:
             phase=phase,
             kind=kind,
             code_ran=self._core.work_events.ran[self._ran],
-            **more,
+            **(more or {}),
         )
 
-    def note(self, event: str, **more: Any) -> None:
+    def note(self, event: str, **more: Unpack[EventNote]) -> None:
         """Write an event of this attempt to the journal."""
         self._core.note(event, call=self._call, attempt=self._attempt, **more)
 
@@ -366,9 +427,10 @@ class Exchange:
 def status_answer(action: Status) -> Answer:
     """The answer of a Status fault; without a body, one as FastAPI would write it."""
     headers = [(name.lower(), value) for name, value in action.headers.items()]
-    if action.retry_after is not None:
-        value = action.retry_after
-        headers.append(("retry-after", f"{value:g}" if isinstance(value, float) else value))
+    wait = action.retry_after
+    if wait is not None:
+        headers.append(("retry-after", f"{wait:g}" if isinstance(wait, float) else wait))
+
     content_type = action.content_type or "application/json"
     match action.body:
         case None:

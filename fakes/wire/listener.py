@@ -10,8 +10,9 @@ from collections.abc import Callable
 from ..errors import PortTaken, WireError
 
 _BACKLOG = 2048
+"""Connections that may wait to be accepted: uvicorn's default."""
 _PAUSE = 1.0
-"""Seconds to wait when the process has run out of file descriptors."""
+"""Seconds to wait when the process has run out of file descriptors: as long as asyncio waits."""
 
 Factory = Callable[[], asyncio.Protocol]
 
@@ -75,8 +76,10 @@ class Acceptor:
 
 
 class ListeningPort:
-    """Holds a port: while it does not listen, connections are refused, and no other process can
-    take the port."""
+    """Holds a port.
+
+    While it does not listen, connections are refused, and no other process can take the port.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -103,11 +106,9 @@ class ListeningPort:
         if self._holder is None:
             self._holder = self._placeholder(self.port)
         # A loop with its own network (virtual time) accepts connections there.
-        in_memory = getattr(asyncio.get_running_loop(), "listen_in_memory", None)
+        accept = getattr(asyncio.get_running_loop(), "listen_in_memory", Acceptor)
         try:
-            self._server = (
-                Acceptor(factory, sock) if in_memory is None else in_memory(factory, sock)
-            )
+            self._server = accept(factory, sock)
         except OSError as error:
             sock.close()
             raise self._explain(error) from error
@@ -138,8 +139,10 @@ class ListeningPort:
         return sock
 
     def _placeholder(self, port: int) -> socket.socket | None:
-        """Bind a socket that never listens: where the OS allows it, the port stays ours while the
-        server is down."""
+        """Bind a socket that never listens.
+
+        Where the OS allows it, the port stays ours while the server is down.
+        """
         try:
             return self._bind(port)
         except WireError:

@@ -19,8 +19,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
     416: "Requested Range Not Satisfiable",
     422: "Unprocessable Entity",
 }
-"""As in Python 3.10 and 3.11, which the real server runs on; 3.13 has other words for these
-four."""
+"""As in Python 3.10 and 3.11, which the real server runs on; 3.13 words these four differently."""
 
 
 @dataclass(slots=True)
@@ -46,21 +45,29 @@ class Answer:
     reason: str = ""
     """The reason phrase of a relayed answer."""
     chunked: bool = True
-    """A stream is framed in chunks. Otherwise its length is in the headers, or it ends with the
-    connection."""
+    """A stream is framed in chunks.
+
+    Otherwise its length is in the headers, or it ends with the connection.
+    """
     length: int | None = None
     """Length of a stream in bytes, if known."""
     share: Callable[[], float] | None = None
-    """Returns how much of a stream's content has been yielded, from 0 to 1, if the app knows: a
-    fault that cuts a share off then strikes between two pieces."""
+    """Returns how much of a stream's content has been yielded, from 0 to 1, if the app knows.
+
+    A fault that cuts a share off then strikes between two pieces.
+    """
     release: Callable[[], None] | None = None
-    """Called when the answer is no longer needed, whether or not it was sent; may be called more
-    than once."""
+    """Called when the answer is no longer needed, whether or not it was sent.
+
+    May be called more than once.
+    """
 
     @classmethod
     def json(cls, content: Any, status: int = 200, headers: Headers = ()) -> Answer:
-        """Build a compact JSON answer in UTF-8; raise ValueError for what JSON or UTF-8 cannot
-        represent."""
+        """Build a compact JSON answer in UTF-8.
+
+        Raise ValueError for what JSON or UTF-8 cannot represent.
+        """
         return cls(status=status, body=dump_json(content), headers=headers)
 
     @classmethod
@@ -73,9 +80,8 @@ class Answer:
         """The same answer with another body."""
         if not self.relayed:
             return replace(self, body=body, stream=None)
-        headers = _with_header(
-            self.headers, ("content-length", "transfer-encoding"), str(len(body))
-        )
+        framing = ("content-length", "transfer-encoding")
+        headers = _with_header(self.headers, framing, str(len(body)))
         return replace(self, body=body, stream=None, headers=headers)
 
     def with_type(self, content_type: str) -> Answer:
@@ -88,20 +94,25 @@ class Answer:
         """The same answer with its stream read to the end as the body."""
         if self.stream is None:
             return self
-        return self.with_body(b"".join([piece async for piece in self.stream]))
+        pieces = [piece async for piece in self.stream]
+        return self.with_body(b"".join(pieces))
 
 
 def _with_header(headers: Headers, names: tuple[str, ...], value: str) -> Headers:
     """Replace the headers ``names`` by the first of them, in the same place or at the end."""
+    wanted = names[0]
     changed: list[tuple[str, str]] = []
-    there = False
+    is_there = False
     for name, old in headers:
         if name.lower() not in names:
             changed.append((name, old))
-        elif not there:
-            there = True
-            changed.append((name if name.lower() == names[0] else names[0], value))
-    return changed if there else [*changed, (names[0], value)]
+        elif not is_there:
+            is_there = True
+            # Spelt as it was, if it is the same header.
+            changed.append((name if name.lower() == wanted else wanted, value))
+    if not is_there:
+        changed.append((wanted, value))
+    return changed
 
 
 # One encoder for all answers: json.dumps builds a new one on every call with options.
@@ -113,15 +124,15 @@ def dump_json(content: Any) -> bytes:
     return _ENCODER.encode(content).encode("utf-8")
 
 
-_ESCAPED = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029, *range(0xD800, 0xE000))}
+_LINE_ENDS = (0x85, 0x2028, 0x2029)
+"""What some readers take for the end of a line: NEL, LINE SEPARATOR, PARAGRAPH SEPARATOR."""
+_SURROGATES = range(0xD800, 0xE000)
+"""What UTF-8 cannot encode."""
+_ESCAPED = {code: f"\\u{code:04x}" for code in (*_LINE_ENDS, *_SURROGATES)}
 
 
 def json_line(record: Any) -> str:
-    """Write one line of a JSON Lines file.
-
-    What some readers take for the end of a line, and surrogates, which UTF-8 cannot encode, are
-    escaped.
-    """
+    """Write one line of a JSON Lines file, with what a reader might stumble over escaped."""
     return json.dumps(record, ensure_ascii=False).translate(_ESCAPED) + "\n"
 
 
@@ -132,9 +143,11 @@ def phrase_of(status: int) -> str:
 
 @lru_cache(maxsize=64)
 def _opening(status: int, second: int) -> str:
+    """The first lines of an answer, which many answers within a second have in common."""
     return (
-        f"HTTP/1.1 {status} {phrase_of(status)}\r\ndate: "
-        f"{formatdate(second, usegmt=True)}\r\nserver: uvicorn\r\n"
+        f"HTTP/1.1 {status} {phrase_of(status)}\r\n"
+        f"date: {formatdate(second, usegmt=True)}\r\n"
+        "server: uvicorn\r\n"
     )
 
 
@@ -159,10 +172,8 @@ def render_head(answer: Answer, *, announce_close: bool = False) -> bytes:
 
 
 def _relayed_head(answer: Answer, *, announce_close: bool) -> bytes:
-    lines = [
-        f"HTTP/1.1 {answer.status} {answer.reason}",
-        *[f"{name}: {value}" for name, value in answer.headers],
-    ]
+    lines = [f"HTTP/1.1 {answer.status} {answer.reason}"]
+    lines.extend(f"{name}: {value}" for name, value in answer.headers)
     if announce_close:
         lines.append("connection: close")
     lines.append("\r\n")
@@ -171,12 +182,15 @@ def _relayed_head(answer: Answer, *, announce_close: bool) -> bytes:
 
 def invalid_request() -> bytes:
     """What uvicorn sends when the bytes are not an HTTP request."""
-    opening = _opening(400, int(time.time()))
     body = "Invalid HTTP request received."
-    return (
-        f"{opening}content-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
-        f"connection: close\r\n\r\n{body}"
-    ).encode("ascii")
+    head = (
+        f"{_opening(400, int(time.time()))}"
+        "content-type: text/plain; charset=utf-8\r\n"
+        f"content-length: {len(body)}\r\n"
+        "connection: close\r\n"
+        "\r\n"
+    )
+    return (head + body).encode("ascii")
 
 
 def chunk(data: bytes) -> bytes:

@@ -1,5 +1,7 @@
-"""Running a fake, inside a running loop or beside synchronous code, with its options, admin routes
-and metrics."""
+"""Running a fake, inside a running loop or beside synchronous code.
+
+Here are its options, its admin routes and its metrics.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from ..errors import FaultError
 from ..faults import Rule, read_rules
 from .access import ADMIN, LONGEST_BODY, Access
 from .app import App, Request
-from .core import EventSink
+from .events import EventSink
 from .ledger import Ledger
 from .message import Answer
 from .server import WireServer
@@ -51,6 +53,12 @@ class ServerOptions(TypedDict, total=False):
     """Receives a line per request."""
 
 
+_GRACE = 5.0
+"""Seconds for requests in flight when a server is stopped (chosen)."""
+_SHORT_GRACE = 1.0
+"""The same at the end of a ``with`` block: whoever leaves it waits for nothing more."""
+
+
 class Served:
     """Base of every fake with a server.
 
@@ -67,7 +75,7 @@ class Served:
         await self.server.start()
         return self
 
-    async def stop(self, grace: float = 5.0) -> None:
+    async def stop(self, grace: float = _GRACE) -> None:
         """Stop listening; requests in flight get ``grace`` seconds to finish."""
         await self.server.stop(grace)
         if self.server.request_log is not None:
@@ -77,7 +85,7 @@ class Served:
         return await self.start()
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.stop(grace=1.0)
+        await self.stop(grace=_SHORT_GRACE)
 
     def __enter__(self) -> Self:
         self._thread = LoopThread(type(self).__name__)
@@ -90,12 +98,14 @@ class Served:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                thread.run(self.stop(grace=1.0))
-            finally:
-                thread.close()
+        thread = self._thread
+        self._thread = None
+        if thread is None:
+            return
+        try:
+            thread.run(self.stop(grace=_SHORT_GRACE))
+        finally:
+            thread.close()
 
     @property
     def url(self) -> str:
@@ -157,24 +167,18 @@ class Served:
 
     def _families(self) -> list[MetricFamily]:
         """The metrics; called in the loop of the server, whose clock measures the uptime."""
-        server, ledger = self.server, self.ledger
-        answers = [
-            (
-                {"method": method, "route": route, "status": str(status) if status else "none"},
-                float(count),
-            )
-            for (method, route, status), count in sorted(ledger.answers.items())
-        ]
-        ended = "Requests that ended; status none: without an answer."
-        uptime, since = (
-            server.now() - server.started,
-            "Seconds since it began to listen, in its own time.",
-        )
+        server = self.server
+        ledger = self.ledger
         this = [({"kind": type(self).__name__, "version": __version__}, 1.0)]
         families = [
             MetricFamily("sfusion_server_info", "gauge", "What serves this page.", this),
-            single("sfusion_server_uptime_seconds", "gauge", since, uptime),
-            MetricFamily("sfusion_server_requests_total", "counter", ended, answers),
+            single(
+                "sfusion_server_uptime_seconds",
+                "gauge",
+                "Seconds since it began to listen, in its own time.",
+                server.now() - server.started,
+            ),
+            _requests_family(ledger),
             by_label(
                 "sfusion_server_faults_total",
                 "counter",
@@ -268,6 +272,28 @@ class Served:
         return self._thread.run(_later(action))
 
 
+def _requests_family(ledger: Ledger) -> MetricFamily:
+    """How many requests of each method and route ended with which status."""
+    samples = []
+    for (method, route, status), count in sorted(ledger.answers.items()):
+        labels = {
+            "method": method,
+            "route": route,
+            "status": str(status) if status else "none",
+        }
+        samples.append((labels, float(count)))
+    return MetricFamily(
+        "sfusion_server_requests_total",
+        "counter",
+        "Requests that ended; status none: without an answer.",
+        samples,
+    )
+
+
+_ACCESS_OPTIONS = ("token", "require_token", "allow_remote", "allow_hosts", "allow_origins")
+_SERVER_OPTIONS = ("host", "port", "seed", "journal", "access_log")
+
+
 def server_of(
     fake: Served,
     app: App,
@@ -280,32 +306,34 @@ def server_of(
     kind: type[WireServer] = WireServer,
     **more: Any,
 ) -> WireServer:
-    """Make the server of a fake; ``routes`` are admin routes of its own, ``more`` are arguments of
-    its ``kind``."""
+    """Make the server of a fake.
+
+    ``routes`` are admin routes of its own, ``more`` are arguments of its ``kind``.
+    """
     unknown = options.keys() - ServerOptions.__annotations__.keys()
     if unknown:
         raise TypeError(
             f"{type(fake).__name__} got an unexpected keyword argument {min(unknown)!r}"
         )
-    given: Mapping[str, Any] = options
-    guarded = {name: given[name] for name in _ACCESS_OPTIONS if name in given}
-    passed = {
-        name: given[name]
-        for name in ("host", "port", "seed", "journal", "access_log")
-        if name in given
-    }
-    access = Access(options.get("host", "127.0.0.1"), runs_code=runs_code, realm=realm, **guarded)
+    access = Access(
+        options.get("host", "127.0.0.1"),
+        runs_code=runs_code,
+        realm=realm,
+        **_given(options, _ACCESS_OPTIONS),
+    )
     return kind(
         app,
         rules=rules,
         access=access,
         admin=AdminRoutes(fake, routes or {}).answer,
-        **passed,
+        **_given(options, _SERVER_OPTIONS),
         **more,
     )
 
 
-_ACCESS_OPTIONS = ("token", "require_token", "allow_remote", "allow_hosts", "allow_origins")
+def _given(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the options of these names that were given."""
+    return {name: options[name] for name in names if name in options}
 
 
 async def _later(action: Callable[[], T]) -> T:
@@ -313,7 +341,7 @@ async def _later(action: Callable[[], T]) -> T:
 
 
 _LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)
-_LONGEST_DETAIL = 1000
+"""Of the rules that an admin request may set (nodes: chosen, far more than rules need)."""
 
 
 class AdminRoutes:
@@ -334,31 +362,26 @@ class AdminRoutes:
 
     def answer(self, request: Request) -> Answer:
         if request.rest is not None or len(request.body) > LONGEST_BODY:
-            return replace(
-                _problem(f"the body is larger than {LONGEST_BODY:,} bytes", 413), close=True
-            )
+            too_large = _problem(f"the body is larger than {LONGEST_BODY:,} bytes", 413)
+            return replace(too_large, close=True)
+
         name = request.path.removeprefix(ADMIN)
         route = self._routes.get((request.method, name))
         if route is not None:
             return route(request)
+
         methods = sorted(method for method, route_name in self._routes if route_name == name)
         if methods:
-            return Answer.json(
-                {"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),)
-            )
+            allowed = (("allow", ", ".join(methods)),)
+            return Answer.json({"detail": "Method Not Allowed"}, 405, allowed)
         known = ", ".join(sorted({route_name for _, route_name in self._routes}))
-        return Answer.json(
-            {"detail": f"there is no {request.path}; under {ADMIN} there are: {known}"}, 404
-        )
+        detail = f"there is no {request.path}; under {ADMIN} there are: {known}"
+        return Answer.json({"detail": detail}, 404)
 
     def _set_faults(self, request: Request) -> Answer:
-        seed = None
         try:
             source = self._read(request.body)
-            if isinstance(source.data, dict) and "seed" in source.data:
-                seed = source.data.pop("seed")
-                if not isinstance(seed, int) or isinstance(seed, bool):
-                    raise FaultError(f"seed must be a whole number, found {seed!r}")
+            seed = _take_seed(source.data)
             rules = self._fake.read_faults(source, where="body")
         except (FaultError, YamlError) as error:
             return _problem(str(error), 422)
@@ -376,21 +399,33 @@ class AdminRoutes:
             return parse_marked(body.decode("utf-8", "replace"), "body", _LIMITS)
 
     def _ledger(self, request: Request) -> Answer:
-        return Answer.json(
-            self._fake.ledger.snapshot(calls="calls=0" not in request.query.split("&"))
-        )
+        with_calls = "calls=0" not in request.query.split("&")
+        return Answer.json(self._fake.ledger.snapshot(calls=with_calls))
 
     def _reset(self, request: Request) -> Answer:
         self._fake.forget()
         return Answer.json(self._fake.state())
 
 
+def _take_seed(data: Any) -> int | None:
+    """Take the seed out of a body that has one beside its rules; raise FaultError."""
+    if not isinstance(data, dict) or "seed" not in data:
+        return None
+    seed = data.pop("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise FaultError(f"seed must be a whole number, found {seed!r}")
+    return seed
+
+
+_LONGEST_DETAIL = 1000
+"""Characters of an error (chosen: enough for any rule that somebody wrote by hand)."""
+
+
 def _problem(text: str, status: int) -> Answer:
     """An error, in which what was found is not repeated at any length."""
-    return Answer.json(
-        {"detail": text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " ..."},
-        status,
-    )
+    if len(text) > _LONGEST_DETAIL:
+        text = text[:_LONGEST_DETAIL] + " ..."
+    return Answer.json({"detail": text}, status)
 
 
 def queue_family(waiting: int) -> MetricFamily:

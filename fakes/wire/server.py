@@ -1,5 +1,4 @@
-"""The HTTP server under a fake: aiohttp's parser, uvicorn's bytes, and faults that really happen at
-the socket.
+"""The HTTP server under a fake: aiohttp's parser, uvicorn's bytes, and faults at the socket.
 
     server = WireServer(WireApp(handler))        # async handler(request) -> Answer
     await server.start()                         # an ephemeral loopback port
@@ -26,8 +25,9 @@ from ..faults.action import Ping
 from .access import LONGEST_BODY, Access, is_admin
 from .app import AdminVisit, App, Request, Visit, parse_target
 from .connection import AlreadySent, Connection
-from .core import EventSink, ServerCore, WorkEvents
+from .core import ServerCore, WorkEvents
 from .delivery import Delivery
+from .events import EventSink
 from .exchange import Exchange
 from .ledger import Ledger
 from .listener import ListeningPort
@@ -35,11 +35,11 @@ from .message import Answer, invalid_request
 
 
 class ConnectionSite:
-    """Strikes without waiting: what takes time is left to timers, because there is no request yet
-    that could wait.
+    """Strikes a connection without waiting.
 
-    One site serves all strikes of a connection: delays add up, and what follows them happens when
-    they are over.
+    What takes time is left to timers, because there is no request yet that could wait. One site
+    serves all strikes of a connection: delays add up, and what follows them happens when they are
+    over.
     """
 
     def __init__(self, core: ServerCore, connection: Connection) -> None:
@@ -101,8 +101,15 @@ class ConnectionSite:
 
 
 _NO_LIMIT = 1 << 30
+"""For aiohttp's limits on lines, fields and headers: uvicorn with httptools has none of these."""
+_KEEP_ALIVE = 5.0
+"""Seconds after which an idle connection is closed: uvicorn's default."""
+_LAST_GRACE = 0.1
+"""Seconds for connections to close when nothing is in flight any more (chosen)."""
 _SHOWN = "/:@!$&'()*+,;=~"
+"""What the access log shows of a path without quoting it."""
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+"""Methods that the metrics name."""
 _KEEP = AlreadySent(keep_alive=True)
 _END = AlreadySent(keep_alive=False)
 _NO_WEBSOCKET = Answer(status=403, content_type="text/plain")
@@ -121,20 +128,25 @@ class WireServer(ServerCore):
         seed: int = 0,
         journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
-        keep_alive: float = 5.0,
+        keep_alive: float = _KEEP_ALIVE,
         ledger: Ledger | None = None,
         work_events: WorkEvents | None = None,
         whole_body: int | None = None,
         access: Access | None = None,
         admin: Callable[[Request], Answer] | None = None,
     ) -> None:
-        """``whole_body``: read no more than this many bytes of a longer body before handling the
-        request.
+        """``admin`` answers the requests to admin routes.
 
-        ``admin`` answers the requests to admin routes.
+        ``whole_body``: read no more than this many bytes of a longer body before handling the
+        request.
         """
         super().__init__(
-            app, rules=rules, seed=seed, journal=journal, ledger=ledger, work_events=work_events
+            app,
+            rules=rules,
+            seed=seed,
+            journal=journal,
+            ledger=ledger,
+            work_events=work_events,
         )
         self._whole_body = whole_body
         self.access = access or Access(host)
@@ -153,10 +165,13 @@ class WireServer(ServerCore):
         return self
 
     def attach(self) -> None:
-        """Get ready without listening, for connections made through ``protocol`` (in-memory
-        transports)."""
+        """Get ready without listening, for connections made through ``protocol``.
+
+        In-memory transports are such connections.
+        """
         self._stopping = False
-        self.plan.started = self.started = self.now()
+        self.started = self.now()
+        self.plan.started = self.started
         self._manager = web.Server(self._handle, request_factory=self._make_request)
 
     def protocol(self) -> Connection:
@@ -177,8 +192,7 @@ class WireServer(ServerCore):
         )
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, let requests in flight finish for ``grace`` seconds, then cut them
-        off."""
+        """Stop listening; requests in flight get ``grace`` seconds, then they are cut off."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -186,7 +200,9 @@ class WireServer(ServerCore):
         self._stopping = True
         self._hanging.wake_all()
         self._wedged.wake_all()
-        manager, self._manager = self._manager, None
+
+        manager = self._manager
+        self._manager = None
         if manager is None:
             return
         manager.pre_shutdown()
@@ -197,7 +213,7 @@ class WireServer(ServerCore):
                 task.cancel()
             if late:
                 await asyncio.wait(late)
-        await manager.shutdown(timeout=0.1)
+        await manager.shutdown(timeout=_LAST_GRACE)
 
     @property
     def port(self) -> int:
@@ -221,14 +237,18 @@ class WireServer(ServerCore):
     def crash(self, *, restart_after: float | None = None) -> None:
         self._listener.close()
         self.note("crash", restart_after=restart_after)
-        current = asyncio.current_task()
-        for connection in self._manager.connections if self._manager is not None else ():
+
+        connections = self._manager.connections if self._manager is not None else ()
+        for connection in connections:
             if isinstance(connection, Connection):
                 connection.died = True
                 connection.reset()
+
+        current = asyncio.current_task()
         for task in self._tasks | self._background:
             if task is not current:
                 task.cancel()
+
         self.unwedge()
         if restart_after is not None:
             loop = asyncio.get_running_loop()
@@ -249,16 +269,21 @@ class WireServer(ServerCore):
             return
         call = f"connection-{self.ledger.connections}"
         fate = self.plan.fate(Arrival(call=call, in_flight=self.ledger.in_flight + 1))
+        if fate is None:
+            return
+
         site = ConnectionSite(self, connection)
-        for strike in fate.at("connect", self.now()) if fate is not None else ():
+        for strike in fate.at("connect", self.now()):
             self.ledger.strike(strike.rule)
-            about = {
-                "rule": strike.rule,
-                "phase": "connect",
-                "kind": strike.action.kind,
-                "code_ran": "no",
-            }
-            self.note("strike", call=call, attempt=1, **about)
+            self.note(
+                "strike",
+                call=call,
+                attempt=1,
+                rule=strike.rule,
+                phase="connect",
+                kind=strike.action.kind,
+                code_ran="no",
+            )
             site.rule = strike.rule
             strike.action.strike(site, strike.draw)
 
@@ -266,72 +291,96 @@ class WireServer(ServerCore):
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]
     ) -> web.BaseRequest:
         protocol.message = message
-        # The real server has no limit on the size of a body.
-        return web.BaseRequest(
-            message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=0
-        )
+        loop = asyncio.get_running_loop()
+        # By position, as aiohttp calls its own factory. The real server has no limit on the size
+        # of a body.
+        values = (message, payload, protocol, writer, task, loop)
+        return web.BaseRequest(*values, client_max_size=0)
 
     async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
+        """Serve one request; aiohttp learns from the result whether the connection lives on."""
         connection = raw.protocol
         assert isinstance(connection, Connection)
         self.ledger.requests += 1
         message = connection.message
-        method = message.method
-        if method == "CONNECT":
+        if message.method == "CONNECT":
             connection.write(invalid_request())
             return _END
-        path, query = parse_target(message.path)
-        request = Request(
-            method,
-            path,
-            query,
-            message.headers,
-            message.version == HttpVersion10,
-            self._listener.address,
-            message.path,
-            connection.gone,
-        )
+
+        request = self._request_of(message, connection)
         refusal = self.access.refusal(request)
-        if (
-            refusal is None
-            and message.upgrade
-            and message.headers.get("Upgrade", "").lower() == "websocket"
-        ):
+        if message.upgrade and refusal is None and _is_websocket(request):
             # uvicorn hands these to its WebSocket protocol, where no route takes them.
             await Delivery(connection, head_only=False, announce_close=True).send(_NO_WEBSOCKET)
             return _END
+
         # uvicorn closes for HTTP/1.0 and for exactly "close".
         close = request.http_1_0 or request.headers.get("Connection") == "close"
-        close = close or (refusal is not None and message.upgrade)
+        if message.upgrade and refusal is not None:
+            close = True
         delivery = Delivery(
-            connection, head_only=method == "HEAD", announce_close=close and not request.http_1_0
+            connection,
+            head_only=request.method == "HEAD",
+            announce_close=close and not request.http_1_0,
         )
+
+        status: int | None
         if refusal is not None:
             await delivery.send(refusal)
             status = refusal.status
             self._count(request, status)
         else:
-            visit: Visit
-            if self._admin is not None and is_admin(path):
-                visit = AdminVisit(request, self._admin)
-            else:
-                visit = self.app.visit(request)
-            if visit.reads_body and not await self._read_body(raw, request, connection):
+            status = await self._serve(raw, request, connection, delivery)
+            if status is None:
                 return _END
-            if connection.died:
-                return _END
-            status = await self._serve(
-                Exchange(self, connection, request, visit, delivery), request
-            )
-        if self._access_log is not None:
-            # Neither the query nor the user of a whole URL, which may hold secrets; and no line
-            # breaks.
-            shown = quote(path, safe=_SHOWN)
-            self._access_log(f'{raw.remote} - "{method} {shown}" {status or "no answer"}')
-        connection.message = None
-        return _END if status == 0 or close or connection.half_closed else _KEEP
 
-    async def _serve(self, exchange: Exchange, request: Request) -> int:
+        if self._access_log is not None:
+            self._access_log(_access_line(raw, request, status))
+        connection.message = None
+        stays_open = status != 0 and not close and not connection.half_closed
+        return _KEEP if stays_open else _END
+
+    def _request_of(self, message: Any, connection: Connection) -> Request:
+        path, query = parse_target(message.path)
+        return Request(
+            method=message.method,
+            path=path,
+            query=query,
+            headers=message.headers,
+            http_1_0=message.version == HttpVersion10,
+            address=self._listener.address,
+            target=message.path,
+            gone=connection.gone,
+        )
+
+    async def _serve(
+        self,
+        raw: web.BaseRequest,
+        request: Request,
+        connection: Connection,
+        delivery: Delivery,
+    ) -> int | None:
+        """Let the app, or the admin routes, answer a request.
+
+        Return the status that was sent, 0 for none; None if the request never came whole.
+        """
+        visit: Visit
+        if self._admin is not None and is_admin(request.path):
+            visit = AdminVisit(request, self._admin)
+        else:
+            visit = self.app.visit(request)
+        if visit.reads_body and not await self._read_body(raw, request, connection):
+            return None
+        if connection.died:
+            return None
+
+        exchange = Exchange(
+            self,
+            connection=connection,
+            request=request,
+            visit=visit,
+            delivery=delivery,
+        )
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -346,8 +395,9 @@ class WireServer(ServerCore):
 
     def _count(self, request: Request, status: int) -> None:
         # Clients choose methods and paths; a metric must not grow with what they send.
+        method = request.method if request.method in _METHODS else "other"
         route = request.path if request.path in self.routes else "other"
-        self.ledger.answer(request.method if request.method in _METHODS else "other", route, status)
+        self.ledger.answer(method, route, status)
 
     async def _read_body(
         self, raw: web.BaseRequest, request: Request, connection: Connection
@@ -368,8 +418,8 @@ class WireServer(ServerCore):
             else:
                 await self._read_some(content, request, self._whole_body)
         except Exception:
-            # aiohttp has several types for this, not all public; in every case the bytes are not
-            # usable.
+            # aiohttp has several types for this, not all public; in every case the bytes are
+            # useless.
             connection.write(invalid_request())
             return False
         return True
@@ -378,7 +428,10 @@ class WireServer(ServerCore):
         """Read a body at once unless it is long; then leave the rest to the app."""
         pieces = []
         size = 0
-        while size < enough and (piece := await content.readany()):
+        while size < enough:
+            piece = await content.readany()
+            if not piece:
+                break
             pieces.append(piece)
             size += len(piece)
         request.body = b"".join(pieces)
@@ -390,3 +443,16 @@ class WireServer(ServerCore):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+
+def _is_websocket(request: Request) -> bool:
+    return request.headers.get("Upgrade", "").lower() == "websocket"
+
+
+def _access_line(raw: web.BaseRequest, request: Request, status: int) -> str:
+    """The line of a request in the access log.
+
+    Neither the query nor the user of a whole URL, which may hold secrets; and no line breaks.
+    """
+    shown = quote(request.path, safe=_SHOWN)
+    return f'{raw.remote} - "{request.method} {shown}" {status or "no answer"}'

@@ -16,10 +16,10 @@ from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError, near
 from sfusion_tools.wording import counted
 
+from ..core.dumps.sample import dump_files, finite_score, requests_beside
+from ..core.logs.dump_records import step_of
+from ..core.logs.reading import repeats
 from ..errors import BadOption, NoDump
-from ..rollouts.viewer.sample import dump_files, finite_score, requests_beside
-from ..studies.look.dump_records import step_of
-from ..studies.look.reading import repeats
 from .evidence import CallsOfSample, Evidence
 
 KEYS: Mapping[str, tuple[str, ...]] = {

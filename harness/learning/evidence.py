@@ -12,7 +12,7 @@ from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 
 from ...fakes.faults.pattern import matches
-from ..studies.look.dump_records import MOST_CALLS, outcome_of_text, tool_texts
+from ..core.logs.dump_records import MOST_CALLS, outcome_of_text, tool_texts
 
 EVENTS, REQUESTS, KEY, PATTERN, TEXT = (
     "event log",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .advantages import SIGNAL, Estimator, Handled, Handling, handled, push
+from ..core.advantages import SIGNAL, Estimator, Handled, Handling, handled, push
 from .dumps import DumpedStep
 
 MOST_GROUPS = 20

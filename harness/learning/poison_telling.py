@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from sfusion_tools.wording import many
+
+from ..core.advantages import SIGNAL, Estimator, Handling
 from ..reports.html import LearningPage, PageTable
 from ..reports.line_chart import ChartLine, ChartPoint, LineChart
-from ..studies.look.telling import many
 from ..terminal import ReadingReporter
-from .advantages import SIGNAL, Estimator, Handling
 from .dumps import DumpReader
 from .evidence import EVENTS, Evidence
 from .poison import HitGroup, Poison, PoisonFigures

@@ -12,13 +12,13 @@ from typing import Any, TextIO
 
 from sfusion_tools.wording import counted
 
+from ..core.advantages import Handling
 from ..lab.scenarios.training import TrainingPart
+from ..lab.toy import expected_p, mask_threshold, uses_tool, zero_threshold
 from ..reports.html import LearningPage, PageTable
 from ..reports.line_chart import ChartLine, ChartPoint, LineChart
 from ..terminal import ProgressReporter
-from .advantages import Handling
 from .poison_telling import NAMES
-from .toy import expected_p, mask_threshold, uses_tool, zero_threshold
 from .trained import Figure, Trained, at, lost_share
 
 SHARES = [number / 20 for number in range(20)]

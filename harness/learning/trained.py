@@ -12,6 +12,7 @@ from typing import Any
 
 from sfusion_tools.rollout import AsyncRolloutRequest
 
+from ..core.dumps.writer import StepDump, request_record, sample_record
 from ..core.figures import percentile
 from ..core.journal import Event
 from ..errors import HarnessError
@@ -21,7 +22,6 @@ from ..lab.runs.tasks import Task
 from ..lab.scenarios.model import Scenario
 from ..lab.scenarios.training import TrainingPart
 from ..lab.worlds import sim
-from ..rollouts.dump_writer import StepDump, request_record, sample_record
 
 Figure = Callable[[Event], float]
 """Takes a figure from the event of a trained step."""

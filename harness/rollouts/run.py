@@ -30,9 +30,9 @@ from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 from ...fakes.faults import Rule
 from ...fakes.sandbox import FakeSandbox
 from ...fakes.sglang import FakeSGLang, Gsm8kSolver, Latency, Policy, WordProblem, problems
+from ..core.dumps.writer import StepDump, request_record, sample_record, sample_text
 from ..real.targets.proxying import proxy_in_front_of
 from ..terminal import ProgressReporter
-from .dump_writer import StepDump, request_record, sample_record, sample_text
 
 
 @dataclass

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -277,10 +278,15 @@ def bundled_scenes(seed: int = 0) -> list[Scenario]:
     others = [name for name in files if name not in _ORDER_OF_SCENES]
     found = []
     for name in (*_ORDER_OF_SCENES, *others):
-        scenario = read_scenarios(files[name])[0]
+        scenario = _read_scene(files[name])
         schedule = {} if scenario.schedule is None else {"schedule": {"random": seed}}
         found.append(scenario.changed(seed=seed, **schedule))
     return found
+
+
+@cache
+def _read_scene(file: Path) -> Scenario:
+    return read_scenarios(file)[0]
 
 
 def choose_scenes(

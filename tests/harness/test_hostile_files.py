@@ -21,6 +21,7 @@ from sfusion.fakes.faults import load_rules
 from sfusion.fakes.sandbox.executors.recorded import Cassette
 from sfusion.fakes.sglang import ScriptedPolicy
 from sfusion.harness.cli import app
+from sfusion.harness.core.dumps.sample import open_dump
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import HarnessError
 from sfusion.harness.lab.runs import Task, run_one, write_run
@@ -29,7 +30,6 @@ from sfusion.harness.lab.scenarios import parse_scenarios, read_scenarios
 from sfusion.harness.real.drift.judging import recorded_answers
 from sfusion.harness.real.probes.cassette import read_recording
 from sfusion.harness.real.probes.model import bundled_probes
-from sfusion.harness.rollouts.viewer.sample import open_dump
 from sfusion.harness.search.hunt.corpus import _VERSION, HUNT, Corpus
 from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion_tools.errors import SfusionError

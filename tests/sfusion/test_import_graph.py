@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.sfusion.graph import cycles, import_graph
+from tests.sfusion.graph import Graph, cycles, import_graph
 
 pytestmark = pytest.mark.xdist_group("import graph")
 
@@ -30,6 +30,76 @@ def test_packages_import_only_what_is_below_them(package: str, forbidden: tuple[
         if any(_inside(other, name) for name in forbidden)
     ]
     assert wrong == []
+
+
+COMMANDS = "commands"
+"""Every module called ``command``, and those in folders called ``commands``."""
+FLOORS = (
+    ("errors",),
+    ("atomic_files", "terminal"),
+    ("commandline",),
+    ("core",),
+    ("real",),
+    ("lab",),
+    ("reports",),
+    ("learning", "rollouts", "search", "serving", "studies", "trial"),
+    (COMMANDS, "cli", "pytest_items"),
+    ("pytest_plugin",),
+)
+"""The rooms of harness/, from the lowest floor to the highest, as CONTRIBUTING.md draws them."""
+
+STILL_UPWARD = {"sfusion.harness.lab.runs.tasks imports sfusion.harness.trial.shapes.as_tool"}
+"""To go when the shapes of targets stand in the laboratory."""
+
+
+def test_a_room_of_the_harness_imports_only_rooms_on_lower_floors() -> None:
+    """Deferred imports count too. A command stands above what it runs, wherever its file is."""
+    assert set(_upward(import_graph())) <= STILL_UPWARD
+
+
+def test_every_room_of_the_harness_has_a_floor() -> None:
+    rooms = {_room(module) for module in import_graph() if _inside(module, "sfusion.harness")}
+    assert rooms - {""} == {room for rooms in FLOORS for room in rooms}
+
+
+@pytest.mark.parametrize(
+    ("module", "other", "allowed"),
+    [
+        ("lab.worlds.play", "core.journal", True),
+        ("lab.commands.run", "reports.files", True),
+        ("studies.sweep.command", "learning.trained", True),
+        ("lab.worlds.play", "learning.trained", False),
+        ("studies.sweep.grid", "learning.trained", False),
+        ("studies.sweep.grid", "studies.sweep.command", False),
+        ("core.journal", "lab.runs.tasks", False),
+    ],
+)
+def test_an_import_of_a_higher_floor_is_found(module: str, other: str, allowed: bool) -> None:
+    graph = {f"sfusion.harness.{module}": {f"sfusion.harness.{other}"}}
+    assert (_upward(graph) == []) is allowed
+
+
+def _upward(graph: Graph) -> list[str]:
+    """Return the imports inside harness/ that do not lead to a lower floor or stay in one room."""
+    floors = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+    return [
+        f"{module} imports {other}"
+        for module, others in graph.items()
+        for other in sorted(others)
+        if (room := _room(module))
+        and (below := _room(other))
+        and room != below
+        and floors[room] <= floors[below]
+    ]
+
+
+def _room(module: str) -> str:
+    """Return the room of harness/ that a module is in; an empty text for other modules."""
+    parts = module.split(".")
+    if parts[:2] != ["sfusion", "harness"] or len(parts) < 3:
+        return ""
+    is_command = parts[-1] == "command" or "commands" in parts
+    return COMMANDS if is_command else parts[2]
 
 
 def test_the_process_of_a_limiter_imports_neither_scenarios_nor_fakes() -> None:

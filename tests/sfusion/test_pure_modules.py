@@ -39,7 +39,8 @@ DECLARED_SHELLS = (
     "sfusion_tools.limiter.ray_actor",
     "sfusion_tools.limiter.record",  # the limiter's record in the cluster
     "sfusion.harness.search.chaos",  # plays on a Ray cluster
-    "sfusion.harness.studies.learn.command",  # reads, writes, and runs what was learned
+    "sfusion.harness.studies.learn.check",  # plays what was learned
+    "sfusion.harness.studies.learn.command",  # reads and writes
     "sfusion.harness.studies.learn.draft",  # writes the fields of scenarios as these declare
 )
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from sfusion.fakes.wire.core import _line
 from sfusion.fakes.wire.message import Answer
 from sfusion.harness.core.journal import Journal
+from sfusion.harness.core.logs.access_records import access_records
+from sfusion.harness.core.logs.own_lines import event_call
 from sfusion.harness.lab.promises import Story
 from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.studies.learn.attempts import ending_of, outcome_of
-from sfusion.harness.studies.look.access_records import access_records
-from sfusion.harness.studies.look.own_lines import event_call
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import ANSWERED, Attempt, Call, CallFold, fold_call, spans_of
 from sfusion_tools.sandbox.answer import read_answer

@@ -170,7 +170,7 @@ class CanarySandbox(FakeSandbox):
 
         return listened
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _note(self, event: Mapping[str, Any]) -> None:
         more: dict[str, Any] = {}
         if event["event"] == "arrived" and self._pending is not None:
             request = self._pending

@@ -17,9 +17,9 @@ from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 
 from ...core.journal import Event, Journal
 from ...errors import WorldError
-from ...learning.toy import simulate
 from ..scenarios.events import EventPart
 from ..scenarios.model import Scenario
+from ..toy import simulate
 from .calling import Workload
 from .recorder import Recorder
 from .sandboxes import FakeSandboxes

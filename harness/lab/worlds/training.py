@@ -14,9 +14,9 @@ from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 
 from ....fakes.faults import Rule
 from ....fakes.sglang import Ask, Reply, ToolCall, problems
-from ...learning.toy import Toy, ToySample, TrainedStep
 from ..scenarios.program import PreparedCall, ProgramPart
 from ..scenarios.training import TrainingPart
+from ..toy import Toy, ToySample, TrainedStep
 from .worker_rollouts import Note
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

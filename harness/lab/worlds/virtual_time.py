@@ -3,9 +3,10 @@ nothing real is pending.
 
 What runs on it is a function of its inputs: timers fire in order, tasks and futures hash by their
 number instead of their address (so that sets of them have the same order in every process), and
-connections within the loop are made in memory. Real work stops the clock: while a thread of
-``run_in_executor``, a subprocess or a real socket is pending, the loop waits for it in real time
-and virtual time stands still.
+connections within the loop are made in memory. Real work stops the clock: while the loop awaits a
+thread (``run_in_executor``, ``asyncio.to_thread``, ``asyncio.wrap_future``), a subprocess or a real
+socket, it waits in real time, and virtual time stands still. What the loop cannot know about is a
+thread that reports with ``call_soon_threadsafe`` alone.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import heapq
 import itertools
 import selectors
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
+from sfusion_tools._loops import resolve
+
 from ...errors import NoProgress, NothingLeft
 from .memory_network import MemoryNetwork, MemoryServer
-from .replacing import replaced
+from .replacing import SharedContext, replaced
 from .schedules import ArrivalHandle, ScheduledQueue
 
 T = TypeVar("T")
@@ -44,14 +47,14 @@ class _Clock(selectors.DefaultSelector):
         self.now = 0.0
         self.resolution = 1e-9
         """Which timers fire together must not depend on the clock resolution of the platform."""
-        self.threads = 0
+        self.awaited_outside = 0
+        """How many threads and processes the loop waits for."""
         self._fruitless = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Called by the loop when nothing is ready to run."""
-        real = (
-            self.threads > 0 or len(self.get_map()) > 1
-        )  # the loop's own pipe to itself does not count
+        # The loop's own pipe to itself does not count.
+        real = self.awaited_outside > 0 or len(self.get_map()) > 1
         if timeout is not None and timeout <= 0:
             self._fruitless += 1
             if self._fruitless % _TICK == 0:
@@ -157,7 +160,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = self._virtual.resolution
         self.network = MemoryNetwork(self)
         self.set_task_factory(_begin_in_turn)
-        _let_aiohttp_see_virtual_time()
 
     def time(self) -> float:
         """Return the virtual seconds since the loop was created."""
@@ -192,26 +194,71 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(loop=self)
 
+    def hold_clock_until(self, done: asyncio.Future[Any]) -> None:
+        """Let the clock stand still until a future is done that something outside of this loop
+        resolves."""
+        self._virtual.awaited_outside += 1
+        done.add_done_callback(self._let_clock_go)
+
+    def _let_clock_go(self, _: object) -> None:
+        self._virtual.awaited_outside -= 1
+
     # typeshed's parameter kinds differ between releases
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
         """Run a function in a thread; the clock stands still until it is done."""
         future: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
-        self._virtual.threads += 1
-        future.add_done_callback(self._thread_done)
+        self.hold_clock_until(future)
         return future
 
     async def shutdown_default_executor(self, *options: Any) -> None:
         """Wait for the threads in real time."""
-        self._virtual.threads += 1
-        try:
+        with self._clock_held():
             await super().shutdown_default_executor(*options)
-        finally:
-            self._virtual.threads -= 1
 
-    def _thread_done(self, _: object) -> None:
-        self._virtual.threads -= 1
+    async def subprocess_exec(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        """Start a process; the clock stands still until it has ended."""
+        return await self._start_process(super().subprocess_exec, protocol_factory, args, options)
+
+    async def subprocess_shell(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        """Start a command of a shell; the clock stands still until it has ended."""
+        return await self._start_process(super().subprocess_shell, protocol_factory, args, options)
+
+    async def _start_process(
+        self,
+        start: Callable[..., Coroutine[Any, Any, Any]],
+        protocol_factory: Callable[[], asyncio.SubprocessProtocol],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Any:
+        ended = self.create_future()
+
+        def make_protocol() -> asyncio.SubprocessProtocol:
+            # Its pipes may be closed, or not even opened, long before the process ends, and until
+            # Python 3.12 a thread waits for that.
+            protocol = protocol_factory()
+            process_exited = protocol.process_exited
+
+            def exited() -> None:
+                resolve(ended, None)
+                process_exited()
+
+            protocol.process_exited = exited  # type: ignore[method-assign]
+            return protocol
+
+        with self._clock_held():
+            started = await start(make_protocol, *args, **options)
+        self.hold_clock_until(ended)
+        return started
+
+    @contextmanager
+    def _clock_held(self) -> Iterator[None]:
+        self._virtual.awaited_outside += 1
+        try:
+            yield
+        finally:
+            self._virtual.awaited_outside -= 1
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
         """Connect in memory if a server of this loop listens there, otherwise really."""
@@ -249,16 +296,10 @@ def _running_loop() -> VirtualTimeLoop | None:
     return None
 
 
-def _let_aiohttp_see_virtual_time() -> None:
-    """Make aiohttp's connection pool measure idle time on the loop's clock; with the real one it
-    would be a race."""
-    from aiohttp import connector
-
-    def monotonic() -> float:
-        loop = _running_loop()
-        return time.monotonic() if loop is None else loop.time()
-
-    connector.monotonic = monotonic  # type: ignore[attr-defined] # its import, not its interface
+def _monotonic() -> float:
+    """Read the clock of the running loop if it is virtual, otherwise the real one."""
+    loop = _running_loop()
+    return time.monotonic() if loop is None else loop.time()
 
 
 def _sleep(real: Callable[[float], None], seconds: float) -> None:
@@ -271,13 +312,44 @@ def _sleep(real: Callable[[float], None], seconds: float) -> None:
         loop.pass_time(seconds)
 
 
+def _wrap_future(
+    real: Callable[..., asyncio.Future[Any]],
+    future: Any,
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> asyncio.Future[Any]:
+    """Wrap a future of another thread; a virtual clock stands still until it is done."""
+    wrapped = real(future, loop=loop)
+    own_loop = wrapped.get_loop()
+    if wrapped is not future and isinstance(own_loop, VirtualTimeLoop):
+        own_loop.hold_clock_until(wrapped)
+    return wrapped
+
+
+@contextmanager
+def _virtual_time_in_libraries() -> Iterator[None]:
+    """Let asyncio, aiohttp and ``time.sleep`` ask which loop is running.
+
+    aiohttp's connection pool measures how long a connection is idle: with the real clock that would
+    be a race.
+    """
+    from aiohttp import connector
+
+    sleep = partial(_sleep, time.sleep)
+    wrap_future = partial(_wrap_future, asyncio.wrap_future)
+    with (
+        replaced(time, sleep=sleep),
+        replaced(asyncio, Task=_TaskInTurn, wrap_future=wrap_future),
+        replaced(connector, monotonic=_monotonic),  # its import, not its interface
+    ):
+        yield
+
+
+_in_virtual_time = SharedContext(_virtual_time_in_libraries)
+
+
 def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
     """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO
-    without ``queue``."""
-    runner = asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue))
-    with (
-        runner,
-        replaced(time, sleep=partial(_sleep, time.sleep)),
-        replaced(asyncio, Task=_TaskInTurn),
-    ):
+    without ``queue``. Several threads may do this at the same time."""
+    with _in_virtual_time, asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue)) as runner:
         return runner.run(main)

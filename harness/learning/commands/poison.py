@@ -24,10 +24,10 @@ from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.json_answer import text_stream, write_json
 from ...commandline.options import Html, Json
+from ...core.advantages import Estimator
+from ...core.logs.reading import UnreadableLines, read_records
 from ...errors import BadOption, NoDump
 from ...reports import Reports
-from ...studies.look.reading import UnreadableLines, read_records
-from ..advantages import Estimator
 from ..dumps import DumpReader, read_keys
 from ..evidence import Evidence
 from ..poison import Poison

@@ -15,10 +15,10 @@ from textual.widgets import Collapsible, Footer, Header, Input, Label, OptionLis
 from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
 
+from ...core.dumps.sample import Sample, StepFile
 from ...errors import BadFilter
 from .detail import field_text, sample_widgets
 from .filters import Filter, read_filter
-from .sample import Sample, StepFile
 from .sample_list import SampleList
 
 _PROMPTS = {

@@ -16,8 +16,8 @@ import typer
 from sfusion_tools.errors import MissingExtra
 
 from ...commandline.declaring import command, option
+from ...core.dumps.sample import open_dump
 from ...errors import BadOption
-from .sample import open_dump
 
 
 @command

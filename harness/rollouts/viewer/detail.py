@@ -16,8 +16,8 @@ from textual.widgets import Collapsible, Static
 
 from sfusion_tools.wording import counted
 
+from ...core.dumps.sample import Sample, TurnPart, TurnView, read_call, split_turns
 from ...terminal import printable
-from .sample import Sample, TurnPart, TurnView, read_call, split_turns
 
 HIT = "black on yellow"
 _TITLE_LENGTH = 72

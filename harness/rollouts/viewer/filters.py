@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...core.dumps.sample import Sample
 from ...errors import BadFilter
-from .sample import Sample
 
 _SCORE = re.compile(r"score\s*(<=|>=|!=|==|=|<|>)\s*(\S+)")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {

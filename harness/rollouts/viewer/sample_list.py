@@ -17,8 +17,8 @@ from textual.strip import Strip
 
 from sfusion_tools.outcome import Outcome
 
+from ...core.dumps.sample import Sample, StepFile
 from ...terminal import printable
-from .sample import Sample, StepFile
 
 _INFRASTRUCTURE = {outcome.value for outcome in Outcome if outcome.is_infrastructure}
 _NUMBER, _SCORE = 7, 7

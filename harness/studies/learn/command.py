@@ -6,7 +6,7 @@ how often and when, and outages. Comments in the YAML say where each number come
 `sfusion run`, change one thing, and see what that would have done.
 
 Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50,
-p95, rate and attempts within 25%, the same main cause.
+p95, rate and attempts within 25%, failures at the same time, the same main cause.
 
 Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the
 file is still written), 2 if the input is wrong.
@@ -16,156 +16,31 @@ Example: sfusion learn /shared/logs --to friday.yaml && sfusion run friday.yaml 
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
 from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.options import Force, Logs
-from ...core.figures import figures_of
-from ...core.story import Story
+from ...core.logs.reading import LogReader, UnreadableLines, with_stdin
 from ...errors import LogError
-from ...lab.runs.runner import run_one, run_scenario
-from ...lab.runs.tasks import Task
-from ...lab.scenarios import parse_scenarios
-from ...lab.scenarios.reading import vary
 from ...reports.files import check_new_file
 from ...terminal import ProgressReporter
-from ..look.reading import LogReader, UnreadableLines, with_stdin
 from .attempts import joined
+from .check import Checked, check
 from .draft import scenario_text
-from .learned import FEWEST, Figures, Learned, learn
+from .learned import FEWEST, Learned, learn
 from .survey import Survey, Window, sample
-
-RELATIVE = 0.25
-"""By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
-_UNAVOIDABLE = 0.01
-"""Seconds of difference that do not count."""
-_RARE = 4
-_NEARLY = 0.7
-"""The share of the main cause's weight from which on another one may be the main one in the next
-run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One figure of the log and of the run of the learned scenario."""
-
-    name: str
-    log: str
-    run: str
-    difference: str
-    bound: str
-    agrees: bool
-
-
-def compare(log: Figures, run: Figures) -> list[Comparison]:
-    """Compare what the log shows with what the learned scenario does, each within its bound."""
-    rows: list[Comparison] = []
-    for outcome in dict.fromkeys((*log.outcomes, *run.outcomes)):
-        a, b, points = 100 * log.share(outcome), 100 * run.share(outcome), log.points(outcome)
-        differ, bound = f"{b - a:+.1f} points", f"{points:.3g} points"
-        rows.append(
-            Comparison(outcome, f"{a:.1f}%", f"{b:.1f}%", differ, bound, abs(b - a) <= points)
-        )
-    most = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
-    if log.p95:
-        rows.append(relative("p50 of a call", log.p50, run.p50, most, " s", _UNAVOIDABLE))
-        rows.append(relative("p95 of a call", log.p95, run.p95, most, " s", _UNAVOIDABLE))
-        rows.append(relative("calls per second", log.per_second, run.per_second, most))
-    if log.attempts_per_call:
-        rows.append(
-            relative("attempts per call", log.attempts_per_call, run.attempts_per_call, most)
-        )
-    return rows
-
-
-def relative(
-    name: str, log: float, run: float, bound: float, unit: str = "", slack: float = 0.0
-) -> Comparison:
-    off = (run - log) / log if log else float(run != log)
-    agrees = abs(off) <= bound or abs(run - log) <= slack
-    return Comparison(
-        name, f"{log:.3g}{unit}", f"{run:.3g}{unit}", f"{off:+.0%}", f"{bound:.0%}", agrees
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """How well a learned scenario behaves like its log."""
-
-    rows: tuple[Comparison, ...]
-    again: Learned | None
-    """What is learned from the run; None if it made no call."""
-    same_cause: bool
-    held: bool
-    """Every promise of the scenario held."""
-    broken: tuple[str, ...]
-    is_enough: bool = True
-    """False: there are too few calls to judge."""
-
-    @property
-    def agrees(self) -> bool:
-        return (
-            self.is_enough
-            and self.same_cause
-            and self.held
-            and all(row.agrees for row in self.rows)
-        )
-
-
-def check(learned: Learned, text: str) -> Checked:
-    """Play the scenario that was learned; ``text`` is its YAML."""
-    (result,) = run_scenario(text, check=False)
-    calls = Story(result.journal).records
-    broken = tuple(
-        f"{one.promise}: {one.sentence}"
-        for one in result.verdicts
-        if one.state in ("broken", "unknown")
-    )
-    if not calls:
-        return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
-    again = learn(calls)
-    rows = (*compare(learned.figures, again.figures), *_compare_limits(learned, text))
-    # A main cause that struck few calls may strike none the next time.
-    is_rare = bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
-    same_cause = is_rare or _names(again, learned.headline)
-    return Checked(rows, again, same_cause, result.ok, broken, learned.figures.is_enough)
-
-
-def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
-    """Play the scenario with each limit that the log shows: is throughput the same with each?"""
-    (cell,) = parse_scenarios(text)
-    for one in learned.limits:
-        result = run_one(Task(vary(cell, {"tools.rate_limit": one.limit}), "sim"))
-        run = figures_of(result.journal)
-        answered = sum(run.outcomes.get(outcome, 0) for outcome in PROGRAM_OUTCOMES)
-        rate = answered / run.seconds if run.seconds else 0.0
-        yield relative(f"per second at rate_limit {one.limit}", one.per_second, rate, RELATIVE)
-
-
-def _names(learned: Learned, headline: str) -> bool:
-    """True if a cause is the main one, or nearly."""
-    if not learned.causes:
-        return headline == learned.headline
-    kind, most = learned.causes[0].harm
-    return any(
-        one.kind == headline and one.harm >= (kind, _NEARLY * most) for one in learned.causes
-    )
-
 
 _EVERY = 10_000
 _NAMED = (

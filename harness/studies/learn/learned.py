@@ -15,6 +15,7 @@ from ..look.digest import clocks_apart
 from .attempts import InFlight, TimedAttempt, known_of, outcome_of, requests_of, seconds_of
 from .causes import Cause, PermitWaits, find_causes, find_permit_waits
 from .client_settings import Noted, client_settings, find_call_limits, without_cut
+from .course import Course, course_of
 from .distributions import Fit, fit, quantile
 from .load import LoadFit, ProgramFit, find_load, find_programs
 from .sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
@@ -222,6 +223,7 @@ class Learned:
     """Everything that a scenario needs to behave like a log."""
 
     figures: Figures
+    course: Course
     span: float
     load: LoadFit
     workers: int
@@ -267,6 +269,7 @@ def learn(calls: Sequence[Call]) -> Learned:
     knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
     return Learned(
         figures=figures,
+        course=course_of(calls),
         span=end - start if known != "order" else 0.0,
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),

@@ -24,6 +24,7 @@ from sfusion_tools.wording import counted
 from ...commandline.declaring import command
 from ...commandline.json_answer import is_stdout, text_stream, write_answer, write_json
 from ...commandline.options import Html, Json, Logs
+from ...core.logs.reading import LogReader, UnreadableLines, with_stdin
 from ...errors import BadOption
 from ...reports import Reports
 from ...reports.html import render_board, render_page
@@ -33,7 +34,6 @@ from . import telling
 from .axis import TimeBucket
 from .digest import Digest
 from .overview import FINE, SEVERITY, Overview, Stretch, crowd, overview
-from .reading import LogReader, UnreadableLines, with_stdin
 
 _MOST_MARKS = 500
 _MOST_FILES = 8

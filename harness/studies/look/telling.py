@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from sfusion_tools.outcome import FAILURES, Outcome
-from sfusion_tools.wording import counted
+from sfusion_tools.wording import counted, many
 
 from ...reports.run_report import duration
 from ...terminal import ReadingReporter
@@ -259,10 +259,6 @@ def _row(found: Overview, row: Stretch) -> tuple[str, ...]:
         f"{row.in_flight:.1f}" if found.timed else "",
         f"{row.waiting:.1f}" if found.timed else "",
     )
-
-
-def many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _share(part: int, whole: int) -> str:

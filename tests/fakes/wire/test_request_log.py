@@ -12,9 +12,9 @@ import aiohttp
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.wire.core import RequestLog
+from sfusion.fakes.wire.core import RequestLog, ServedRequest
 from sfusion.fakes.wire.message import Answer
-from sfusion.harness.studies.look.reading import read_records
+from sfusion.harness.core.logs.reading import read_records
 from sfusion_tools.record import Call
 from tests.sfusion_tools.sandbox.helpers import until
 
@@ -84,9 +84,17 @@ def test_queued_requests_count_with_the_bodies_that_they_hold(tmp_path):
 
     async def charged(size: int) -> int:
         before = log._log.room
-        log.ended(
-            "c1", 0.0, 0.1, 10, Answer(200, b"x" * size), None, client_gone=False, spoiled=False
+        request = ServedRequest(
+            call="c1",
+            began=0.0,
+            seconds=0.1,
+            sent=10,
+            answer=Answer(200, b"x" * size),
+            fault=None,
+            client_gone=False,
+            spoiled=False,
         )
+        log.ended(request)
         return before - log._log.room
 
     async def main() -> int:

@@ -18,8 +18,8 @@ from sfusion.harness.errors import ScenarioError
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart
+from sfusion.harness.lab.toy import simulate
 from sfusion.harness.lab.worlds import sim
-from sfusion.harness.learning.toy import simulate
 from sfusion.harness.learning.train_telling import verdict
 from sfusion.harness.learning.trained import Trained, TrainedRun
 from sfusion_tools.base_tool import BaseTool

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
-from sfusion.harness.studies.look.reading import read_records
+from sfusion.harness.core.logs.reading import read_records
 from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
 from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, one, run_code
 from tests.harness.serving.test_serve_sandbox import Served

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.harness.cli import app
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.serving.commands import serve_sandbox
-from sfusion.harness.studies.look.reading import read_records
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
 from tests.warm import warm
 

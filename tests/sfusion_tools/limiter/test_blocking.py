@@ -85,3 +85,14 @@ def test_direct_callers_release_only_their_own_permits_after_a_restart() -> None
     assert permit_id(second) == permit_id(first), "it was handed on"
     assert not callers.release(first).result(), "the late release is refused"
     assert callers.release(second).result()
+
+
+def test_direct_callers_get_permits_in_the_order_in_which_they_asked() -> None:
+    host = local_host(LimiterSettings(1))
+    callers = DirectCallers(LocalTransport(host), [], lambda names: None)
+    holder = callers.acquire().result()
+    waiters = [callers.acquire() for _ in range(50)]
+    for place, waiter in enumerate(waiters):
+        assert callers.release(holder).result()
+        holder = waiter.result(timeout=60)
+        assert not any(later.done() for later in waiters[place + 1 :])

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.studies.look.reading import read_records
+from sfusion.harness.core.logs.reading import read_records
 from sfusion_tools.event_log import flush_event_logs
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import CallResult

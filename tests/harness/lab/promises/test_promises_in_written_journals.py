@@ -17,7 +17,7 @@ FAILED = "[Error, not output of a program: the sandbox failed.]"
 
 def begun(**facts: Any) -> Journal:
     """Return a journal of a run that has just begun."""
-    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "sim"})
+    journal = Journal({"journal": 2, "scenario": "x", "cell": "", "seed": 0, "world": "sim"})
     usual = {"workers": ["n1-w1"], "sandboxes": ["sandbox-1"], "calls": 1, "secrets": 0}
     journal.note(0.0, "world", "began", **(usual | facts))
     return journal

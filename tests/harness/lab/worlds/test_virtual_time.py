@@ -4,16 +4,26 @@ like real ones."""
 from __future__ import annotations
 
 import asyncio
+import selectors
 import socket
 import sys
+import threading
 import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import aiohttp
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox.executors.python import executor as python_executor
+from sfusion.fakes.sandbox.executors.python.executor import PythonExecutor
+from sfusion.fakes.sandbox.executors.python.files import WorkDirectory
+from sfusion.fakes.sandbox.protocol import RunCode
 from sfusion.harness.errors import NoProgress, NothingLeft
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
+from sfusion_tools._loops import in_daemon_thread
 
 
 def test_an_hour_passes_without_waiting() -> None:
@@ -87,6 +97,160 @@ def test_the_clock_stands_still_while_a_real_socket_is_open() -> None:
         return data, passed
 
     assert run_virtually(main()) == (b"real", 0.0)
+
+
+class RealWait:
+    """Work outside of the loop that ends when the loop waits for it in real time, and not before.
+
+    A loop that does not wait raises NothingLeft, or rings its alarms meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.armed = False
+        self._over = threading.Event()
+
+    def note(self) -> None:
+        """The loop waits in real time."""
+        if self.armed:
+            self._over.set()
+
+    def work(self) -> str:
+        self._over.wait()
+        return "worked"
+
+    def end(self) -> None:
+        self._over.set()
+
+
+@pytest.fixture
+def real_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealWait]:
+    waiting = RealWait()
+    select = selectors.DefaultSelector.select
+
+    def noted(selector: Any, timeout: float | None = None) -> Any:
+        if timeout is None:
+            waiting.note()
+        return select(selector, timeout)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", noted)
+    yield waiting
+    waiting.end()
+
+
+async def _pool_of_its_own(work: Callable[[], str]) -> str:
+    pool = ThreadPoolExecutor(1)
+    try:
+        return await asyncio.wrap_future(pool.submit(work))
+    finally:
+        pool.shutdown(wait=False)
+
+
+async def _default_pool(work: Callable[[], str]) -> str:
+    return await asyncio.to_thread(work)
+
+
+async def _daemon_thread(work: Callable[[], str]) -> str:
+    return await in_daemon_thread(work)
+
+
+@pytest.mark.parametrize("outside", [_pool_of_its_own, _default_pool, _daemon_thread])
+def test_the_clock_stands_still_while_a_thread_is_awaited(
+    outside: Callable[[Callable[[], str]], Coroutine[Any, Any, str]], real_wait: RealWait
+) -> None:
+    async def main() -> tuple[str, float, bool]:
+        alarm = asyncio.ensure_future(asyncio.sleep(0.001))
+        real_wait.armed = True
+        try:
+            result = await outside(real_wait.work)
+        finally:
+            real_wait.end()
+        return result, asyncio.get_running_loop().time(), alarm.done()
+
+    assert run_virtually(main()) == ("worked", 0.0, False)
+
+
+@pytest.mark.parametrize("start", ["exec", "shell"])
+def test_the_clock_stands_still_until_a_subprocess_without_pipes_has_ended(start: str) -> None:
+    async def main(here: socket.socket) -> tuple[int, float]:
+        # It ends when it reads the end of its input, which comes from a thread that knows of no
+        # clock: the loop has no pipe to wait for.
+        if start == "exec":
+            process = await asyncio.create_subprocess_exec("cat", stdin=here)
+        else:
+            process = await asyncio.create_subprocess_shell("cat", stdin=here)
+        here.close()
+        alarm = asyncio.ensure_future(asyncio.sleep(0.001))
+        asyncio.get_running_loop().call_soon(ending.start)
+        code = await process.wait()
+        assert not alarm.done()
+        return code, asyncio.get_running_loop().time()
+
+    here, there = socket.socketpair()
+    ending = threading.Thread(target=there.close)
+    assert run_virtually(main(here)) == (0, 0.0)
+    ending.join()
+
+
+def test_a_process_that_cannot_be_started_does_not_stop_the_clock() -> None:
+    async def main() -> float:
+        with pytest.raises(FileNotFoundError):
+            await asyncio.create_subprocess_exec("/no/such/program")
+        await asyncio.sleep(5)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(main()) == 5.0
+
+
+def _removed_late(real_wait: RealWait, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = WorkDirectory.remove
+
+    def late(work: WorkDirectory) -> None:
+        real_wait.work()
+        remove(work)
+
+    monkeypatch.setattr(WorkDirectory, "remove", late)
+
+
+_PROGRAM = RunCode(code="print(1)", language="python")
+
+
+def test_the_clock_stands_still_until_the_directories_of_programs_are_removed(
+    real_wait: RealWait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _removed_late(real_wait, monkeypatch)
+
+    async def main() -> float:
+        executor = PythonExecutor(own_user=False)
+        assert (await executor.run_code(_PROGRAM)).status == "Success"
+        real_wait.armed = True
+        try:
+            await executor.settle()
+        finally:
+            real_wait.end()
+            await executor.aclose()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(main()) == 0.0
+
+
+def test_the_clock_stands_still_while_a_request_waits_for_removals(
+    real_wait: RealWait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _removed_late(real_wait, monkeypatch)
+    monkeypatch.setattr(python_executor, "MOST_REMOVALS", 1)
+
+    async def main() -> tuple[str, float]:
+        executor = PythonExecutor(own_user=False)
+        assert (await executor.run_code(_PROGRAM)).status == "Success"
+        real_wait.armed = True
+        try:
+            status = (await executor.run_code(_PROGRAM)).status
+        finally:
+            real_wait.end()
+            await executor.aclose()
+        return status, asyncio.get_running_loop().time()
+
+    assert run_virtually(main()) == ("Success", 0.0)
 
 
 def test_a_deadlock_raises_instead_of_hanging() -> None:

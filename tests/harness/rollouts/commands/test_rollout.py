@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.rollouts.viewer.sample import open_dump
+from sfusion.harness.core.dumps.sample import open_dump
 from tests import ROOT
 
 pytestmark = pytest.mark.xdist_group("transformers")

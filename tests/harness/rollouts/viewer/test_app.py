@@ -16,9 +16,9 @@ from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Collapsible, Input, Static
 
-from sfusion.harness.rollouts.viewer import sample as sample_module
+from sfusion.harness.core.dumps import sample as sample_module
+from sfusion.harness.core.dumps.sample import open_dump
 from sfusion.harness.rollouts.viewer.app import ViewerApp
-from sfusion.harness.rollouts.viewer.sample import open_dump
 from tests.harness.rollouts.viewer.dumps import record, write
 
 Opener = Callable[..., AbstractAsyncContextManager[tuple[ViewerApp, Pilot[None]]]]

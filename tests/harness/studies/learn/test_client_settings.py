@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.studies.learn.command import check
+from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned
 from tests.harness.studies.learn.test_round_trips import learned_from

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.studies.learn.attempts import joined
-from sfusion.harness.studies.learn.command import check
+from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look.reading import read_records
 
 LINE = 'INFO:     10.0.0.7:40312 - "POST /run_code HTTP/1.1" {status}\n'
 

@@ -15,7 +15,7 @@ from benchmarks.learn_round_trips import CAUSES, PRODUCTIONS, production
 from sfusion.harness.lab.promises import Story
 from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.lab.scenarios import parse_scenarios
-from sfusion.harness.studies.learn.command import check
+from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
 

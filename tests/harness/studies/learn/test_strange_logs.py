@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sfusion.harness.lab.scenarios import parse_scenarios
-from sfusion.harness.studies.learn.command import check
+from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
 from sfusion_tools.outcome import Outcome

@@ -116,7 +116,7 @@ def test_names_of_a_stranger_are_harmless(tmp_path, hostile):
 
 
 def test_a_log_without_a_call_says_so(tmp_path):
-    (tmp_path / "journal.ndjson").write_text('{"journal": 1, "scenario": "s"}\n')
+    (tmp_path / "journal.ndjson").write_text('{"journal": 2, "scenario": "s"}\n')
     code, output = look(tmp_path, "--html", tmp_path / "page.html")
     assert (code, output) == (0, "no call in 1 file of 1 line\n")
     assert "</html>" in (tmp_path / "page.html").read_text()

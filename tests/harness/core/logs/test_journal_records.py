@@ -15,8 +15,8 @@ import pytest
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.core.journal import Journal
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.lab.runs import run_scenario
-from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import record
 from sfusion_tools.record import Call
 
@@ -119,7 +119,7 @@ def test_calls_of_other_tools_take_their_attempts_from_the_server(tmp_path):
     (call,) = read(
         tmp_path / "journal.ndjson",
         [
-            {"journal": 1, "scenario": "s"},
+            {"journal": 2, "scenario": "s"},
             {"at": 0, "source": "world", "event": "called", "call": "c1", "worker": "n1-w1"},
             {"at": 1, "event": "arrived", **base},
             {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.learning.advantages import Estimator, Handling, advantages, handled, push
+from sfusion.harness.core.advantages import Estimator, Handling, advantages, handled, push
 
 # One group of four with the scores 1, 1, 0, 0, of which the last was lost. Mean 1/2, std sqrt(1/3),
 # whitening the same.

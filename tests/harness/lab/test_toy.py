@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.faults.chance import uniform
+from sfusion.harness.core.advantages import Handling
 from sfusion.harness.lab.scenarios.training import TrainingPart
-from sfusion.harness.learning.advantages import Handling
-from sfusion.harness.learning.toy import (
+from sfusion.harness.lab.toy import (
     Toy,
     chance_lost,
     expected_p,

@@ -9,9 +9,9 @@ import os
 
 import pytest
 
+from sfusion.harness.core.logs import reading
+from sfusion.harness.core.logs.reading import LogReader, read_records
 from sfusion.harness.errors import LogError
-from sfusion.harness.studies.look import reading
-from sfusion.harness.studies.look.reading import LogReader, read_records
 
 
 def line(call: str) -> str:
@@ -195,7 +195,7 @@ def test_a_file_in_which_nothing_can_be_read_is_refused(tmp_path, content, says)
 @pytest.mark.parametrize(
     "content",
     [
-        '{"journal": 1, "scenario": "s"}\n',
+        '{"journal": 2, "scenario": "s"}\n',
         'INFO:     10.0.0.7:5 - "GET /v1/ping HTTP/1.1" 200 OK\n',
     ],
 )

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sfusion.harness.studies.look.access_records import access_records
-from sfusion.harness.studies.look.reading import read_records
+from sfusion.harness.core.logs.access_records import access_records
+from sfusion.harness.core.logs.reading import read_records
 
 NGINX = (
     '10.0.0.7 - - [10/Oct/2025:13:55:36 -0700] "POST /run_code HTTP/1.1" {status} 2326 '

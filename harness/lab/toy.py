@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from ...fakes.faults.chance import uniform
-from ..lab.scenarios.training import BehaviourPart, TrainingPart
-from .advantages import SIGNAL, Estimator, Handling, advantages, handled, push
+from ..core.advantages import SIGNAL, Estimator, Handling, advantages, handled, push
+from .scenarios.training import BehaviourPart, TrainingPart
 
 
 @dataclass

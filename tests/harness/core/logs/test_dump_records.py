@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from sfusion.harness.studies.look.dump_records import outcome_of_text
-from sfusion.harness.studies.look.reading import read_records
+from sfusion.harness.core.logs.dump_records import outcome_of_text
+from sfusion.harness.core.logs.reading import read_records
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text

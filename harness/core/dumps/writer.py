@@ -20,10 +20,10 @@ from typing import Any
 
 from sfusion_tools.rollout import AsyncRolloutRequest
 
-from ...fakes.wire.message import json_line
-from ..atomic_files import write_file
-from ..learning.advantages import advantages
-from .viewer.sample import requests_beside
+from ....fakes.wire.message import json_line
+from ...atomic_files import write_file
+from ..advantages import advantages
+from .sample import requests_beside
 
 
 def sample_text(request: AsyncRolloutRequest) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 from sfusion_tools.sandbox import text as wording
 
-from ...rollouts.viewer.sample import REQUESTS, requests_beside, split_turns
+from ..dumps.sample import REQUESTS, requests_beside, split_turns
 
 MOST_CALLS = 10_000
 """Calls of one trajectory."""

@@ -14,11 +14,11 @@ import pytest
 from sfusion.fakes.faults import parse_rules
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sglang import Ask, FakeSGLang, Gsm8kSolver, Reply, ScriptedPolicy, problems
+from sfusion.harness.core.dumps.sample import open_dump
+from sfusion.harness.core.dumps.writer import StepDump, sample_record, sample_text
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
-from sfusion.harness.rollouts.dump_writer import StepDump, sample_record, sample_text
 from sfusion.harness.rollouts.policies import read_policy
 from sfusion.harness.rollouts.run import RolloutCounts, RolloutPlan, RolloutReporter, run_rollouts
-from sfusion.harness.rollouts.viewer.sample import open_dump
 from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, RolloutLimits, format_parser
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool

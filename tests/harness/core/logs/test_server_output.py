@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
+from sfusion.harness.core.logs.reading import LogReader, UnreadableLines
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import overview
-from sfusion.harness.studies.look.reading import LogReader, UnreadableLines
 from sfusion.harness.studies.look.telling import notes
 from tests.harness.studies.look.made_up import START
 from tests.harness.studies.made_calls import call_at

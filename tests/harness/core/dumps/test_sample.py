@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.errors import BadFilter, NoDump
-from sfusion.harness.rollouts.viewer import sample as sample_module
-from sfusion.harness.rollouts.viewer.filters import read_filter
-from sfusion.harness.rollouts.viewer.sample import (
+from sfusion.harness.core.dumps import sample as sample_module
+from sfusion.harness.core.dumps.sample import (
     LineIndex,
     Sample,
     open_dump,
@@ -23,6 +21,8 @@ from sfusion.harness.rollouts.viewer.sample import (
     read_sample,
     split_turns,
 )
+from sfusion.harness.errors import BadFilter, NoDump
+from sfusion.harness.rollouts.viewer.filters import read_filter
 from tests.harness.rollouts.viewer.dumps import CALL, record, write
 
 

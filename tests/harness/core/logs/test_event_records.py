@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.errors import LogError
-from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.event_log import flush_event_logs, this_worker
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool

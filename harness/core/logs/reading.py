@@ -21,8 +21,8 @@ from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
 from sfusion_tools.record import Call, CallFold
 
-from ...core.journal import version_problem
 from ...errors import LogError
+from ..journal import version_problem
 from . import dump_records, own_lines
 from .access_records import ServerOutput, access_records
 

@@ -1,0 +1,1 @@
+"""Rollout dumps of trainings: their samples, and how they are written."""

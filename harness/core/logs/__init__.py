@@ -1,0 +1,1 @@
+"""Logs of production: read into calls, whatever wrote them."""
