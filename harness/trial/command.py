@@ -60,7 +60,9 @@ class JudgeOptions:
     ] = False
     out: Annotated[
         Path | None,
-        option("Write a folder for each scenario, with journal, verdicts and page.", "DIR", WRITTEN),
+        option(
+            "Write a folder for each scenario, with journal, verdicts and page.", "DIR", WRITTEN
+        ),
     ] = None
     html: Html = None
     junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
@@ -70,10 +72,10 @@ class JudgeOptions:
 
 @command
 def judge(options: JudgeOptions) -> int:
+    from ..lab.shapes import shape_of
     from ..reports.files import check_file
     from ..terminal import printable
     from .reporting import write_reports, write_runs
-    from ..lab.shapes import shape_of
     from .trial import judge, write_baseline
 
     world = options.world

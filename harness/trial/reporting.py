@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..atomic_files import write_file
 from ..core.verdict import Verdict
-from ..reports.files import junit as junit_of
 from ..lab.runs.directory import written_run
+from ..reports.files import junit as junit_of
 from ..reports.files import markdown, write_page
 from ..reports.html import render_page
 from ..reports.run_report import RunReport

@@ -38,10 +38,10 @@ def fault_row(shape: Shape) -> dict[str, str]:
     facts = SuiteFacts(play_scenes(shape, None, [scenario]).journals)
     cells = {call.call: _cell(call, scored=scored) for call in facts}
     row = {}
-    for number, fault in enumerate(FAULTS):
+    for number, name_of_fault in enumerate(FAULTS):
         names = f"c{2 * number + 1:04d}", f"c{2 * number + 2:04d}"
         first, every = (cells.get(name, "never ends") for name in names)
-        row[fault] = f"{first} / {every}"
+        row[name_of_fault] = f"{first} / {every}"
     return row
 
 

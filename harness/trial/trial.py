@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -177,7 +177,9 @@ def judge(
     if command:
         del named["target"]
     began = time.monotonic()
-    chosen = choose_scenes(seed, shape, {key: value for key, value in named.items() if value}, scenes)
+    chosen = choose_scenes(
+        seed, shape, {key: value for key, value in named.items() if value}, scenes
+    )
     played = play_scenes(shape, world, chosen)
     facts = SuiteFacts(played.journals)
     if known is not None:
@@ -206,7 +208,15 @@ def judge(
 def judge_facts(facts: SuiteFacts) -> list[Verdict]:
     """Return the verdicts of all promises on single calls: a broken one for each way to fail, else
     held, unknown or not applicable."""
-    return [verdict for promise in OF_SINGLE_CALLS for verdict in promise.judge_calls(facts)]
+    places = {id(event): run.name for run in facts.runs for event in run.journal.events}
+    verdicts = [verdict for promise in OF_SINGLE_CALLS for verdict in promise.judge_calls(facts)]
+    return [_placed(verdict, places) for verdict in verdicts]
+
+
+def _placed(verdict: Verdict, places: Mapping[int, str]) -> Verdict:
+    """Say of each event of the evidence in which run it is."""
+    evidence = [{"scenario": places.get(id(event), ""), **event} for event in verdict.evidence]
+    return replace(verdict, evidence=evidence)
 
 
 def judge_journals(
@@ -274,13 +284,17 @@ _ORDER_OF_SCENES = (
 def bundled_scenes(seed: int = 0) -> list[Scenario]:
     """Return the scenarios that every client is judged by, in the order in which they are
     played."""
-    files = {file.stem.removeprefix("judge-"): file for file in in_folder(bundled_folder() / JUDGED)}
+    files = {
+        file.stem.removeprefix("judge-"): file for file in in_folder(bundled_folder() / JUDGED)
+    }
     others = [name for name in files if name not in _ORDER_OF_SCENES]
     found = []
     for name in (*_ORDER_OF_SCENES, *others):
         scenario = _read_scene(files[name])
-        schedule = {} if scenario.schedule is None else {"schedule": {"random": seed}}
-        found.append(scenario.changed(seed=seed, **schedule))
+        changes: dict[str, Any] = {"seed": seed}
+        if scenario.schedule is not None:
+            changes["schedule"] = {"random": seed}
+        found.append(scenario.changed(**changes))
     return found
 
 

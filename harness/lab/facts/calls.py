@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from ....fakes.sandbox.executors.scripted import COMPILED
-from ..client import UNSET, Settings, Told, TrialAsk
 from ...core.journal import Event, Journal
+from ..client import UNSET, Settings, Told, TrialAsk
 from ..programs import unpacked
 from .canary import tokens_in
 from .planned import TEST, PlannedCall, SingleCallPart, plan_call

@@ -95,9 +95,7 @@ def judge_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict
     return [*named, *broken], [verdict for verdict in implied if verdict.state != "broken"]
 
 
-OF_SINGLE_CALLS = tuple(
-    cls.model_construct() for cls in PROMISES.values() if cls.unseen
-)
+OF_SINGLE_CALLS = tuple(cls.model_construct() for cls in PROMISES.values() if cls.unseen)
 """The promises that single calls are judged by."""
 
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from ...core.story import CallStory, Story, attempt_of
 from ...core.verdict import Verdict
-from ..facts.sent import WIRE_DEFAULTS, field_differences
 from ..facts.calls import SuiteFacts
+from ..facts.sent import WIRE_DEFAULTS, field_differences
 from .base import Promise
 from .findings import Findings
 from .leaving import find_held_instances
@@ -100,7 +100,9 @@ class MetricsAreTrue(Promise):
         "time": "{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
     }
     identity = ("field",)
-    unseen = "no result has fields beside its text, such as `attempts`, `total_s` or `permit_wait_s`"
+    unseen = (
+        "no result has fields beside its text, such as `attempts`, `total_s` or `permit_wait_s`"
+    )
 
     def find(self, facts: SuiteFacts) -> Findings:
         return find_untrue_metrics(facts)
@@ -177,8 +179,7 @@ class InstancesReleased(Promise):
         "nothing": "nobody looked into the tools",
         "held": "{judged:instance} released, none kept",
         "still_held": (
-            "after {run} the client still holds {held:instance} that were released, such as "
-            "{first}"
+            "after {run} the client still holds {held:instance} that were released, such as {first}"
         ),
     }
     unseen = "no run was played to its end"

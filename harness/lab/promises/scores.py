@@ -175,9 +175,7 @@ class ScoreFollowsTheTests(Promise):
             if not solution.lost:
                 usual = scores.setdefault(solution.does, solution.score)
                 fine = usual == solution.score
-                yield unless(
-                    fine, "varies", solution.call, score=solution.score, usual=usual
-                )
+                yield unless(fine, "varies", solution.call, score=solution.score, usual=usual)
         whole = next((one for one in solutions if one.does == _ALL and not one.lost), None)
         alike: dict[int, list[float | None]] = defaultdict(list)
         for does, score in scores.items():

@@ -54,7 +54,7 @@ def _request_differences(
         body = shown(request.body, 120)
         yield wrong("unreadable", call, attempt=number, field="body", body=body)
         return
-    found = [
+    found: list[Wrong | None] = [
         *_field_findings(call, request, number, asked),
         *_header_findings(call, request, number),
         *_program_findings(call, request, number),

@@ -12,9 +12,9 @@ from sfusion_tools.sandbox.text import plain
 from ...core.journal import Event
 from ...core.story import PROGRAM_OUTCOMES, CallStory, Story
 from ...core.verdict import Verdict
+from ..facts.calls import SuiteFacts
 from ..facts.canary import tokens_in
 from ..facts.read import exits, integers
-from ..facts.calls import SuiteFacts
 from .base import Promise
 from .findings import Findings, wrong_run
 from .output import misses
@@ -197,7 +197,6 @@ class NoSecretLeaked(Promise):
             "{secrets} is too short to be told from other text, so nobody can say whether it leaked"
         ),
         "held": "{events:event}, none with a secret",
-
     }
     takes = frozenset({"headers"})
     unseen = "no run was played"

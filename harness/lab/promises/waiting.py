@@ -85,9 +85,7 @@ def _idle_permits(run: RunFacts, calls: list[CallFacts], limit: int) -> Findings
             continue
         asked, first = call.asked_at, call.requests[0].at
         inside = [step for step in steps if step[0] >= asked and step[1] <= first]
-        idle = [
-            step for step in inside if step[2] < limit and step[1] - step[0] > run.tolerance
-        ]
+        idle = [step for step in inside if step[2] < limit and step[1] - step[0] > run.tolerance]
         waited = sum(end - start for start, end, _ in idle)
         if waited > _MOMENT * run.settings.scale:
             yield wrong("idle", call, waited=waited, limit=limit, flying=idle[0][2])
@@ -149,9 +147,7 @@ class SandboxesUsed(Promise):
     unseen = "no run had several sandboxes; judge-sandboxes has two"
 
     def find(self, facts: SuiteFacts) -> Findings:
-        retries = any(
-            len(call.requests) > 1 for call in facts if len(call.run.settings.urls) == 1
-        )
+        retries = any(len(call.requests) > 1 for call in facts if len(call.run.settings.urls) == 1)
         for run in facts.runs:
             if len(run.settings.urls) > 1:
                 yield from _use_of_sandboxes(run, facts.of(run), retries=retries)

@@ -6,10 +6,11 @@ from typing import Any
 
 from ...core.journal import Journal
 from ...errors import WorldError
+from ..client import Shape
 from ..scenarios.model import Scenario, World
 from ..scenarios.tools import OWN_CLASSES
 from ..shapes.as_tool import TARGET_KEYS, TARGET_TOOL, target_shape
-from ..shapes.shape import Shape, tool_shape
+from ..shapes.shape import tool_shape
 
 
 def client_tools(tool: dict[str, Any], scenario: Scenario) -> list[dict[str, Any]]:

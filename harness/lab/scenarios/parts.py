@@ -296,7 +296,9 @@ class LoadPart(ScenarioPart):
             return data
         if others := sorted(set(data) - {"each", "needs"}):
             raise ValueError(f"`each` lists single calls, so that `{others[0]}` says nothing")
-        return data
+        parts = [part for part in data["each"] if isinstance(part, dict)]
+        times = [part.get("times", 1) for part in parts]
+        return {**data, "calls": sum(number for number in times if isinstance(number, int)) or 1}
 
     @model_validator(mode="after")
     def _known_needs(self) -> LoadPart:
@@ -304,7 +306,7 @@ class LoadPart(ScenarioPart):
             if name not in TAKES:
                 raise ValueError(f"needs: {name!r} is not what a client takes; {near(name, TAKES)}")
         single = self.single_calls
-        for call, part in single.items():
+        for part in single.values():
             if part.program_of is not None and part.program_of not in single:
                 known = f"the calls are {call_id(1)} to {call_id(len(single))}"
                 raise ValueError(f"program_of: there is no call {part.program_of!r}; {known}")

@@ -128,7 +128,9 @@ def _written_out(config: Any, seed: int) -> Any:
     if not isinstance(headers, dict):
         return config
     written = {
-        name: value.replace(CANARY, token(seed, "header", name)) if isinstance(value, str) else value
+        name: value.replace(CANARY, token(seed, "header", name))
+        if isinstance(value, str)
+        else value
         for name, value in headers.items()
     }
     return {**config, "headers": written}

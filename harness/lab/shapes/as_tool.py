@@ -11,8 +11,8 @@ from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tool_registry import read_entries
 
-from ..client import Settings, TrialAsk, TrialClient
-from .shape import Shape, shape_of, tool_shape
+from ..client import Settings, Shape, TrialAsk, TrialClient
+from .shape import shape_of, tool_shape
 from .tool import SCHEMA
 
 _DEFAULTS: dict[str, Any] = {"rate_limit": 10, "default_timeout": 30.0, "headers": {}}

@@ -27,8 +27,8 @@ from ....fakes.wire import Answer, Request, WireApp, WireServer
 from ....fakes.wire.served import Served
 from ...errors import BadOption
 from ..client import WARM_UP, Settings, Shape, Told, TrialAsk
-from .function import PLACEHOLDER, FunctionClient, Surroundings
 from ..facts.sent import encoded_files, request_fields
+from .function import PLACEHOLDER, FunctionClient, Surroundings
 from .parameters import ROUTE
 from .process import ProcessClient
 from .tool import ToolClient, is_tool, missing_methods

@@ -176,7 +176,9 @@ class CanarySandbox(FakeSandbox):
             request = self._pending
             self._attempts[id(request)] = event["call"], event["attempt"]
             fields = _fields(request)
-            more = {"fields": fields} if fields else {"body": request.body.decode("utf-8", "replace")}
+            more = (
+                {"fields": fields} if fields else {"body": request.body.decode("utf-8", "replace")}
+            )
             if request.method != "POST":
                 more["method"] = request.method
             if lacks := self._lacks(request):
@@ -185,7 +187,6 @@ class CanarySandbox(FakeSandbox):
             seconds, dated = _seconds(asked)
             more = {"retry_after": seconds, **({"dated": True} if dated else {})}
         self._note_event({**event, **more})
-
 
     def _lacks(self, request: Request) -> list[str]:
         """Return the headers that are not as configured, and the content type if it is not JSON's:

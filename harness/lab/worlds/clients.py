@@ -29,12 +29,12 @@ from typing import Any
 
 from sfusion_tools.rollout import RolloutLimits
 
+from ...core.journal import Journal
 from ...errors import WorldError
 from ..client import Settings, Told, TrialClient
 from ..facts.planned import PlannedCall, SingleCallPart, plan_call
 from ..facts.read import SHORTEST_CUT, read_text
 from ..facts.truth import ProgramTruth
-from ...core.journal import Journal
 from ..programs import packed
 from ..scenarios.model import Scenario
 from .canary_sandbox import CanarySandboxes
@@ -83,18 +83,14 @@ def settings_of(scenario: Scenario, urls: Sequence[str], scale: float = 1.0) -> 
     )
 
 
-def plan_calls(
-    scenario: Scenario, takes: frozenset[str], scale: float = 1.0
-) -> list[PlannedCall]:
+def plan_calls(scenario: Scenario, takes: frozenset[str], scale: float = 1.0) -> list[PlannedCall]:
     """Return the calls that a client can make, with durations multiplied by ``scale``."""
     assert scenario.load is not None
     planned = []
     for call, part in scenario.load.single_calls.items():
         if part.wanted <= takes:
             made = part if scale == 1.0 else part.scaled(scale)
-            planned.append(
-                plan_call(made, call, seed=scenario.seed, scenario=scenario.scenario)
-            )
+            planned.append(plan_call(made, call, seed=scenario.seed, scenario=scenario.scenario))
     return planned
 
 
@@ -202,6 +198,7 @@ class ClientBackend(SimBackend):
     scale = 1.0
     """By how much the durations of the scenario were shortened already."""
     settling = _SETTLED
+    sandboxes: CanarySandboxes
 
     def __init__(
         self,
@@ -213,9 +210,12 @@ class ClientBackend(SimBackend):
     ) -> None:
         super().__init__(scenario, recorder, bounds)
         self._client = client
-        self.jump = jump
+        self._jump = jump
         self.planned = self._plan()
         self.sandboxes = self._make_sandboxes()
+
+    def jump(self, seconds: float) -> None:
+        self._jump(seconds)
 
     def _plan(self) -> list[PlannedCall]:
         return plan_calls(self._scenario, self._client.takes)
@@ -509,4 +509,3 @@ class ClientOutput(logging.Handler):
         with suppress(RuntimeError):  # its clock is gone with the loop
             self.recorder.note("world", event, **facts)
         self.recorder.on = on
-

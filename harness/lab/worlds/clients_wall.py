@@ -484,8 +484,8 @@ def _changed(call: PlannedCall, **changes: Any) -> PlannedCall:
 def _is_slow(what: Any, scale: float) -> bool:
     if not isinstance(what, dict):
         return bool(what == "hang")
-    drips = what.get("drip", {}).get("bytes") == 1
-    return drips or what.get("retry_after", 0.0) >= _LONGEST_GAP * scale
+    drips = bool(what.get("drip", {}).get("bytes") == 1)
+    return drips or float(what.get("retry_after", 0.0)) >= _LONGEST_GAP * scale
 
 
 def _closer(
@@ -494,7 +494,9 @@ def _closer(
     """Shorten the times in which nothing is planned; return the calls and the events."""
     written = [dict(event) for event in scenario.plain.get("events", [])]
     spans = [_span(event, scale) for event in written]
-    times = sorted({0.0, *(call.part.at for call in planned), *(at for span in spans for at in span)})
+    times = sorted(
+        {0.0, *(call.part.at for call in planned), *(at for span in spans for at in span)}
+    )
     moved: dict[float, float] = {}
     shift = 0.0
     for before, at in zip([0.0, *times], times, strict=False):
@@ -547,4 +549,3 @@ def _single(planned: list[PlannedCall], has_events: bool) -> list[list[PlannedCa
             programs = {"": tuple(next(iter(call.programs.values()), ()))}
             singles.append([replace(call, faults=rules, programs=programs)])
     return singles
-

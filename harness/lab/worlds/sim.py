@@ -136,7 +136,7 @@ class SimBackend(Backend):
         self._scenario, self._bounds, self._core = scenario, bounds, core
         self.recorder = recorder
         self.horizon = min(scenario.horizon, self.longest_run)
-        self.sandboxes = self.sandbox_class(scenario, recorder)
+        self.sandboxes: FakeSandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
     async def play(

@@ -13,16 +13,16 @@ from typing import Any
 
 import aiohttp
 import pytest
-
-from sfusion.harness.core.verdict import Verdict
-from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.trial.checks import CHECKS
-from sfusion.harness.lab.client import TAKES, Settings, Told, TrialAsk
 from sfusion.harness.trial.plan import Scene, TrialPlan
 from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
-from sfusion.harness.trial.trial import judge_record, wording_table
 from sfusion.harness.trial.virtual import play_virtually
+
+from sfusion.harness.core.verdict import Verdict
+from sfusion.harness.lab.client import TAKES, Settings, Told, TrialAsk
+from sfusion.harness.lab.worlds import virtual_time
+from sfusion.harness.trial.trial import judge_record, wording_table
 from tests.proof.tool_client import ToolClient
 from tests.reference_tool import GoodTool, PeerRequest, PeerResult, Shared
 

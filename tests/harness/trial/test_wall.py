@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 import requests
-
-from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial import wall
-from sfusion.harness.lab.client import TrialAsk
 from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall, TrialPlan
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.sandbox import CanaryExecutor
-from sfusion.harness.lab.shapes import shape_of
-from sfusion.harness.trial.trial import judge_record
 from sfusion.harness.trial.wall import WallStage
+
+from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer
+from sfusion.harness.lab.client import TrialAsk
+from sfusion.harness.lab.facts.truth import ProgramTruth
+from sfusion.harness.lab.shapes import shape_of
+from sfusion.harness.trial import wall
+from sfusion.harness.trial.trial import judge_record
 
 
 def post(base_url: str, code: str) -> Any:
