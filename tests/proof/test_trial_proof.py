@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from sfusion.harness.lab.promises.registry import OF_SINGLE_CALLS
 
+from sfusion.harness.lab.promises.registry import OF_SINGLE_CALLS
 from sfusion.harness.trial.trial import judge
 from tests.proof import wall_tools
 from tests.proof.mistake import UNSEEN

@@ -23,6 +23,9 @@ WIRE_DEFAULTS: Mapping[str, Any] = {
 _JSON = re.compile(r"application/(?:json|[^;\s]+\+json)\s*(?:;|\Z)", re.IGNORECASE)
 
 
+CONTENT_TYPE = "content type"
+
+
 @dataclass(frozen=True)
 class SentDifference:
     """A field of a request, or a header, that is not as it was asked for."""
@@ -53,7 +56,7 @@ def header_differences(
         if sent.get(name.lower()) != expected:
             yield SentDifference(f"header {name}", expected, sent.get(name.lower()))
     if not _JSON.match(kind := sent.get("content-type", "")):
-        yield SentDifference("content type", "application/json", kind or None)
+        yield SentDifference(CONTENT_TYPE, "application/json", kind or None)
 
 
 def _same(name: str, expected: Any, found: Any) -> bool:

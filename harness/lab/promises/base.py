@@ -86,6 +86,8 @@ class Promise(BaseModel):
 
     takes: ClassVar[frozenset[str]] = frozenset()
     """What a client must take for this to apply to its single calls."""
+    of_single_calls: ClassVar[str] = ""
+    """What it says of single calls, where that is more or less than its docstring."""
     unseen: ClassVar[str] = ""
     """What was not seen if there was nothing to judge, and what would show it; empty if single calls
     show nothing about this."""

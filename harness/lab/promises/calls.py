@@ -40,6 +40,9 @@ class ToolNeverRaises(Promise):
         "held": "{made:call}, none raised",
         "raised_single": "{call} ({end}): raised {what}",
     }
+    of_single_calls = (
+        "The client returns a result. Only a shape that reports failures as exceptions may raise."
+    )
     unseen = "no call ended"
     identity = ("raised", "function", "end")  # a line moves with every edit above it
 
@@ -207,6 +210,10 @@ class Outcomes(Promise):
         "same": "{end} and {other}: {field} says {told} for both",
         "infrastructure": "{call} ({end}): infrastructure says {told}",
     }
+    of_single_calls = (
+        "A stated outcome fits what happened, and ends that must be distinguishable are "
+        "stated differently."
+    )
     unseen = "no result has a field `outcome`, `stated`, `status` or `infrastructure`"
     identity = ("outcome", "end", "field")
 
@@ -402,6 +409,10 @@ class RetryAfterHonoured(Promise):
             "time"
         ),
     }
+    of_single_calls = (
+        "After a 429 or 503 the client waits as long as Retry-After asks, in seconds or as a "
+        "date; else it pauses."
+    )
     unseen = "no call was sent again after a 429 or 503 with Retry-After, as of a client with one attempt"
 
     def find(self, facts: SuiteFacts) -> Findings:
@@ -457,6 +468,7 @@ class DeadlineHonoured(Promise):
         "held": "the longest call took {longest:.3g} s, not counting waits for a permit",
         "never": "call {call} had not ended after {after:.0f} s{why}",
     }
+    of_single_calls = "Every call ends, within its deadline if the client has one."
     unseen = "no call was made"
 
     within: Seconds | None = Field(
@@ -531,6 +543,9 @@ class NoDuplicateExecution(Promise):
         "late": "call {call} sent a request after it had ended",
         "after_result": "call {call} was sent again although its result had come",
     }
+    of_single_calls = (
+        "A call is sent again only after an attempt failed, and never after the call has ended."
+    )
     unseen = "no request came"
 
     at_most: int = Field(1, ge=1, description="maximum number of executions of one call")

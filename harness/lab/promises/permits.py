@@ -49,6 +49,7 @@ class InFlightWithinLimit(Promise):
         "over": "{flying:request} in flight at {at:.2f} s of {run}, with a limit of {limit}",
     }
     takes = frozenset({"rate_limit"})
+    of_single_calls = "Requests in flight never exceed the limit."
     unseen = "no request came"
 
     limit: int | None = Field(

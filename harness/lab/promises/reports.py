@@ -42,6 +42,7 @@ class SentAsAsked(Promise):
         "refused": "call {call}: arguments {arguments} were sent to the sandbox as a program",
         "route": "call {call} was sent to {method} {path} instead of POST /run_code",
     }
+    of_single_calls = "Every request carries the exact code, fields, headers and content type."
     unseen = "no request came"
     identity = ("field",)
 
@@ -100,6 +101,7 @@ class MetricsAreTrue(Promise):
         "time": "{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
     }
     identity = ("field",)
+    of_single_calls = "The metrics of a call are its own and match what was sent and received."
     unseen = (
         "no result has fields beside its text, such as `attempts`, `total_s` or `permit_wait_s`"
     )
@@ -182,6 +184,7 @@ class InstancesReleased(Promise):
             "after {run} the client still holds {held:instance} that were released, such as {first}"
         ),
     }
+    of_single_calls = "The client holds nothing of a released instance."
     unseen = "no run was played to its end"
 
     def find(self, facts: SuiteFacts) -> Findings:

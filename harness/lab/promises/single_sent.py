@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..facts.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts
-from ..facts.sent import SentDifference, field_differences
+from ..facts.sent import CONTENT_TYPE, SentDifference, field_differences
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 
 _HAMMERING = 2
@@ -77,7 +77,11 @@ def _field_findings(
 
 def _header_findings(call: CallFacts, request: SentRequest, number: int) -> Iterator[Wrong]:
     for name in request.lacks:
-        if name == "content type" or "headers" in call.takes:
+        if name == CONTENT_TYPE:
+            found = shown(request.arrived.get("content_type"))
+            about = {"field": name, "found": found, "expected": "application/json"}
+            yield wrong("field", call, attempt=number, **about)
+        elif "headers" in call.takes:
             yield wrong("header", call, attempt=number, field=name)
 
 

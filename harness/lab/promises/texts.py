@@ -80,6 +80,11 @@ class TextIsTruthful(Promise):
         "limit": "{call} and {others} were stopped after {limits} s, and each text says {told} s",
     }
     takes = frozenset({"text"})
+    of_single_calls = (
+        "The text contains the program's output once and in order; a truncated text says how "
+        "much is missing. Blanks at the end may be left out, and so may the stderr of a "
+        "program that succeeded."
+    )
     unseen = "no program ended and returned a text; judge-programs plays some"
     identity = ("outcome", "kind", "end", "stream")
 
@@ -199,6 +204,9 @@ class NoSecretLeaked(Promise):
         "held": "{events:event}, none with a secret",
     }
     takes = frozenset({"headers"})
+    of_single_calls = (
+        "The values of configured headers never appear in a text, exception or log line."
+    )
     unseen = "no run was played"
     identity = ("source", "secrets")
 
@@ -255,6 +263,7 @@ class InfraNeverScored(Promise):
         "held": "{judged:infrastructure failure}, none scored",
         "failure_scored": "{call} ({end}): the sandbox failed, and the reward is {reward:g}",
     }
+    of_single_calls = "A call that the sandbox failed gets no reward."
     unseen = "no result of a failed call has a reward: calc_reward() of a tool, or a field `reward` or `score`"
     identity = ("outcome", "end")
 

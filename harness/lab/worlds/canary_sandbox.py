@@ -26,7 +26,7 @@ from ....fakes.sandbox.protocol import (
 from ....fakes.wire import Answer, Request
 from ....fakes.wire.app import Subject
 from ..facts.planned import TEST, PlannedCall
-from ..facts.sent import header_differences
+from ..facts.sent import CONTENT_TYPE, header_differences
 from ..facts.truth import ProgramTruth
 from ..scenarios.model import Scenario
 from .recorder import Recorder
@@ -183,6 +183,8 @@ class CanarySandbox(FakeSandbox):
                 more["method"] = request.method
             if lacks := self._lacks(request):
                 more["lacks"] = lacks
+            if CONTENT_TYPE in lacks:
+                more["content_type"] = request.headers.get("Content-Type")
         elif (asked := event.get("retry_after")) is not None:
             seconds, dated = _seconds(asked)
             more = {"retry_after": seconds, **({"dated": True} if dated else {})}

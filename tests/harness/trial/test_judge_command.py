@@ -60,9 +60,9 @@ def _javascript(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("client", "scene", "mistake", "check", "needs"),
     [
-        ("client.ts", "idle", "first_character", "read_as_happened", ("node",)),
+        ("client.ts", "idle", "first_character", "text_is_truthful", ("node",)),
         ("client.sh", "idle", "code", "sent_as_asked", ("bash", "curl", "jq")),
-        ("threaded.py", "programs", "cut", "read_as_happened", ()),
+        ("threaded.py", "programs", "cut", "text_is_truthful", ()),
     ],
 )
 def test_a_right_client_of_any_language_passes_and_a_planted_mistake_is_named(
@@ -93,12 +93,12 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     files = ["--html", "t.html", "--junit", "t.xml", "--summary", "t.md", "--json", "t.json"]
     first = judge(tmp_path, "curt:run", *files)
     found = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
-    assert (first.returncode, found["stage"], found["ok"]) == (1, "virtual", False)
+    assert (first.returncode, found["world"], found["ok"]) == (1, "sim", False)
     assert (
         "compile_timeout, deadline, default_timeout, files, headers"
         in found["left_out"]["parameters"]
     )
-    assert {"read_as_happened", "ends_told_apart"} <= {
+    assert {"text_is_truthful", "ends_told_apart"} <= {
         one["promise"] for one in found["verdicts"] if one["state"] == "broken"
     }
     assert "  broken    ends_told_apart" in first.stdout
