@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ....fakes.fields import NotShrunk
 from ....fakes.sandbox.executors.scripted import COMPILED
 from ..client import UNSET, TrialAsk
 from .canary import long_text, token
@@ -62,7 +63,7 @@ class ExecutionPart(_Part):
 class FaultPart(_Part):
     """A fault that strikes the requests of one call, or of one of its tests."""
 
-    what: Any = Field(
+    what: Annotated[Any, NotShrunk("it is the fault itself")] = Field(
         description="as in `sandbox.faults`; `retry_at` is a Retry-After as a date, in seconds"
     )
     phase: str | None = Field(None, description="as in `sandbox.faults`")

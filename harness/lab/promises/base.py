@@ -89,8 +89,9 @@ class Promise(BaseModel):
     of_single_calls: ClassVar[str] = ""
     """What it says of single calls, where that is more or less than its docstring."""
     unseen: ClassVar[str] = ""
-    """What was not seen if there was nothing to judge, and what would show it; empty if single calls
-    show nothing about this."""
+    """What was not seen if there was nothing to judge, and what would show it.
+
+    Empty if single calls show nothing about this."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:

@@ -413,7 +413,10 @@ class RetryAfterHonoured(Promise):
         "After a 429 or 503 the client waits as long as Retry-After asks, in seconds or as a "
         "date; else it pauses."
     )
-    unseen = "no call was sent again after a 429 or 503 with Retry-After, as of a client with one attempt"
+    unseen = (
+        "no call was sent again after a 429 or 503 with Retry-After, as of a client "
+        "with one attempt"
+    )
 
     def find(self, facts: SuiteFacts) -> Findings:
         return find_early_returns(facts)

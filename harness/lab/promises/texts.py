@@ -264,7 +264,10 @@ class InfraNeverScored(Promise):
         "failure_scored": "{call} ({end}): the sandbox failed, and the reward is {reward:g}",
     }
     of_single_calls = "A call that the sandbox failed gets no reward."
-    unseen = "no result of a failed call has a reward: calc_reward() of a tool, or a field `reward` or `score`"
+    unseen = (
+        "no result of a failed call has a reward: calc_reward() of a tool, or a field "
+        "`reward` or `score`"
+    )
     identity = ("outcome", "end")
 
     def find(self, facts: SuiteFacts) -> Findings:

@@ -1,4 +1,4 @@
-"""Promises about when single calls are sent: programs are waited for, permits and sandboxes used."""
+"""Promises about single calls that wait: for programs, for permits, and for a sandbox."""
 
 from __future__ import annotations
 

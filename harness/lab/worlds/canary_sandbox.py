@@ -36,7 +36,7 @@ _NOTHING = ProgramTruth()
 
 
 class Programs:
-    """What the programs of a scenario do, by the marks in their code, and the tests of each call."""
+    """What the programs of a scenario do, by the marks in their code."""
 
     def __init__(self, planned: Iterable[PlannedCall]) -> None:
         self._truths: dict[str, Sequence[ProgramTruth]] = {}
