@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..lab.client import Shape
-from ..lab.facts.calls import CallFacts, SuiteFacts
 from ..lab.scenarios.model import Scenario
+from ..lab.single_calls.calls import CallFacts, SuiteFacts
 from .trial import play_scenes
 
 FAULTS: dict[str, Mapping[str, Any]] = {

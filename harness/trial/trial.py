@@ -23,7 +23,6 @@ from ..core.story import Story
 from ..core.verdict import How, Verdict
 from ..errors import BadOption
 from ..lab.client import PARAMETERS, TrialClient
-from ..lab.facts.calls import SuiteFacts
 from ..lab.promises.registry import OF_SINGLE_CALLS, judge_story
 from ..lab.promises.single_told import wordings_to_read
 from ..lab.runs.clients import client_tools
@@ -33,6 +32,7 @@ from ..lab.scenarios.model import Scenario
 from ..lab.scenarios.reading import JUDGED, bundled_folder, in_folder, read_scenarios
 from ..lab.shapes import Shape, shape_of
 from ..lab.shapes.as_tool import TARGET_TOOL
+from ..lab.single_calls.calls import SuiteFacts
 from ..lab.worlds.clients import run_in_sim
 from ..lab.worlds.clients_wall import WallTrial
 

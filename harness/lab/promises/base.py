@@ -13,7 +13,7 @@ from ...core.journal import Event
 from ...core.story import CallStory, Story
 from ...core.verdict import How, State, Verdict, sentence_of
 from ..client import TAKES
-from ..facts.calls import SuiteFacts
+from ..single_calls.calls import SuiteFacts
 from .findings import Findings, Wrong
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ....fakes.faults import Seconds
 from ...core.journal import Event
 from ...core.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
 from ...core.verdict import Verdict
-from ..facts.calls import SuiteFacts
+from ..single_calls.calls import SuiteFacts
 from .base import Promise, evidence
 from .findings import Findings
 from .single_sent import find_duplicates, find_early_returns, find_late_ends

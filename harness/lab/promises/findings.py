@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.journal import Event
-from ..facts.calls import CallFacts
+from ..single_calls.calls import CallFacts
 
 _LONGEST = 60
 """Characters of what came back that a sentence shows. Chosen: the rest is in the evidence."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..facts.calls import CallFacts, RunFacts, SuiteFacts
+from ..single_calls.calls import CallFacts, RunFacts, SuiteFacts
 from .base import Promise
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 
@@ -29,7 +29,7 @@ class ArgumentsUnchanged(Promise):
                 yield unless(not altered, "altered", call, how=shown(altered, 160))
 
 
-class NothingLeft(Promise):
+class NothingLeftBehind(Promise):
     """No task, request or connection outlives single calls."""
 
     sentences: ClassVar = {

@@ -15,7 +15,7 @@ from ....fakes.faults import Seconds
 from ...core.journal import Event
 from ...core.story import Story, attempt_of
 from ...core.verdict import Verdict
-from ..facts.calls import SuiteFacts
+from ..single_calls.calls import SuiteFacts
 from .base import Promise
 from .findings import Findings
 from .single_sent import find_crowds

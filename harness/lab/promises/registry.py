@@ -16,7 +16,7 @@ from sfusion_tools.rollout.states import EndCause
 from ...core.journal import Journal
 from ...core.story import CallStory, Story
 from ...core.verdict import Verdict
-from ..facts.calls import SuiteFacts, has_single_calls
+from ..single_calls.calls import SuiteFacts, has_single_calls
 from .base import PROMISES, Promise
 
 # Importing a module registers its promises.

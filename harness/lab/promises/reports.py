@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from ...core.story import CallStory, Story, attempt_of
 from ...core.verdict import Verdict
-from ..facts.calls import SuiteFacts
 from ..facts.sent import WIRE_DEFAULTS, field_differences
+from ..single_calls.calls import SuiteFacts
 from .base import Promise
 from .findings import Findings
 from .leaving import find_held_instances

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..client import Told
-from ..facts.calls import CallFacts, SuiteFacts, played_ends
+from ..single_calls.calls import CallFacts, SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, unless, wrong, wrong_run
 from .single_told import number_of

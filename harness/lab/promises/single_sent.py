@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from ..facts.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts
 from ..facts.sent import CONTENT_TYPE, SentDifference, field_differences
+from ..single_calls.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 
 _HAMMERING = 2

@@ -9,8 +9,8 @@ from typing import Any
 
 from sfusion_tools.outcome import OUTCOMES
 
-from ..facts.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, SuiteFacts, played_ends
 from ..facts.read import durations
+from ..single_calls.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, SuiteFacts, played_ends
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 
 _NEAR = 0.1
@@ -36,14 +36,25 @@ def find_misreadings(facts: SuiteFacts) -> Findings:
         for misread in call.reading.wrong:
             lost = str(misread.details.get("lost", ""))[:60]
             about = {"missing": 0, **misread.details, "lost": lost, "stream": misread.stream}
-            kind = _KINDS.get(misread.kind, misread.kind)
-            yield wrong(kind, call, **about, text=text)
+            yield wrong(_KINDS[misread.kind], call, **about, text=text)
         if not call.reading.wrong:
             yield None
     yield from _limits_told(facts)
 
 
-_KINDS = {"missing": "not_there"}
+_KINDS = {
+    "missing": "not_there",
+    "changed": "changed",
+    "cut_silently": "cut_silently",
+    "cut_unnumbered": "cut_unnumbered",
+    "cut_twice": "cut_twice",
+    "cut_untrue": "cut_untrue",
+    "repeated": "repeated",
+    "foreign": "foreign",
+    "scrambled": "scrambled",
+    "stderr_first": "stderr_first",
+}
+"""The kind of a finding for each thing in which a text is not what happened."""
 
 
 def _limits_told(facts: SuiteFacts) -> Findings:

@@ -12,9 +12,9 @@ from sfusion_tools.sandbox.text import plain
 from ...core.journal import Event
 from ...core.story import PROGRAM_OUTCOMES, CallStory, Story
 from ...core.verdict import Verdict
-from ..facts.calls import SuiteFacts
 from ..facts.canary import tokens_in
 from ..facts.read import exits, integers
+from ..single_calls.calls import SuiteFacts
 from .base import Promise
 from .findings import Findings, wrong_run
 from .output import misses

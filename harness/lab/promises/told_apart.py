@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ..facts.calls import FAILED_ENDS, CallFacts, SuiteFacts, played_ends
 from ..facts.read import exits, integers
+from ..single_calls.calls import FAILED_ENDS, CallFacts, SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, shown, unless, wrong
 from .single_told import wordings, wordings_to_read

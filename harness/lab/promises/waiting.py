@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import ClassVar
 
-from ..facts.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts, played_ends
+from ..single_calls.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, unless, wrong, wrong_run
 from .single_sent import intervals, stretches

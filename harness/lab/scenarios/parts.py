@@ -19,7 +19,7 @@ from ....fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from ....fakes.sandbox.protocol import Profile
 from ...errors import BadOption
 from ..client import TAKES
-from ..facts.planned import SingleCallPart, call_id
+from ..single_calls.planned import SingleCallPart, call_id
 from .base import Data, ScenarioPart
 from .drawing import Drawing
 from .program import ProgramPart, check_printed, draw_programs

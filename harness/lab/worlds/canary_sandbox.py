@@ -25,10 +25,10 @@ from ....fakes.sandbox.protocol import (
 )
 from ....fakes.wire import Answer, Request
 from ....fakes.wire.app import Subject
-from ..facts.planned import TEST, PlannedCall
 from ..facts.sent import CONTENT_TYPE, header_differences
 from ..facts.truth import ProgramTruth
 from ..scenarios.model import Scenario
+from ..single_calls.planned import TEST, SingleCall
 from .recorder import Recorder
 from .sandboxes import FakeSandboxes
 
@@ -38,13 +38,13 @@ _NOTHING = ProgramTruth()
 class Programs:
     """What the programs of a scenario do, by the marks in their code."""
 
-    def __init__(self, planned: Iterable[PlannedCall]) -> None:
+    def __init__(self, planned: Iterable[SingleCall]) -> None:
         self._truths: dict[str, Sequence[ProgramTruth]] = {}
         self._tests: dict[tuple[str, str], str] = {}
         for call in planned:
             self.add(call)
 
-    def add(self, call: PlannedCall) -> None:
+    def add(self, call: SingleCall) -> None:
         self._truths |= call.programs
         for number, (given, _) in enumerate(call.ask.tests):
             self._tests[call.name, given] = f"{call.name}{TEST}{number}"
@@ -242,7 +242,7 @@ class CanarySandboxes(FakeSandboxes):
         self,
         scenario: Scenario,
         recorder: Recorder,
-        planned: Sequence[PlannedCall],
+        planned: Sequence[SingleCall],
         host: str = "127.0.0.1",
     ) -> None:
         self._recorder = recorder

@@ -32,11 +32,11 @@ from sfusion_tools.rollout import RolloutLimits
 from ...core.journal import Journal
 from ...errors import WorldError
 from ..client import Settings, Told, TrialClient
-from ..facts.planned import PlannedCall, SingleCallPart, plan_call
 from ..facts.read import SHORTEST_CUT, read_text
 from ..facts.truth import ProgramTruth
 from ..programs import packed
 from ..scenarios.model import Scenario
+from ..single_calls.planned import SingleCall, SingleCallPart, plan_call
 from .canary_sandbox import CanarySandboxes
 from .play import note_began, note_stuck
 from .recorder import Recorder
@@ -83,7 +83,7 @@ def settings_of(scenario: Scenario, urls: Sequence[str], scale: float = 1.0) -> 
     )
 
 
-def plan_calls(scenario: Scenario, takes: frozenset[str], scale: float = 1.0) -> list[PlannedCall]:
+def plan_calls(scenario: Scenario, takes: frozenset[str], scale: float = 1.0) -> list[SingleCall]:
     """Return the calls that a client can make, with durations multiplied by ``scale``."""
     assert scenario.load is not None
     planned = []
@@ -107,7 +107,7 @@ class ClientWorker:
         self.kept = 0
         """Characters that the client showed of the first output that it cut."""
 
-    async def make(self, planned: PlannedCall) -> None:
+    async def make(self, planned: SingleCall) -> None:
         """Make a call, cancel it if that is planned, and note how it ended."""
         note, facts = self._recorder.note, {"call": planned.name, "worker": self.name}
         note("world", "called", **facts, asked=planned.part.written)
@@ -217,7 +217,7 @@ class ClientBackend(SimBackend):
     def jump(self, seconds: float) -> None:
         self._jump(seconds)
 
-    def _plan(self) -> list[PlannedCall]:
+    def _plan(self) -> list[SingleCall]:
         return plan_calls(self._scenario, self._client.takes)
 
     def _make_sandboxes(self) -> CanarySandboxes:
@@ -279,7 +279,7 @@ class ClientBackend(SimBackend):
                 raise error
 
     async def _make(
-        self, planned: PlannedCall, began: float, before: asyncio.Task[None] | None
+        self, planned: SingleCall, began: float, before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
@@ -294,7 +294,7 @@ class ClientBackend(SimBackend):
             planned = sized
         await self.worker.make(planned)
 
-    def _sized(self, planned: PlannedCall) -> PlannedCall | None:
+    def _sized(self, planned: SingleCall) -> SingleCall | None:
         """Return a call whose output is as long as this client can show; None if it cuts nothing,
         or not there."""
         if not self.worker.kept:

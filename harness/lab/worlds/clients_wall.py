@@ -22,9 +22,9 @@ from sfusion_tools.rollout import RolloutLimits
 from ...core.journal import Event, Journal
 from ...errors import WorldError
 from ..client import WARM_UP, Shape, Told, TrialAsk, TrialClient
-from ..facts.calls import CallFacts, SuiteFacts
-from ..facts.planned import TEST, PlannedCall
 from ..scenarios.model import Scenario
+from ..single_calls.calls import CallFacts, SuiteFacts
+from ..single_calls.planned import TEST, SingleCall
 from .canary_sandbox import CanarySandboxes
 from .clients import ClientBackend, ClientOutput, far_from_greenwich, jumping, plan_calls, task_name
 from .play import note_stuck
@@ -73,7 +73,7 @@ class _WallBackend(ClientBackend):
         client: TrialClient,
         jump: Callable[[float], None],
         *,
-        planned: list[PlannedCall],
+        planned: list[SingleCall],
         scale: float,
         grace: float,
         late: _Lateness,
@@ -86,7 +86,7 @@ class _WallBackend(ClientBackend):
         self._late = late
         self._speed = speed
 
-    def _plan(self) -> list[PlannedCall]:
+    def _plan(self) -> list[SingleCall]:
         return self._given
 
     def _make_sandboxes(self) -> CanarySandboxes:
@@ -117,7 +117,7 @@ class _Part:
     """Some calls of a scenario, which one client makes."""
 
     scenario: Scenario
-    planned: list[PlannedCall]
+    planned: list[SingleCall]
     journal: LoopJournal
     horizon: float
     unmarked: bool = False
@@ -438,7 +438,7 @@ class _Impatient:
     others waiting."""
 
     def __init__(
-        self, client: TrialClient, planned: list[PlannedCall], seconds: float, jitter: float
+        self, client: TrialClient, planned: list[SingleCall], seconds: float, jitter: float
     ) -> None:
         self.takes = client.takes
         self._client = client
@@ -468,7 +468,7 @@ class _Impatient:
 # -- what is planned otherwise on a wall clock --
 
 
-def _slow_last(planned: list[PlannedCall], scale: float) -> list[PlannedCall]:
+def _slow_last(planned: list[SingleCall], scale: float) -> list[SingleCall]:
     """Let calls that may take for ever begin at once, beside the others, so that their times do not
     add up."""
     slow = [call for call in planned if any(_is_slow(rule["what"], scale) for rule in call.faults)]
@@ -477,7 +477,7 @@ def _slow_last(planned: list[PlannedCall], scale: float) -> list[PlannedCall]:
     return [*others, *(_changed(call, together=True) for call in slow)]
 
 
-def _changed(call: PlannedCall, **changes: Any) -> PlannedCall:
+def _changed(call: SingleCall, **changes: Any) -> SingleCall:
     return replace(call, part=call.part.model_copy(update=changes))
 
 
@@ -489,8 +489,8 @@ def _is_slow(what: Any, scale: float) -> bool:
 
 
 def _closer(
-    scenario: Scenario, planned: list[PlannedCall], longest: float, scale: float
-) -> tuple[list[PlannedCall], list[dict[str, Any]]]:
+    scenario: Scenario, planned: list[SingleCall], longest: float, scale: float
+) -> tuple[list[SingleCall], list[dict[str, Any]]]:
     """Shorten the times in which nothing is planned; return the calls and the events."""
     written = [dict(event) for event in scenario.plain.get("events", [])]
     spans = [_span(event, scale) for event in written]
@@ -515,9 +515,7 @@ def _span(event: dict[str, Any], scale: float) -> tuple[float, float]:
     return at, at + float(event.get("seconds") or 0.0) * scale
 
 
-def _groups(
-    planned: list[PlannedCall], has_events: bool, shuffled: bool
-) -> list[list[PlannedCall]]:
+def _groups(planned: list[SingleCall], has_events: bool, shuffled: bool) -> list[list[SingleCall]]:
     """Divide calls that are made one after the other, at no given time; those of one program stay
     together."""
     timed = any(call.part.at or call.part.cancel is not None for call in planned)
@@ -527,17 +525,17 @@ def _groups(
     others = [call for call in planned if not call.part.together]
     kinds = list(dict.fromkeys(_kind(call) for call in others))
     group = {kind: number % _CLIENTS for number, kind in enumerate(kinds)}
-    divided: list[list[PlannedCall]] = [[] for _ in range(_CLIENTS)]
+    divided: list[list[SingleCall]] = [[] for _ in range(_CLIENTS)]
     for call in others:
         divided[group[_kind(call)]].append(call)
     return [calls for calls in (*divided, *([call] for call in alone)) if calls]
 
 
-def _kind(call: PlannedCall) -> str:
+def _kind(call: SingleCall) -> str:
     return call.ask.instance or call.ask.code
 
 
-def _single(planned: list[PlannedCall], has_events: bool) -> list[list[PlannedCall]]:
+def _single(planned: list[SingleCall], has_events: bool) -> list[list[SingleCall]]:
     """Divide into one part per call that meets a fault or an event, whatever the programs that are
     sent in it."""
     singles = []

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from sfusion.fakes.faults import KINDS
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk
-from sfusion.harness.lab.facts.planned import SingleCallPart
 from sfusion.harness.lab.scenarios.base import ScenarioPart, declared, parts_below
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.parts import LoadPart
 from sfusion.harness.lab.scenarios.tools import TOOL_KEYS
+from sfusion.harness.lab.single_calls.planned import SingleCallPart
 from sfusion.harness.search.hunt.generate import generate, named
 from sfusion.harness.search.shrink.reductions import REDUCTIONS
 from sfusion_tools.sandbox.config import SandboxToolConfig

@@ -148,14 +148,22 @@ def test_a_reward_function_that_scores_lost_tests_as_failed_is_broken() -> None:
 
 def test_wrong_input_is_refused(tmp_path: Path) -> None:
     cases = {
-        ("curt:run", "--world", "wal"): "--world wal: no such clock; did you mean 'wall'?",
+        (
+            "curt:run",
+            "--world",
+            "wal",
+        ): "--world wal: no such world for a client; did you mean 'wall'?",
         ("curt:run", "--update"): "--update writes the file of --baseline; give both",
         (
             "curt:run",
             "--baseline",
             "none.json",
         ): "--baseline none.json: there is no such file; write one with --update",
-        ("curt:run", "-k", "nothing"): "-k: no scene matches; there are programs, bounds",
+        (
+            "curt:run",
+            "-k",
+            "nothing",
+        ): "-k: no scene matches; there are judge-programs, judge-bounds",
         ("curt:walk",): "curt:walk: curt has no 'walk'",
     }
     (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")

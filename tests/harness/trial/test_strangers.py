@@ -68,7 +68,7 @@ def test_a_strict_client_that_tells_ends_by_flags_is_not_accused(tmp_path: Path)
         ),
         ('"stdin": stdin', '"stdin": stdin and stdin.rstrip() + "\\n"', "sent_as_asked"),
         ('"language": language', '"language": language.lower()', "sent_as_asked"),
-        (*NEVER_CLOSED, "nothing_left"),
+        (*NEVER_CLOSED, "nothing_left_behind"),
         ('"out": part["stdout"]', '"out": "" if stuck else part["stdout"]', "text_is_truthful"),
     ],
 )

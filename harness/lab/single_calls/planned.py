@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from ....fakes.fields import NotShrunk
 from ....fakes.sandbox.executors.scripted import COMPILED
 from ..client import UNSET, TrialAsk
-from .canary import long_text, token
-from .truth import Ending, ProgramTruth
+from ..facts.canary import long_text, token
+from ..facts.truth import Ending, ProgramTruth
 
 TEST = ".test-"
 """Between the id of a reward function's call and the number of its test."""
@@ -208,7 +208,7 @@ def _scaled_fault(what: Any, scale: float) -> Any:
 
 
 @dataclass(frozen=True)
-class PlannedCall:
+class SingleCall:
     """A call that is ready to be made, with what is known about it."""
 
     part: SingleCallPart
@@ -247,7 +247,7 @@ def code_of(mark: str, language: str = "python") -> str:
     )
 
 
-def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> PlannedCall:
+def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> SingleCall:
     """Return a call with its code, its canaries and the rules of its faults."""
     write = _Writer(seed, scenario, call)
     mark = part.program_of or call
@@ -285,7 +285,7 @@ def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> P
             last=part.last,
             executes=part.executes,
         )
-    return PlannedCall(part, ask, programs, tuple(faults))
+    return SingleCall(part, ask, programs, tuple(faults))
 
 
 def _content(text: str) -> bytes:

@@ -15,12 +15,12 @@ from typing import Any
 from ....fakes.sandbox.executors.scripted import COMPILED
 from ...core.journal import Event, Journal
 from ..client import UNSET, Settings, Told, TrialAsk
+from ..facts.canary import tokens_in
+from ..facts.read import TextReading, normal_wording, read_text
+from ..facts.sent import WIRE_DEFAULTS, request_fields
+from ..facts.truth import ProgramTruth
 from ..programs import unpacked
-from .canary import tokens_in
-from .planned import TEST, PlannedCall, SingleCallPart, plan_call
-from .read import TextReading, normal_wording, read_text
-from .sent import WIRE_DEFAULTS, request_fields
-from .truth import ProgramTruth
+from .planned import TEST, SingleCall, SingleCallPart, plan_call
 
 PROGRAM_ENDS = {
     "ok": "ok", "wrong": "ok", "compiled": "ok", "ok_empty": "ok_empty",
@@ -148,7 +148,7 @@ class RunFacts:
 class CallFacts:
     """One call with everything that is known of it."""
 
-    planned: PlannedCall
+    planned: SingleCall
     run: RunFacts
     called: Event
     ending: Event | None = None
