@@ -18,6 +18,8 @@ MAX_DEPTH = 100
 less."""
 _PIECE = 2**16
 _OPENING = re.compile(r"[\[{]")
+_OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+"""Strings, closed or not, and brackets outside of them."""
 
 
 def read_bounded(path: Path, most: int) -> bytes:
@@ -130,3 +132,20 @@ def _refuse(name: str) -> NoReturn:
 
 
 _DECODE = json.JSONDecoder(parse_constant=_refuse).decode
+
+
+def nesting(text: str) -> int:
+    """Return how many brackets are open at once at most, in JSON or nearly JSON.
+
+    Of a text with at most ``MAX_DEPTH`` brackets it returns 0, without looking closer.
+    """
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return 0
+    depth = deepest = 0
+    for match in _OUTLINE.finditer(text):
+        if match[0] in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif match[0] in "]}":
+            depth -= 1
+    return deepest

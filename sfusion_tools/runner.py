@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from sfusion_tools._loops import LoopThread
 from sfusion_tools.errors import import_extra
 from sfusion_tools.event_log import EventLogSettings
-from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter import PermitSource
 from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.arguments import BadArguments, check_text, read_arguments
 from sfusion_tools.sandbox.call_log import CallLog
-from sfusion_tools.sandbox.client import Event, SandboxClient
+from sfusion_tools.sandbox.client import OnEvent, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.guard import SandboxGuard, shared_guard
@@ -59,9 +59,9 @@ class CodeResult(CallResult):
 class Parts:
     """What a runner uses in place of what its config chooses."""
 
-    limiter: Callable[[], Limiter | None] | None = None
+    limiter: Callable[[], PermitSource | None] | None = None
     """Returns the limiter of the running loop."""
-    on_event: Event | None = None
+    on_event: OnEvent | None = None
     """One that raises is logged once and does not affect the call."""
     fleet: Fleet | None = None
     """The state of the sandboxes, if it is not to be that of this process."""

@@ -81,8 +81,10 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
-        """Encode a text and add nothing; special tokens spelled out in it count as such only if
-        allowed."""
+        """Encode a text and add nothing.
+
+        Special tokens spelled out in it count as such only if allowed.
+        """
         ...
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
@@ -96,10 +98,10 @@ class Tokenizer(Protocol):
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        """Encode a conversation as the model is given it, with the tools it may call: in ChatML,
-        without a template.
+        """Encode a conversation as the model is given it, with the tools it may call.
 
-        Raises TemplateError for a conversation that the chat template refuses.
+        Without a template this is ChatML. Raises TemplateError for a conversation that the chat
+        template refuses.
         """
         return _chatml(self, messages, tools, add_generation_prompt)
 
@@ -150,10 +152,10 @@ class ByteTokenizer(Tokenizer):
 
 
 class HfTokenizer:
-    """A tokenizer directory loaded by ``transformers``, with its own chat template or, if it has
-    none, ChatML.
+    """A tokenizer directory loaded by ``transformers``.
 
-    ``template_options`` are passed to the template, such as ``enable_thinking=False`` to Qwen3's.
+    It has its own chat template or, without one, ChatML. ``template_options`` are passed to the
+    template, such as ``enable_thinking=False`` to Qwen3's.
     """
 
     def __init__(self, path: str | Path, **template_options: Any) -> None:
@@ -185,14 +187,7 @@ class HfTokenizer:
         self.pad_token_id = self.eos_token_id if pad is None else int(pad)
         """The padding token, or the end token if the tokenizer has none."""
         self.vocab_size = len(self._inner)
-        added = self._inner.added_tokens_decoder.values()
-        marks = {
-            token.content
-            for token in added
-            if token.special or "|" in token.content or "｜" in token.content
-        }
-        longest_first = sorted((mark for mark in marks if len(mark) > 1), key=len, reverse=True)
-        self._marks = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._marks = _marks_pattern(self._inner.added_tokens_decoder.values())
 
     @property
     def chat_template(self) -> str | None:
@@ -242,10 +237,10 @@ class HfTokenizer:
         return [number for part in text.split(_BREAK) for number in self.encode(part)]
 
     def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Break the special tokens that are spelled out in a message, so that they are encoded as
-        text.
+        """Break the special tokens that are spelled out in a message.
 
-        An assistant's are its own: templates look for ``</think>`` and the like in them.
+        So they are encoded as text. An assistant's are its own: templates look for ``</think>`` and
+        the like in them.
         """
         content = message.get("content")
         if message.get("role") == "assistant" or not content:
@@ -266,9 +261,19 @@ class HfTokenizer:
         return self._marks.sub(lambda mark: mark[0][0] + _BREAK + mark[0][1:], text)
 
 
+def _marks_pattern(added_tokens: Iterable[Any]) -> re.Pattern[str]:
+    """Return a pattern of the added tokens that a message must not spell out."""
+    marks = set()
+    for token in added_tokens:
+        looks_special = "|" in token.content or "｜" in token.content
+        if len(token.content) > 1 and (token.special or looks_special):
+            marks.add(token.content)
+    longest_first = sorted(marks, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
 def load_tokenizer(name: str | Path | None = None, **template_options: Any) -> Tokenizer:
-    """Return the built-in tokenizer for None or ``bytes``, the Hugging Face tokenizer at that path
-    otherwise.
+    """Return the built-in tokenizer for None or ``bytes``, else the Hugging Face one at a path.
 
     The options are for the chat template of the latter; the built-in one has none.
     """
@@ -298,10 +303,9 @@ def _shown_tool(tool: ToolLike) -> dict[str, Any]:
     # Templates read the parameters without asking whether there are any.
     parameters = shown["function"].setdefault("parameters", {"type": "object", "properties": {}})
     for schema in parameters.get("properties", {}).values():
-        for key in [
-            key for key in ("description", "enum") if key in schema and schema[key] is None
-        ]:
-            del schema[key]
+        for key in ("description", "enum"):
+            if key in schema and schema[key] is None:
+                del schema[key]
     return shown
 
 
@@ -328,9 +332,10 @@ def _call_text(call: Mapping[str, Any]) -> str:
     function = call.get("function") or call
     arguments = function.get("arguments")
     # OpenAI's messages carry the arguments as JSON text, our own as an object.
-    written = (
-        arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    )
+    if isinstance(arguments, str):
+        written = arguments
+    else:
+        written = json.dumps(arguments or {}, ensure_ascii=False)
     name = json.dumps(function.get("name", ""), ensure_ascii=False)
     return f'<tool_call>\n{{"name": {name}, "arguments": {written}}}\n</tool_call>'
 
@@ -349,11 +354,14 @@ def _chatml(
 ) -> list[int]:
     """Encode a conversation in ChatML; a message may contain the characters of its marks."""
     plain = partial(tokenizer.encode, allow_special=False)
-    start, end, gap = tokenizer.encode(IM_START), tokenizer.encode(IM_END), plain("\n")
+    start = tokenizer.encode(IM_START)
+    end = tokenizer.encode(IM_END) + plain("\n")
     ids: list[int] = []
     for turn in _turns(messages, tools):
-        ids += [*start, *plain(turn), *end, *gap]
-    return [*ids, *start, *plain("assistant\n")] if add_generation_prompt else ids
+        ids += [*start, *plain(turn), *end]
+    if add_generation_prompt:
+        ids += [*start, *plain("assistant\n")]
+    return ids
 
 
 def _turns(messages: Sequence[MessageLike], tools: Sequence[ToolLike] | None) -> Iterator[str]:

@@ -20,8 +20,6 @@ _TRIED_WORDS = 50
 long."""
 _LONGEST_TRIED = 50
 _ADVICE = "write it without repeats inside repeats, such as (a|aa)+"
-slow_patterns: dict[str, SlowPattern] = {}
-"""Those that were given up in this process."""
 
 
 def check_pattern(value: Any) -> Any:
@@ -51,16 +49,24 @@ def _backtracks(pattern: str) -> bool:
     return False
 
 
-def matches(pattern: str, text: str) -> bool:
-    """Does the text contain a match? Raise SlowPattern if that takes too long to find out, and from
-    then on at once."""
-    if pattern in slow_patterns:
-        raise slow_patterns[pattern]
-    try:
-        return find(pattern, text) is not None
-    except SlowPattern as error:
-        slow_patterns[pattern] = error
-        raise
+class PatternSearches:
+    """The searches of one server, script or model: a pattern that took too long once is given up."""
+
+    def __init__(self) -> None:
+        self._given_up: dict[str, SlowPattern] = {}
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Does the text contain a match?
+
+        Raises SlowPattern if that takes too long to find out, and from then on at once.
+        """
+        if pattern in self._given_up:
+            raise self._given_up[pattern]
+        try:
+            return find(pattern, text) is not None
+        except SlowPattern as error:
+            self._given_up[pattern] = error
+            raise
 
 
 def find(pattern: str, text: str) -> tuple[int, int] | None:

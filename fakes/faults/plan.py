@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .action import Action, Phase, Strike
 from .chance import Draw, drawer, uniform
+from .pattern import PatternSearches
 from .rule import Arrival, Rule
 
 
@@ -26,6 +27,7 @@ class FaultPlan:
 
     def __init__(self, rules: Iterable[Rule] = (), *, seed: int = 0, started: float = 0.0) -> None:
         self.seed = seed
+        self._searches = PatternSearches()
         self.replace(rules, started=started)
 
     def replace(self, rules: Iterable[Rule], *, started: float) -> None:
@@ -50,7 +52,7 @@ class FaultPlan:
 
         Return None when none can.
         """
-        rules = [rule for rule in self.rules if rule.fits(arrival)]
+        rules = [rule for rule in self.rules if rule.fits(arrival, self._searches)]
         return Fate(self, arrival, rules) if rules else None
 
     def counted(self, rule: Rule, arrival: Arrival, now: float) -> bool:

@@ -32,7 +32,7 @@ from ..fields import Drawn, NotHunted, NotShrunk, Reduced
 from .action import KINDS, PHASES, Action, Phase
 from .duration import Seconds
 from .kinds import Status
-from .pattern import Pattern, matches
+from .pattern import Pattern, PatternSearches
 
 Kinds = Mapping[str, type[Action]]
 """The kinds of faults that a rule may have, by their key in YAML."""
@@ -272,7 +272,7 @@ class Rule(BaseModel):
         """How long it delays a request that it lets through."""
         return sum(action.longest_delay for action in self.what)
 
-    def fits(self, arrival: Arrival) -> bool:
+    def fits(self, arrival: Arrival, searches: PatternSearches) -> bool:
         """True when the conditions that depend on the attempt alone hold."""
         if self.first_attempts is not None and arrival.attempt > self.first_attempts:
             return False
@@ -286,17 +286,17 @@ class Rule(BaseModel):
             return False
         if self.call is not None and not _fits_any(arrival.call, self.call):
             return False
-        return self._fits_code(arrival)
+        return self._fits_code(arrival, searches)
 
     def _fits_path(self, arrival: Arrival) -> bool:
         if self.path is None:
             return arrival.work
         return _fits_any(arrival.path, self.path)
 
-    def _fits_code(self, arrival: Arrival) -> bool:
+    def _fits_code(self, arrival: Arrival, searches: PatternSearches) -> bool:
         if self.code is None:
             return True
-        return arrival.code is not None and matches(self.code, arrival.code)
+        return arrival.code is not None and searches.matches(self.code, arrival.code)
 
     def as_data(self) -> dict[str, Any]:
         """The rule as it could be written in YAML."""

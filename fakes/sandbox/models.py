@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sfusion_tools.errors import near, refusal
-from sfusion_tools.limiter.book import Bucket
+from sfusion_tools.limiter.pace import Bucket
 
 from ..errors import SandboxSetupError
 from ..faults import Seconds

@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sfusion_tools.errors import near
 from sfusion_tools.output_sizes import PIPE_BYTES
 
+from ..call_mark import MARK
 from ..faults import Seconds, seconds
-from ..faults.pattern import Pattern, matches
-from ..wire.app import MARK
+from ..faults.pattern import Pattern, PatternSearches
 
 _HINT = re.compile(r'(?<![A-Za-z_])([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
@@ -145,7 +145,7 @@ class ProgramScript(ScriptedProgram):
     """The id in the mark."""
     language: str | None = None
 
-    def fits(self, code: str, language: str, call: str | None) -> bool:
+    def fits(self, code: str, language: str, call: str | None, searches: PatternSearches) -> bool:
         """True when this script is for the request."""
         if self.exact is not None and self.exact != without_mark(code):
             return False
@@ -153,7 +153,7 @@ class ProgramScript(ScriptedProgram):
             return False
         if self.language is not None and self.language != language:
             return False
-        return self.pattern is None or matches(self.pattern, code)
+        return self.pattern is None or searches.matches(self.pattern, code)
 
 
 def mark_of(code: str) -> str | None:

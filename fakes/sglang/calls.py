@@ -1,5 +1,7 @@
-"""Extracts tool calls from text for the chat route: with our own parsers, or from the array of a
-constrained answer."""
+"""Extracts tool calls from text for the chat route.
+
+Free text is read by our own parsers, the answer of constrained decoding as an array of calls.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +50,14 @@ class OwnParser:
         self._form = form
 
     def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
-        """Extract from a whole text; each piece is a whole call. None if nothing in it looks like a
-        call."""
+        """Extract from a whole text; each piece is a whole call.
+
+        Returns None if nothing in the text looks like a call.
+        """
         parsed = self._form.parse(text, _with_any_name(tools), finish_reason=reason)
         if not parsed.calls and not parsed.problems:
             return None
+
         pieces = [
             CallPiece(number, call.name, arguments_text(call.arguments))
             for number, call in enumerate(parsed.calls)
@@ -87,23 +92,31 @@ class OwnStream:
         parsed = Parsed.of(deltas)
         found = Extract(parsed.content, problems=list(parsed.problems))
         for call in parsed.calls:
-            found.pieces.append(CallPiece(self._calls, call.name, ""))
-            found.pieces.append(CallPiece(self._calls, None, arguments_text(call.arguments)))
+            found.pieces += _streamed_call(self._calls, call.name, call.arguments)
             self._calls += 1
         return found
 
 
+def _streamed_call(index: int, name: str, arguments: Any) -> list[CallPiece]:
+    """Return a call as a stream has it: its name first, then its arguments."""
+    return [CallPiece(index, name, ""), CallPiece(index, None, arguments_text(arguments))]
+
+
 def _with_any_name(tools: ToolList) -> Toolbox:
-    """Keep the parameter types of the tools but accept any name: unknown tools are up to the
-    client."""
+    """Keep the parameter types of the tools but accept any name.
+
+    Whether to refuse an unknown tool is up to the client.
+    """
     box = Toolbox(tools)
     box.declared = False
     return box
 
 
 class ArrayParser:
-    """Reads the JSON array of ``{"name", "parameters"}`` that constrained decoding gives if there
-    is no grammar."""
+    """Reads the JSON array that constrained decoding writes for a format without a grammar.
+
+    Its items are objects with ``name`` and ``parameters``.
+    """
 
     def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
         try:
@@ -133,7 +146,8 @@ class ArrayStream:
     def feed(self, delta: str) -> Extract:
         self._reader.feed(delta)
         next(self._run, None)
-        found, self._found = self._found, Extract()
+        found = self._found
+        self._found = Extract()
         return found
 
     def finish(self, reason: str) -> Extract:
@@ -148,11 +162,10 @@ class ArrayStream:
                 item = json.loads(scan.text)
             except (ValueError, RecursionError):
                 return
+
             if not isinstance(item, dict):
                 return
             if "name" in item:
-                self._found.pieces.append(CallPiece(self._calls, item["name"], ""))
-                self._found.pieces.append(
-                    CallPiece(self._calls, None, arguments_text(item.get("parameters", {})))
-                )
+                parameters = item.get("parameters", {})
+                self._found.pieces += _streamed_call(self._calls, item["name"], parameters)
                 self._calls += 1

@@ -1,5 +1,7 @@
-"""The answers of the completions route, whole and streamed, and what the answers of all routes
-share."""
+"""The answers of the completions route, whole and streamed.
+
+What the answers of all routes share, such as errors and token counts, is here too.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from sfusion_tools.tokenizers import Tokenizer
 
 from ..wire.message import Answer, dump_json
-from .protocol import JsonObject
+from .protocol import EngineOutput, FinishReason, JsonObject, LogprobRow, MetaInfo
 from .schema import ChatCompletionRequest, CompletionRequest
 
 DONE = b"data: [DONE]\n\n"
@@ -25,7 +27,27 @@ def event(body: Any) -> bytes:
     return b"data: " + dump_json(body) + b"\n\n"
 
 
-def flat_error(message: str, type: str = "BadRequestError", code: int = 400) -> JsonObject:
+class FlatError(TypedDict):
+    """The error object of the OpenAI routes."""
+
+    object: str
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class Usage(TypedDict):
+    """The token counts of an answer."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: dict[str, int] | None
+    reasoning_tokens: int
+
+
+def flat_error(message: str, type: str = "BadRequestError", code: int = 400) -> FlatError:
     """The error object of the OpenAI routes."""
     return {"object": "error", "message": message, "type": type, "param": None, "code": code}
 
@@ -36,25 +58,23 @@ def error_answer(message: str, type: str = "BadRequestError", code: int = 400) -
 
 def error_event(message: str, type: str = "BadRequestError", code: int = 400) -> bytes:
     """An error inside a stream; sglang writes this one event with spaces."""
-    return (
-        f"data: {json.dumps({'error': flat_error(message, type, code)}, ensure_ascii=False)}\n\n"
-    ).encode()
+    body = {"error": flat_error(message, type, code)}
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
 
 
 def native_error_event(message: str, code: int = 400) -> bytes:
     """An error inside a stream of ``/generate``."""
     retryable = code >= 500
     kind = "server_error" if retryable else "invalid_request_error"
-    return event(
-        {"error": {"message": message, "type": kind, "code": code, "retryable": retryable}}
-    )
+    error = {"message": message, "type": kind, "code": code, "retryable": retryable}
+    return event({"error": error})
 
 
-def usage(
-    metas: Mapping[int, JsonObject], samples: int = 1, report_cache: bool = False
-) -> JsonObject:
-    """Token counts of some choices; a prompt with several samples is counted once, cached tokens if
-    there are any."""
+def usage(metas: Mapping[int, MetaInfo], samples: int = 1, report_cache: bool = False) -> Usage:
+    """Token counts of some choices, by their indices.
+
+    A prompt with several samples is counted once. Cached tokens are there if there are any.
+    """
     firsts = [meta for index, meta in metas.items() if index % samples == 0]
     prompt = sum(meta["prompt_tokens"] for meta in firsts)
     completion = sum(meta["completion_tokens"] for meta in metas.values())
@@ -68,16 +88,20 @@ def usage(
     }
 
 
-def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
+def chat_logprobs(meta: MetaInfo, since: int = 0) -> JsonObject:
     """Log probabilities in the form of the chat route."""
-    tops = meta.get("output_top_logprobs") or []
-    rows = []
-    for at, (logprob, _, text) in enumerate(meta["output_token_logprobs"][since:], start=since):
-        top = (
-            [{"token": t, "bytes": _bytes(t), "logprob": p} for p, _, t in tops[at]] if tops else []
-        )
-        rows.append({"token": text, "bytes": _bytes(text), "logprob": logprob, "top_logprobs": top})
-    return {"content": rows}
+    tops = meta.get("output_top_logprobs", [])
+    content: list[JsonObject] = []
+    for at, row in enumerate(meta["output_token_logprobs"][since:], start=since):
+        top = [_chat_token(alternative) for alternative in tops[at]] if tops else []
+        content.append(_chat_token(row) | {"top_logprobs": top})
+    return {"content": content}
+
+
+def _chat_token(row: LogprobRow) -> JsonObject:
+    """Return a token as the chat route writes it."""
+    logprob, _, text = row
+    return {"token": text, "bytes": _bytes(text), "logprob": logprob}
 
 
 def _bytes(text: str) -> list[int]:
@@ -93,21 +117,22 @@ class AnswerView(ABC):
     created: int
     report_cache: bool
 
-    def body(self, outputs: Sequence[JsonObject]) -> JsonObject:
+    def body(self, outputs: Sequence[EngineOutput]) -> JsonObject:
         """The answer to a request that does not stream."""
         metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
+        choices = [self._choice(index, output) for index, output in enumerate(outputs)]
         return {
             "id": metas[0]["id"],
             "object": self.kind,
             "created": self.created,
             "model": self.request.model,
-            "choices": [self._choice(*numbered) for numbered in enumerate(outputs)],
+            "choices": choices,
             "usage": usage(metas, self.request.n, self.report_cache),
             "metadata": {"weight_version": metas[0]["weight_version"]},
         }
 
     @abstractmethod
-    def _choice(self, index: int, output: JsonObject) -> JsonObject: ...
+    def _choice(self, index: int, output: EngineOutput) -> JsonObject: ...
 
     @abstractmethod
     def stream(self) -> AnswerStream:
@@ -121,7 +146,7 @@ class AnswerStream(ABC):
 
     def __init__(self, view: AnswerView) -> None:
         self._view = view
-        self._metas: dict[int, JsonObject] = {}
+        self._metas: dict[int, MetaInfo] = {}
         """The last meta information of each choice."""
         self._shown: dict[int, int] = {}
         """How many characters of each choice were sent."""
@@ -134,12 +159,18 @@ class AnswerStream(ABC):
         """True once anything was sent to the client."""
         return bool(self._metas)
 
-    def feed(self, output: JsonObject) -> Iterator[bytes]:
-        """Yield the events of one step of the engine; raises StreamAborted for an abort with an
-        error status."""
-        index, meta = output.get("index", 0), output["meta_info"]
-        if meta["finish_reason"] is not None and is_error(meta["finish_reason"]):
-            raise StreamAborted(meta["finish_reason"])
+    def feed(self, output: EngineOutput) -> Iterator[bytes]:
+        """Yield the events of one step of the engine.
+
+        Raises StreamAborted for an abort with an error status.
+        """
+        index = output.get("index", 0)
+        meta = output["meta_info"]
+        finish = meta["finish_reason"]
+        status = None if finish is None else error_status(finish)
+        if finish is not None and status is not None:
+            raise StreamAborted(finish["message"], status)
+
         first = index not in self._metas
         self._metas[index] = meta
         delta = output["text"][self._shown.get(index, 0) :]
@@ -147,19 +178,20 @@ class AnswerStream(ABC):
         yield from self._step(index, output, delta, first=first)
 
     @abstractmethod
-    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
+    def _step(
+        self, index: int, output: EngineOutput, delta: str, *, first: bool
+    ) -> Iterator[bytes]:
         """Yield the events of a step that adds this text to a choice."""
 
     @abstractmethod
     def finish(self) -> Iterator[bytes]:
         """Yield the events after the last step."""
 
-    def _total_usage(self) -> JsonObject:
-        return usage(
-            dict(sorted(self._metas.items())), self._view.request.n, self._view.report_cache
-        )
+    def _total_usage(self) -> Usage:
+        metas = dict(sorted(self._metas.items()))
+        return usage(metas, self._view.request.n, self._view.report_cache)
 
-    def _usage_so_far(self, index: int) -> JsonObject | None:
+    def _usage_so_far(self, index: int) -> Usage | None:
         """Token counts of one choice, if the request wants them with every event."""
         return usage({0: self._metas[index]}) if self._continuous else None
 
@@ -176,21 +208,29 @@ class AnswerStream(ABC):
 class StreamAborted(Exception):
     """Raised when the engine aborts a streaming request with an error status."""
 
-    def __init__(self, finish: JsonObject) -> None:
-        super().__init__(finish["message"])
-        self.finish = finish
+    def __init__(self, message: str | None, status: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
 
     def event(self) -> bytes:
         """The error event for the client."""
-        status = HTTPStatus(self.finish["status_code"])
-        return error_event(
-            self.finish["message"] or "Generation aborted.", status.name, status.value
-        )
+        message = self.message or "Generation aborted."
+        return error_event(message, HTTPStatus(self.status).name, self.status)
 
 
-def is_error(finish: JsonObject) -> bool:
-    """Return whether a finish reason is an abort with an error status."""
-    return finish["type"] == "abort" and finish.get("status_code") is not None
+def finish_of(output: EngineOutput) -> FinishReason:
+    """Return why a complete output ended."""
+    finish = output["meta_info"]["finish_reason"]
+    assert finish is not None, "only an output that is not complete has no finish reason"
+    return finish
+
+
+def error_status(finish: FinishReason) -> int | None:
+    """Return the error status with which a generation was aborted; None for any other end."""
+    if finish["type"] != "abort":
+        return None
+    return finish.get("status_code")
 
 
 @dataclass(frozen=True)
@@ -207,47 +247,54 @@ class CompletionView(AnswerView):
         if not self.request.echo:
             return ""
         prompt: Any = self.request.prompt
+        is_batch = not isinstance(prompt, str) and not isinstance(prompt[0], int)
+        if is_batch:
+            prompt = prompt[index // self.request.n]
         if isinstance(prompt, str):
             return prompt
-        if isinstance(prompt[0], int):
-            return self.tokenizer.decode(prompt, skip_special_tokens=True)
-        one = prompt[index // self.request.n]
-        return one if isinstance(one, str) else self.tokenizer.decode(one, skip_special_tokens=True)
+        return self.tokenizer.decode(prompt, skip_special_tokens=True)
 
-    def logprobs(self, meta: JsonObject, since: int, first: bool) -> JsonObject | None:
+    def logprobs(self, meta: MetaInfo, since: int, first: bool) -> JsonObject | None:
         """Return the log probabilities since a token, including the prompt's if it is repeated."""
         if self.request.logprobs is None:
             return None
         tokens = meta["output_token_logprobs"][since:]
-        tops = (meta.get("output_top_logprobs") or [])[since:]
+        tops: list[list[LogprobRow] | None] = []
+        tops += meta.get("output_top_logprobs", [])[since:]
         if first and self.request.echo:
             tokens = [*meta["input_token_logprobs"], *tokens]
-            tops = [*(meta.get("input_top_logprobs") or []), *tops]
+            tops = [*meta.get("input_top_logprobs", []), *tops]
+
         return {
             "text_offset": [-1] * len(tokens),  # not supported
             "token_logprobs": [logprob for logprob, _, _ in tokens],
             "tokens": [text for _, _, text in tokens],
-            "top_logprobs": [
-                None if top is None else {text: logprob for logprob, _, text in top} for top in tops
-            ],
+            "top_logprobs": [_by_text(top) for top in tops],
         }
 
-    def _choice(self, index: int, output: JsonObject) -> JsonObject:
-        meta = output["meta_info"]
-        finish = meta["finish_reason"]
-        choice = {
+    def _choice(self, index: int, output: EngineOutput) -> JsonObject:
+        finish = finish_of(output)
+        choice: JsonObject = {
             "index": index,
             "text": self.echo(index) + output["text"],
-            "logprobs": self.logprobs(meta, 0, True),
+            "logprobs": self.logprobs(output["meta_info"], since=0, first=True),
             "finish_reason": finish["type"],
             "matched_stop": finish.get("matched"),
         }
         if self.request.return_token_ids:
-            choice |= {
-                "token_ids": output["output_ids"],
-                "prompt_token_ids": output.get("prompt_token_ids"),
-            }
+            choice["token_ids"] = output["output_ids"]
+            choice["prompt_token_ids"] = output.get("prompt_token_ids")
         return choice
+
+
+def _by_text(top: Sequence[LogprobRow] | None) -> dict[str, float] | None:
+    """Return the most probable tokens as texts and log probabilities.
+
+    The first token of a prompt has none.
+    """
+    if top is None:
+        return None
+    return {text: logprob for logprob, _, text in top}
 
 
 class CompletionStream(AnswerStream):
@@ -259,31 +306,38 @@ class CompletionStream(AnswerStream):
     def __init__(self, view: CompletionView) -> None:
         super().__init__(view)
         self._tokens: dict[int, int] = {}
+        """How many tokens of each choice were sent."""
 
-    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
-        view, meta, tokens = self._view, output["meta_info"], self._tokens.get(index, 0)
-        finish = meta["finish_reason"]
+    def _step(
+        self, index: int, output: EngineOutput, delta: str, *, first: bool
+    ) -> Iterator[bytes]:
+        view = self._view
+        meta = output["meta_info"]
+        finish = meta["finish_reason"] or {}
+        sent = self._tokens.get(index, 0)
+        echo = view.echo(index) if first else ""
         choice: JsonObject = {
             "index": index,
-            "text": (view.echo(index) if first else "") + delta,
-            "logprobs": view.logprobs(meta, tokens, first),
-            "finish_reason": finish["type"] if finish else None,
-            "matched_stop": finish.get("matched") if finish else None,
+            "text": echo + delta,
+            "logprobs": view.logprobs(meta, sent, first),
+            "finish_reason": finish.get("type"),
+            "matched_stop": finish.get("matched"),
         }
         if view.request.return_token_ids:
-            choice["token_ids"] = output["output_ids"][tokens:]
+            choice["token_ids"] = output["output_ids"][sent:]
             if first:
                 choice["prompt_token_ids"] = output.get("prompt_token_ids")
+
         self._tokens[index] = meta["completion_tokens"]
         yield event(self._chunk([choice]) | {"usage": self._usage_so_far(index)})
 
     def finish(self) -> Iterator[bytes]:
-        """Yield the usage event after the last step, if the request wants it; null values are left
-        out."""
+        """Yield the usage event after the last step, if the request wants it.
+
+        Its null values are left out, unlike in the other events.
+        """
         if not self._include_usage:
             return
         total = self._total_usage()
-        yield event(
-            self._chunk([])
-            | {"usage": {key: value for key, value in total.items() if value is not None}}
-        )
+        known = {key: value for key, value in total.items() if value is not None}
+        yield event(self._chunk([]) | {"usage": known})

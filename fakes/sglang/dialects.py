@@ -26,15 +26,13 @@ class Dialect:
     """What is special about one format; the defaults suit most."""
 
     has_grammar: bool = True
-    """False if constrained decoding does not support the format: forced calls are then a plain JSON
-    array."""
+    """Whether constrained decoding supports the format; if not, a forced call is a JSON array."""
     shown_name: str | None = None
     """The name in ``/model_info``, where sglang replaces a deprecated one."""
     numbered_ids: bool = False
     """Call ids are ``functions.NAME:NUMBER``, numbered across the conversation."""
     malformed: Mapping[str, Maker | None] = field(default_factory=dict)
-    """Kinds of malformed text that are different in this format, or None for kinds that do not
-    exist in it."""
+    """Makers of the malformed texts that differ in this format; None if a kind is not in it."""
 
 
 def dialect_of(form: str) -> Dialect:
@@ -49,10 +47,13 @@ def is_written_as_array(form: str | None) -> bool:
 
 def shown_name(form: str | None) -> str | None:
     """Return the name in ``/model_info``, where deprecated names are replaced."""
-    return None if form is None else dialect_of(form).shown_name or get_format(form).name
+    if form is None:
+        return None
+    return dialect_of(form).shown_name or get_format(form).name
 
 
 def _unclosed(sample: CallSample) -> str:
+    """Return a call without its last character, which closes it."""
     return sample.form.write_call(sample.name, sample.arguments())[:-1]
 
 
@@ -62,8 +63,45 @@ def _pythonic_escape(sample: CallSample) -> Made:
 
 
 def _misspelt_key(sample: CallSample) -> Made:
-    call, (key, _) = sample.form.write_call(sample.name, sample.arguments(), 1), sample.subject
+    call = sample.form.write_call(sample.name, sample.arguments(), place=1)
+    key, _ = sample.subject
     return bad_sibling(sample, call.replace(f"</{key}>", f"</{key}s>"), "bad_layout")
+
+
+def _glm_without_arguments(sample: CallSample) -> Made:
+    return bad_sibling(sample, f"<tool_call>{sample.name}</tool_call>", "bad_layout")
+
+
+def _kimi_without_name(sample: CallSample) -> Made:
+    """An id without a name is repaired, because only one tool fits the arguments."""
+    text = sample.section(sample.form.write_call("", sample.arguments()))
+    return repaired(text, sample.call, "bad_id")
+
+
+def _qwen_unclosed_function(sample: CallSample) -> Made:
+    bad = f"<tool_call>\n<function={sample.name}\n</tool_call>"
+    return bad_sibling(sample, bad, "missing_name")
+
+
+def _pythonic_quotes(sample: CallSample) -> Made:
+    return refused(sample.raw("print('hello')"), "bad_literal")
+
+
+def _pythonic_unclosed(sample: CallSample) -> Made:
+    return refused(sample.section(_unclosed(sample)), "unbalanced")
+
+
+def _pythonic_positional(sample: CallSample) -> Made:
+    _, value = sample.subject
+    return refused(sample.spoiled(repr(value)), "positional_argument")
+
+
+def _pythonic_sibling(sample: CallSample) -> Made:
+    return bad_sibling(sample, _unclosed(sample), "unbalanced")
+
+
+def _pythonic_unclosed_string(sample: CallSample) -> Made:
+    return unclosed_string(sample, "'", "unbalanced")
 
 
 _PLAIN = Dialect()
@@ -85,49 +123,29 @@ _DIALECTS = {
     "glm45": Dialect(
         has_grammar=False,
         shown_name="glm",
-        malformed={
-            "bad_sibling": lambda s: bad_sibling(
-                s, f"<tool_call>{s.name}</tool_call>", "bad_layout"
-            )
-        },
+        malformed={"bad_sibling": _glm_without_arguments},
     ),
-    "kimi_k2": Dialect(
-        numbered_ids=True,
-        malformed={
-            # An id without a name is repaired, because only one tool fits the arguments.
-            "missing_name": lambda s: repaired(
-                s.section(s.form.write_call("", s.arguments())), s.call, "bad_id"
-            )
-        },
-    ),
-    "qwen3_coder": Dialect(
-        malformed={
-            "bad_sibling": lambda s: bad_sibling(
-                s, f"<tool_call>\n<function={s.name}\n</tool_call>", "missing_name"
-            )
-        }
-    ),
+    "kimi_k2": Dialect(numbered_ids=True, malformed={"missing_name": _kimi_without_name}),
+    "qwen3_coder": Dialect(malformed={"bad_sibling": _qwen_unclosed_function}),
     "pythonic": Dialect(
         has_grammar=False,
         malformed={
             "bad_escape": _pythonic_escape,
             "mixed_escape": maker_of("mixed_escape"),
             "raw_newline": maker_of("raw_newline"),
-            "unescaped_quotes": lambda s: refused(s.raw("print('hello')"), "bad_literal"),
-            "unbalanced": lambda s: refused(s.section(_unclosed(s)), "unbalanced"),
-            "arguments_list": lambda s: refused(
-                s.spoiled(repr(s.subject[1])), "positional_argument"
-            ),
-            "bad_sibling": lambda s: bad_sibling(s, _unclosed(s), "unbalanced"),
-            "unclosed_string": lambda s: unclosed_string(s, "'", "unbalanced"),
+            "unescaped_quotes": _pythonic_quotes,
+            "unbalanced": _pythonic_unclosed,
+            "arguments_list": _pythonic_positional,
+            "bad_sibling": _pythonic_sibling,
+            "unclosed_string": _pythonic_unclosed_string,
         },
     ),
     "minimax_m3": Dialect(malformed={"misspelt_tag": _misspelt_key}),
-    # Without a name, an object is not known to be a call; where the name is a key, any key is a
-    # name.
+    # Without a name, an object is not known to be a call.
     "xlam": Dialect(
         malformed={"missing_name": expecting("missing_name", ("noticed", "untagged_call"))}
     ),
+    # The name is a key, so any key is a name.
     "apertus": Dialect(
         malformed={"missing_name": expecting("missing_name", ("refused", "unknown_tool"))}
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -24,14 +25,21 @@ from .generation import (
     steps_of,
 )
 from .keyed_digest import hex_id, whole
-from .protocol import Ask, Finish, JsonObject, Policy
+from .protocol import Ask, EngineOutput, Finish, Policy, Reply, Step
 from .rendering import read_ids, read_tools, render_reply
 from .requests import CALL_OPTIONS, requests_of
 from .sampling import end
 from .state import EngineRun, EngineSnapshot, Latency, State
 
 CONTEXT_LENGTH = 32768
-"""Tokens of prompt and answer together, unless told."""
+"""Tokens of prompt and answer together, unless told. Chosen: as long as that of Qwen2.5."""
+STREAM_INTERVAL = 4
+"""Tokens between two outputs of a stream, unless told.
+
+Chosen: few enough that a short answer has several steps.
+"""
+_MOST_SEED = 2**63 - 1
+"""Seeds are positive numbers of 64 bits, as in most generators of random numbers."""
 
 
 class FakeSGLang:
@@ -53,7 +61,7 @@ class FakeSGLang:
         latency: Latency | None = None,
         max_running: int | None = None,
         max_queued: int | None = None,
-        stream_interval: int = 4,
+        stream_interval: int = STREAM_INTERVAL,
         label_tool_calls: bool = False,
         faults: Iterable[Rule] = (),
         seed: int = 0,
@@ -88,26 +96,32 @@ class FakeSGLang:
         stream: bool = False,
         **options: Any,
     ) -> Any:
-        """Generate for a prompt or a batch: an object or a list of them, or an async iterator of
-        them when streaming.
+        """Generate for a prompt or a batch.
 
-        The other options are those of sglang: ``return_logprob``, ``rid``, ... Those that a fake
-        cannot use (images, adapters, priorities) are accepted and ignored.
+        Returns an object, or a list of them for a batch, or an async iterator of them when
+        streaming. The other options are those of sglang: ``return_logprob``, ``rid``, ... Those
+        that a fake cannot use (images, adapters, priorities) are accepted and ignored.
         """
         used = {name: value for name, value in options.items() if name in CALL_OPTIONS}
         call = GenerateCall(
-            text=prompt, input_ids=input_ids, sampling_params=sampling_params, stream=stream, **used
+            text=prompt,
+            input_ids=input_ids,
+            sampling_params=sampling_params,
+            stream=stream,
+            **used,
         )
-        return self.stream(call) if stream else await self.generate(call)
+        if stream:
+            return self.stream(call)
+        return await self.generate(call)
 
-    async def generate(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
+    async def generate(self, call: GenerateCall) -> EngineOutput | list[EngineOutput]:
         """Generate, and return the complete output."""
         requests = self._requests(call)
         if len(requests) == 1 and requests[0].index is None:
             return await self._last(requests[0])
-        tasks = [
-            asyncio.ensure_future(self._last(replace(request, index=None))) for request in requests
-        ]
+
+        without_index = [replace(request, index=None) for request in requests]
+        tasks = [asyncio.ensure_future(self._last(request)) for request in without_index]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
@@ -116,18 +130,27 @@ class FakeSGLang:
 
     async def stream(
         self, call: GenerateCall, progress: StreamProgress | None = None
-    ) -> AsyncGenerator[JsonObject, None]:
-        """Yield the output as it is generated; the objects of a batch are interleaved and have an
-        ``index``."""
+    ) -> AsyncGenerator[EngineOutput, None]:
+        """Yield the output as it is generated.
+
+        The objects of a batch are interleaved and have an ``index``.
+        """
         requests = self._requests(call)
         progress = progress or StreamProgress()
         progress.requests = len(requests)
         if len(requests) == 1:
-            async with aclosing(self._items(requests[0], progress)) as items:
-                async for item in items:
-                    yield item
-            return
-        queue: asyncio.Queue[tuple[JsonObject, float] | BaseException | None] = asyncio.Queue()
+            items = self._items(requests[0], progress)
+        else:
+            items = self._interleaved(requests, progress)
+        async with aclosing(items):
+            async for item in items:
+                yield item
+
+    async def _interleaved(
+        self, requests: Sequence[GenerationRequest], progress: StreamProgress
+    ) -> AsyncGenerator[EngineOutput, None]:
+        """Yield the outputs of several requests as they come; the first error ends all."""
+        queue: asyncio.Queue[tuple[EngineOutput, float] | BaseException | None] = asyncio.Queue()
 
         async def feed(request: GenerationRequest) -> None:
             own = StreamProgress()
@@ -216,54 +239,53 @@ class FakeSGLang:
             run.wake.set()
 
     def _requests(self, call: GenerateCall) -> list[GenerationRequest]:
+        """Return the single requests of a call, each with an id."""
         requests = requests_of(call, self.tokenizer, self.context_length)
         named: list[GenerationRequest] = []
         for request in requests:
             self._state.arrivals += 1
             if not request.rid:
-                request = replace(request, rid=hex_id(32, self.seed, "rid", self._state.arrivals))
+                rid = hex_id(32, self.seed, "rid", self._state.arrivals)
+                request = replace(request, rid=rid)
             named.append(request)
-        if twice := sorted(
-            rid for rid, count in Counter(one.rid for one in named).items() if count > 1
-        ):
+
+        counts = Counter(request.rid for request in named)
+        twice = sorted(rid for rid, count in counts.items() if count > 1)
+        if twice:
             raise BadValue(f"Duplicate request IDs detected within the request: {twice}")
         return named
 
-    async def _last(self, request: GenerationRequest) -> JsonObject:
+    async def _last(self, request: GenerationRequest) -> EngineOutput:
         return [item async for item in self._items(request)][-1]
 
     async def _items(
         self, request: GenerationRequest, progress: StreamProgress | None = None
-    ) -> AsyncGenerator[JsonObject, None]:
+    ) -> AsyncGenerator[EngineOutput, None]:
         """Yield the output of each step, if there is progress to report, or the last one."""
-        state, stream = self._state, progress is not None
-        if not state.up:
-            raise EngineDown("The engine is not running.")
-        if (
-            self._is_full()
-            and self.max_queued is not None
-            and len(state.waiting) >= self.max_queued
-        ):
-            state.refused += 1
-            raise EngineRefused("The request queue is full.")
+        state = self._state
+        self._check_open()
         run = EngineRun(request.rid)
         state.waiting[run] = None
         started = asyncio.get_running_loop().time()
+
+        async def wait(seconds: float) -> float:
+            return await self._wait_working_time(run, seconds)
+
         try:
             await self._acquire_slot(run)
             fate = self._faults.fate(request, state.running)
-            await self._faults.before(
-                fate, lambda seconds: self._wait_working_time(run, seconds), state
-            )
+            await self._faults.before(fate, wait, state)
             generation = self._faults.during(fate, self._generation(request))
+
             factor = self.latency.factor(state.running)
-            await self._wait_working_time(run, self.latency.first_token * factor)
-            items = self._streamed if stream else self._whole
+            await wait(self.latency.first_token * factor)
+            items = self._whole if progress is None else self._streamed
             async for upto, done in items(run, generation, factor):
-                took = asyncio.get_running_loop().time() - started
                 if progress is not None:
                     progress.shares[0] = done.share(upto)
-                yield self._output(request, done, upto, took if upto == len(done.steps) else None)
+                is_last = upto == len(done.steps)
+                took = asyncio.get_running_loop().time() - started
+                yield self._output(request, done, upto, took if is_last else None)
         except Exception:
             state.failed += 1
             raise
@@ -275,6 +297,16 @@ class FakeSGLang:
             self._admit_next()
             if state.idle:
                 self._idle.set()
+
+    def _check_open(self) -> None:
+        """Refuse a request if the engine is down or its queue is full."""
+        if not self._state.up:
+            raise EngineDown("The engine is not running.")
+        if self.max_queued is None or not self._is_full():
+            return
+        if len(self._state.waiting) >= self.max_queued:
+            self._state.refused += 1
+            raise EngineRefused("The request queue is full.")
 
     def _is_full(self) -> bool:
         return self.max_running is not None and self._state.running >= self.max_running
@@ -295,10 +327,39 @@ class FakeSGLang:
             waiting.wake.set()
 
     def _generation(self, request: GenerationRequest) -> Generation:
+        """Ask the policy, and return its reply as a generation."""
+        ask = self._ask(request)
+        reply = self.policy.reply(ask)
+        known = self._state.cache.match(request.ids)
+        prompt_tokens = reply.prompt_tokens
+        if prompt_tokens is None:
+            prompt_tokens = len(request.ids)
+        cached_tokens = reply.cached_tokens
+        if cached_tokens is None:
+            # The last token of a prompt must be computed.
+            cached_tokens = min(known[0], max(len(request.ids) - 1, 0))
+
+        if reply.steps is not None:
+            steps = reply.steps
+            finish = reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
+        else:
+            steps, finish = self._sampled(request, reply, ask.tools)
+        return Generation(
+            steps=steps,
+            finish=finish,
+            prompt_tokens=prompt_tokens,
+            cached_tokens=cached_tokens,
+            known=known,
+            error=reply.error,
+            error_after=reply.error_after,
+        )
+
+    def _ask(self, request: GenerationRequest) -> Ask:
+        """Return what the policy is asked for a request."""
         messages = request.call.messages or read_ids(request.ids, request.prompt, self.tokenizer)
         tools = request.call.tools or read_tools(messages)
         custom = request.sampling.get("custom_params") or {}
-        ask = Ask(
+        return Ask(
             prompt=request.prompt,
             messages=messages,
             tools=tools,
@@ -309,48 +370,43 @@ class FakeSGLang:
             step=custom.get("step", self.step),
             format=self.format.name,
         )
-        reply = self.policy.reply(ask)
-        prompt_tokens = len(request.ids) if reply.prompt_tokens is None else reply.prompt_tokens
-        known = self._state.cache.match(request.ids)
-        # The last token of a prompt must be computed.
-        cached = (
-            min(known[0], max(len(request.ids) - 1, 0))
-            if reply.cached_tokens is None
-            else reply.cached_tokens
-        )
-        if reply.steps is not None:
-            steps, finish = (
-                reply.steps,
-                reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id),
-            )
+
+    def _sampled(
+        self, request: GenerationRequest, reply: Reply, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[tuple[Step, ...], Finish]:
+        """Write the reply in the engine's format, and end it as the request wants."""
+        params = request.params
+        text = render_reply(reply, self.format, tools, request.call.constraint, params.json_schema)
+        room = self.context_length - len(request.ids)
+        ending = end(text, params, self.tokenizer, room)
+        steps = steps_of(ending, self.tokenizer, self.stream_interval, params.skip_special_tokens)
+
+        finish = reply.finish or ending.finish
+        if self.label_tool_calls and reply.calls and finish.type == "stop":
+            finish = Finish("tool_calls")
+        return steps, finish
+
+    def _count_finished(self, request: GenerationRequest, generation: Generation) -> None:
+        """Count a request that has ended, and remember its tokens in the prefix cache."""
+        state = self._state
+        if generation.finish.type == "abort":
+            state.aborted += 1
         else:
-            text = render_reply(
-                reply, self.format, tools, request.call.constraint, request.params.json_schema
-            )
-            ending = end(
-                text, request.params, self.tokenizer, self.context_length - len(request.ids)
-            )
-            skip = request.params.skip_special_tokens
-            steps = steps_of(ending, self.tokenizer, self.stream_interval, skip)
-            finish = reply.finish or ending.finish
-            if self.label_tool_calls and reply.calls and finish.type == "stop":
-                finish = Finish("tool_calls")
-        return Generation(
-            steps, finish, prompt_tokens, cached, known, reply.error, reply.error_after
-        )
+            state.finished += 1
+        state.prompt_tokens += generation.prompt_tokens
+        state.completion_tokens += generation.tokens
+
+        ids = list(request.ids)
+        for step in generation.steps:
+            ids += step.ids
+        state.cache.add(ids, *generation.known)
 
     def _output(
         self, request: GenerationRequest, generation: Generation, upto: int, latency: float | None
-    ) -> JsonObject:
-        state = self._state
+    ) -> EngineOutput:
+        """Return the output after ``upto`` steps; only the last has a latency."""
         if latency is not None:
-            aborted = generation.finish.type == "abort"
-            state.aborted += aborted
-            state.finished += not aborted
-            state.prompt_tokens += generation.prompt_tokens
-            state.completion_tokens += generation.tokens
-            ids = [*request.ids, *(number for step in generation.steps for number in step.ids)]
-            state.cache.add(ids, *generation.known)
+            self._count_finished(request, generation)
         return output(
             request,
             generation,
@@ -364,9 +420,12 @@ class FakeSGLang:
     async def _streamed(
         self, run: EngineRun, generation: Generation, factor: float
     ) -> AsyncIterator[tuple[int, Generation]]:
+        """Yield the number of steps that are done after each step."""
         for number, step in enumerate(generation.steps, start=1):
             self._fail(generation, number - 1)
-            tokens = len(step.ids) - (number == 1)
+            tokens = len(step.ids)
+            if number == 1:
+                tokens -= 1  # the first token has a time of its own
             await self._wait_working_time(run, self.latency.for_tokens(tokens, factor))
             if run.ended_by is not None:
                 sent = sum(len(done.ids) for done in generation.steps[: number - 1])
@@ -380,20 +439,24 @@ class FakeSGLang:
     async def _whole(
         self, run: EngineRun, generation: Generation, factor: float
     ) -> AsyncIterator[tuple[int, Generation]]:
+        """Yield once, when everything is generated or the request was aborted."""
         worked = 0.0
         if generation.error is None:
-            worked = await self._wait_working_time(
-                run, self.latency.for_tokens(generation.tokens - 1, factor)
-            )
+            seconds = self.latency.for_tokens(generation.tokens - 1, factor)
+            worked = await self._wait_working_time(run, seconds)
         self._fail(generation, len(generation.steps))
+
         if run.ended_by is not None:
-            each = self.latency.for_tokens(1, factor)
-            tokens = int(worked / each) + 1 if each and worked else 0
+            seconds_per_token = self.latency.for_tokens(1, factor)
+            tokens = 0
+            if seconds_per_token and worked:
+                tokens = int(worked / seconds_per_token) + 1
             generation = generation.until(tokens, run.ended_by)
         yield len(generation.steps), generation
 
     @staticmethod
     def _fail(generation: Generation, after: int) -> None:
+        """Raise the error of a generation if it fails after this many steps."""
         if generation.error is not None and after >= generation.error_after:
             raise generation.error
 
@@ -405,13 +468,14 @@ class FakeSGLang:
         while not run.ended_by:
             if run.crashed:
                 raise EngineDown("The engine died while the request was running.")
-            if not self._state.paused and worked >= seconds:
+            paused = self._state.paused
+            if not paused and worked >= seconds:
                 break
+
             run.wake.clear()
             since = loop.time()
-            paused = self._state.paused
+            endless = paused or math.isinf(seconds)
             try:
-                endless = paused or seconds == float("inf")
                 async with asyncio.timeout(None if endless else seconds - worked):
                     await run.wake.wait()
             except TimeoutError:
@@ -424,4 +488,6 @@ class FakeSGLang:
 
 def _seed(engine: int, request: int | None) -> int:
     """The seed of what a policy draws: the engine's, changed by the request's if it has one."""
-    return engine if request is None else whole(0, 2**63 - 1, engine, "request", request)
+    if request is None:
+        return engine
+    return whole(0, _MOST_SEED, engine, "request", request)

@@ -1,9 +1,12 @@
-"""Faults of an engine: the rules that both fakes share, and the abort of a generation; how they
-strike the object."""
+"""Faults of an engine: the rules that both fakes share, and the abort of a generation.
+
+An engine object has no socket, so a fault that would break a connection raises an error.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -20,8 +23,10 @@ from .state import State
 
 
 class Abort(Action):
-    """End a generation early: gracefully, or with ``status`` as the engine ends what it cannot
-    finish."""
+    """End a generation early, gracefully or with an error ``status``.
+
+    The engine ends with a status what it cannot finish.
+    """
 
     kind = "abort"
     phases = ("during",)
@@ -37,20 +42,26 @@ class Abort(Action):
 
     def shorten(self, generation: Generation) -> Generation:
         """What is left of a generation."""
-        kind = (
-            None
-            if self.status is None
-            else "InternalServerError"
-            if self.status >= 500
-            else "BadRequestError"
+        finish = Finish(
+            "abort",
+            message=self.message,
+            status_code=self.status,
+            err_type=self._error_type(),
         )
-        finish = Finish("abort", message=self.message, status_code=self.status, err_type=kind)
         return generation.until(part(self.at, generation.tokens), finish)
+
+    def _error_type(self) -> str | None:
+        """Return the name that sglang gives to errors of this status."""
+        if self.status is None:
+            return None
+        return "InternalServerError" if self.status >= 500 else "BadRequestError"
 
 
 ENGINE_KINDS: dict[str, type[Action]] = {**KINDS, Abort.kind: Abort}
-"""What a rule for an engine may say; kinds that only a sandbox has are read too, to be refused with
-a clear error."""
+"""The kinds of fault in a rule for an engine.
+
+Kinds that only a sandbox has are read too, to be refused with a clear error.
+"""
 
 
 def engine_rules(source: object, *, where: str = "faults") -> list[Rule]:
@@ -78,7 +89,11 @@ def split(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:
     wire: list[Rule] = []
     engine: list[Rule] = []
     for rule in rules:
-        (engine if any(isinstance(action, Abort) for action in rule.what) else wire).append(rule)
+        aborts = any(isinstance(action, Abort) for action in rule.what)
+        if aborts:
+            engine.append(rule)
+        else:
+            wire.append(rule)
     return wire, engine
 
 
@@ -87,8 +102,7 @@ Wait = Callable[[float], Awaitable[float]]
 
 
 class EngineSite:
-    """A request to an engine without a socket, as the site of a fault: what would break a
-    connection raises."""
+    """A request to an engine without a socket, as the site of a fault."""
 
     def __init__(self, engine: State, wait: Wait, started: float) -> None:
         self._engine = engine
@@ -102,12 +116,11 @@ class EngineSite:
         return asyncio.get_running_loop().time() - self._started
 
     def respond(self, status: Status) -> None:
-        raise EngineRefused(
-            f"The engine refused the request with status {status.status}.", status.status
-        )
+        message = f"The engine refused the request with status {status.status}."
+        raise EngineRefused(message, status.status)
 
     async def hang(self, seconds: float | None) -> None:
-        await self._wait(float("inf") if seconds is None else seconds)
+        await self._wait(math.inf if seconds is None else seconds)
         raise EngineDown("The engine did not answer.")
 
     def reset(self) -> None:
@@ -141,29 +154,35 @@ class EngineFaults:
         if not self.plan.rules:
             return None
         if self._started is None:
-            self._started = self.plan.started = asyncio.get_running_loop().time()
+            self._started = asyncio.get_running_loop().time()
+            self.plan.started = self._started
         call = hex_id(16, *request.keys)
         self._asked[call] = self._asked.get(call, 0) + 1
         arrival = Arrival(
-            call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, running)
+            call=call,
+            attempt=self._asked[call],
+            code=request.prompt,
+            in_flight=max(1, running),
         )
         return self.plan.fate(arrival)
 
     async def before(self, fate: Fate | None, wait: Wait, engine: State) -> None:
         """Strike before anything is generated."""
-        if fate is not None:
-            site = EngineSite(engine, wait, self.plan.started)
-            for strike in fate.at("before", asyncio.get_running_loop().time()):
-                waiting = strike.action.strike(site, strike.draw)
-                if waiting is not None:
-                    await waiting
+        if fate is None:
+            return
+        site = EngineSite(engine, wait, self.plan.started)
+        for strike in fate.at("before", asyncio.get_running_loop().time()):
+            waiting = strike.action.strike(site, strike.draw)
+            if waiting is not None:
+                await waiting
 
     def during(self, fate: Fate | None, generation: Generation) -> Generation:
         """Strike what is generated, and return what is left of it."""
-        if fate is not None:
-            for strike in fate.at("during", asyncio.get_running_loop().time()):
-                if isinstance(strike.action, Abort):
-                    generation = strike.action.shorten(generation)
+        if fate is None:
+            return generation
+        for strike in fate.at("during", asyncio.get_running_loop().time()):
+            if isinstance(strike.action, Abort):
+                generation = strike.action.shorten(generation)
         return generation
 
 
@@ -173,10 +192,11 @@ def possible(rules: Iterable[Rule]) -> list[Rule]:
     for rule in kept:
         for phase, actions in rule.actions_by_phase.items():
             for action in actions:
-                if phase != ("during" if isinstance(action, Abort) else "before"):
+                possible_phase = "during" if isinstance(action, Abort) else "before"
+                if phase != possible_phase:
                     raise FaultError(
-                        f"{rule.name or action.kind}: {action.kind} in phase {phase!r} "
-                        "strikes at a socket, and an "
-                        "engine object has none; give the rule to FakeSGLangServer"
+                        f"{rule.name or action.kind}: {action.kind} in phase {phase!r} strikes at "
+                        "a socket, and an engine object has none; give the rule to "
+                        "FakeSGLangServer"
                     )
     return kept

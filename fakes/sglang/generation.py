@@ -11,7 +11,7 @@ from typing import Any
 from sfusion_tools.tokenizers import Tokenizer
 
 from .keyed_digest import Key, digest, draw, whole
-from .protocol import Finish, JsonObject, Step
+from .protocol import EngineOutput, Finish, LogprobRow, MetaInfo, Step
 from .rendering import Constraint
 from .sampling import SampledText, SamplingParams
 from .state import Known
@@ -63,11 +63,15 @@ class GenerationRequest:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The keys for random draws: they depend on the prompt and the request's seed, not on when
-        it arrives."""
-        keys = digest(struct.pack(f"<{len(self.ids)}q", *self.ids)), self.sample
+        """The keys for random draws.
+
+        They depend on the prompt and the request's seed, not on when the request arrives.
+        """
+        prompt = digest(struct.pack(f"<{len(self.ids)}q", *self.ids))
         seed = self.sampling.get("sampling_seed")
-        return keys if seed is None else (*keys, seed)
+        if seed is None:
+            return (prompt, self.sample)
+        return (prompt, self.sample, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +93,16 @@ class Generation:
         return sum(len(step.ids) for step in self.steps)
 
     def share(self, upto: int) -> float:
-        """Return how much of the text the first ``upto`` steps hold; of the steps, if there is no
-        text."""
+        """Return how much of the text the first ``upto`` steps hold.
+
+        Without any text, it is the share of the steps.
+        """
+        if not self.steps:
+            return 1.0
         sizes = [len(step.text) for step in self.steps]
         if not any(sizes):
             sizes = [1] * len(sizes)
-        return sum(sizes[:upto]) / sum(sizes) if sizes else 1.0
+        return sum(sizes[:upto]) / sum(sizes)
 
     def until(self, tokens: int, finish: Finish) -> Generation:
         """Return this generation ended after ``tokens`` tokens."""
@@ -128,24 +136,29 @@ def steps_of(
     The stop token at the end is a step of its own without text; a length limit is reached within
     the last text.
     """
-    ids, text = ending.ids, ending.text
-    steps: list[Step] = []
-    shown = clean = 0
+    ids = ending.ids
+    text = ending.text
     last_is_stop = ending.finish.type == "stop" and isinstance(ending.finish.matched, int)
     body = ids[:-1] if last_is_stop else ids
+
+    steps: list[Step] = []
+    shown = 0  # characters of the text that the steps hold
+    decoded_ids = 0  # ids of these characters
     for start in range(0, len(body), interval):
         stop = min(start + interval, len(body))
         if stop == len(body):
             piece = text[shown:]
         else:
-            piece = tokenizer.decode(ids[clean:stop], skip_special_tokens=skip_special_tokens)
+            new_ids = ids[decoded_ids:stop]
+            piece = tokenizer.decode(new_ids, skip_special_tokens=skip_special_tokens)
             if piece.endswith("\ufffd") or not text.startswith(piece, shown):
                 # Half a character, or a stop string that will be cut off: shown later, or never.
                 piece = ""
             else:
-                clean = stop
+                decoded_ids = stop
         steps.append(Step(piece, ids[start:stop]))
         shown += len(piece)
+
     if last_is_stop:
         steps.append(Step(text[shown:], ids[-1:]))
     return tuple(steps)
@@ -160,12 +173,14 @@ def output(
     tokenizer: Tokenizer,
     weight_version: str,
     latency: float | None,
-) -> JsonObject:
-    """Return the output object after ``upto`` steps, with the finish reason if that was the last
-    step."""
+) -> EngineOutput:
+    """Return the output object after ``upto`` steps.
+
+    After the last step it has a finish reason, and the ``latency`` of the request is known.
+    """
     done = generation.steps[:upto]
-    ids = [number for step in done for number in step.ids]
-    meta: JsonObject = {
+    ids = [token for step in done for token in step.ids]
+    meta: MetaInfo = {
         "id": request.rid,
         "finish_reason": None if latency is None else generation.finish.body(),
         "prompt_tokens": generation.prompt_tokens,
@@ -173,14 +188,15 @@ def output(
         "num_retractions": 0,
     }
     if request.logprobs.wanted:
-        meta |= _logprobs(request, [s for step in done for s in _pairs(step)], seed, tokenizer)
+        meta |= _LogprobRows(request, seed, tokenizer).body(_tokens(done))
         meta["output_token_logprobs_length"] = len(ids)
     meta["reasoning_tokens"] = 0
     meta["completion_tokens"] = len(ids)
     meta["cached_tokens"] = generation.cached_tokens
     if latency is not None:
         meta["e2e_latency"] = latency
-    body: JsonObject = {
+
+    body: EngineOutput = {
         "text": "".join(step.text for step in done),
         "output_ids": ids,
         "meta_info": meta,
@@ -192,75 +208,106 @@ def output(
     return body
 
 
-def _pairs(step: Step) -> list[tuple[int, float | None]]:
-    known: Sequence[float | None] = step.logprobs or (None,) * len(step.ids)
-    return list(zip(step.ids, known, strict=True))
+def _tokens(steps: Sequence[Step]) -> list[tuple[int, float | None]]:
+    """Return the tokens of some steps, each with its log probability if the policy gave one."""
+    tokens: list[tuple[int, float | None]] = []
+    for step in steps:
+        given: Sequence[float | None] = step.logprobs or (None,) * len(step.ids)
+        tokens += zip(step.ids, given, strict=True)
+    return tokens
 
 
-def _logprobs(
-    request: GenerationRequest,
-    tokens: list[tuple[int, float | None]],
-    seed: int,
-    tokenizer: Tokenizer,
-) -> JsonObject:
-    want, keys = request.logprobs, request.keys
+_LEAST_PROBABILITY = 1e-17
+"""What a certain token leaves for the others: so little that a sum of 1 does not change."""
+_LOGPROB_DIGITS = 1e6
+"""Log probabilities have six digits after the point. Chosen: more would only lengthen answers."""
+_NAMED_TOKEN_PENALTY = 5.0
+"""How far a token that a request asks about lies below a sampled one. Chosen: clearly below."""
 
-    def triple(logprob: float | None, number: int) -> list[Any]:
-        return [
-            logprob,
-            number,
-            decoded([number], tokenizer) if request.call.return_text_in_logprobs else None,
-        ]
 
-    def row(own: list[Any], *place: Key) -> list[list[Any]]:
-        """The token itself and others, which share what is left of the probability; the most
-        probable is first."""
-        left = max(1.0 - math.exp(own[0]), 1e-17)  # so little that it does not change a sum of 1
-        beyond = whole(1, max(tokenizer.vocab_size - want.top, 1), seed, *keys, "top", *place)
-        others = [
-            triple(
-                math.floor((math.log(left) - rank * math.log(2)) * 1e6) / 1e6,
-                (own[1] + beyond + rank) % tokenizer.vocab_size,
-            )
-            for rank in range(1, want.top)
-        ]
-        return sorted([own, *others], key=lambda one: -one[0])
+@dataclass(frozen=True, slots=True)
+class _LogprobRows:
+    """Makes the log probabilities of a request; the same request always gets the same."""
 
-    def named(at: int) -> list[list[Any]]:
-        return [
-            triple(chance_logprob(seed, *keys, at, number) - 5.0, number)
-            for number in want.token_ids
-        ]
+    request: GenerationRequest
+    seed: int
+    tokenizer: Tokenizer
 
-    start = len(request.ids) if want.start < 0 else want.start
-    inputs = list(enumerate(request.ids))[start:]
-    body: JsonObject = {
-        # The first token of a prompt has no predecessor, so it has no log probability.
-        "input_token_logprobs": [
-            triple(None if at == 0 else chance_logprob(seed, *keys, "input", at), number)
-            for at, number in inputs
-        ],
-        "output_token_logprobs": [
-            triple(chance_logprob(seed, *keys, at) if known is None else known, number)
-            for at, (number, known) in enumerate(tokens)
-        ],
-    }
-    if want.top > 0:
-        known = zip(inputs, body["input_token_logprobs"], strict=True)
-        body["input_top_logprobs"] = [
-            None if at == 0 else row(own, "input", at) for (at, _), own in known
-        ]
-        body["output_top_logprobs"] = [
-            row(own, at) for at, own in enumerate(body["output_token_logprobs"])
-        ]
-    if want.token_ids:
-        body["input_token_ids_logprobs"] = [None if at == 0 else named(-at) for at, _ in inputs]
-        body["output_token_ids_logprobs"] = [*map(named, range(len(tokens)))]
-    return body
+    def body(self, tokens: Sequence[tuple[int, float | None]]) -> MetaInfo:
+        """Return what ``meta_info`` says about the prompt and about the generated tokens."""
+        wanted = self.request.logprobs
+        start = len(self.request.ids) if wanted.start < 0 else wanted.start
+        places = range(len(self.request.ids))[start:]
+        inputs = [self._input(at) for at in places]
+        outputs = [self._sampled(at, token, given) for at, (token, given) in enumerate(tokens)]
+        body: MetaInfo = {"input_token_logprobs": inputs, "output_token_logprobs": outputs}
+
+        if wanted.top > 0:
+            body["input_top_logprobs"] = [
+                self._top(own, "input", at) if at > 0 else None
+                for at, own in zip(places, inputs, strict=True)
+            ]
+            body["output_top_logprobs"] = [self._top(own, at) for at, own in enumerate(outputs)]
+        if wanted.token_ids:
+            # Places in the prompt count down from 0, those in the answer up.
+            body["input_token_ids_logprobs"] = [
+                self._named(-at) if at > 0 else None for at in places
+            ]
+            body["output_token_ids_logprobs"] = [self._named(at) for at in range(len(tokens))]
+        return body
+
+    def _row(self, logprob: float | None, token: int) -> LogprobRow:
+        text = None
+        if self.request.call.return_text_in_logprobs:
+            text = decoded([token], self.tokenizer)
+        return [logprob, token, text]
+
+    def _input(self, at: int) -> LogprobRow:
+        """Return the row of a token of the prompt; the first has no log probability."""
+        logprob = None
+        if at > 0:
+            logprob = chance_logprob(self.seed, *self.request.keys, "input", at)
+        return self._row(logprob, self.request.ids[at])
+
+    def _sampled(self, at: int, token: int, given: float | None) -> LogprobRow:
+        """Return the row of a generated token."""
+        if given is None:
+            given = chance_logprob(self.seed, *self.request.keys, at)
+        return self._row(given, token)
+
+    def _top(self, own: LogprobRow, *place: Key) -> list[LogprobRow]:
+        """Return the rows of a token and of others at its place, the most probable first.
+
+        The others share what the token itself leaves of the probability, each half as probable as
+        the one before.
+        """
+        own_logprob, own_token, _ = own
+        vocabulary = self.tokenizer.vocab_size
+        count = self.request.logprobs.top
+        farthest = max(vocabulary - count, 1)
+        distance = whole(1, farthest, self.seed, *self.request.keys, "top", *place)
+        left = math.log(max(1.0 - math.exp(own_logprob), _LEAST_PROBABILITY))
+
+        rows = [own]
+        for rank in range(1, count):
+            logprob = math.floor((left - rank * math.log(2)) * _LOGPROB_DIGITS) / _LOGPROB_DIGITS
+            rows.append(self._row(logprob, (own_token + distance + rank) % vocabulary))
+        return sorted(rows, key=lambda row: -row[0])
+
+    def _named(self, at: int) -> list[LogprobRow]:
+        """Return the rows of the tokens that the request asks about."""
+        rows: list[LogprobRow] = []
+        for token in self.request.logprobs.token_ids:
+            chance = chance_logprob(self.seed, *self.request.keys, at, token)
+            rows.append(self._row(chance - _NAMED_TOKEN_PENALTY, token))
+        return rows
 
 
 def chance_logprob(*keys: Key) -> float:
-    """Return a log probability of a confident model: mostly near 0, sometimes far below."""
+    """Return a log probability of a confident model: mostly near 0, sometimes far below.
+
+    The shape is chosen: half of the values lie above -0.2, and none below -3.
+    """
     return 0.0 - round(3.0 * draw(*keys, "logprob") ** 4, 6)
 
 

@@ -1,5 +1,7 @@
-"""Randomness without a stream: every draw is a pure function of a seed and the keys of the
-decision."""
+"""Random draws that are pure functions of a seed and the keys of the decision.
+
+There is no shared stream of random numbers, so one draw never changes another.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import TypeVar
 Key = str | int | bytes
 T = TypeVar("T")
 
-_WHOLE = float(1 << 64)
+_DRAW_BYTES = 8
+"""How many bytes of a digest a draw uses. Chosen: 64 bits are more than the 53 of a float."""
+_DRAW_VALUES = float(1 << (8 * _DRAW_BYTES))
 
 
 def digest(*keys: Key, size: int = 16) -> bytes:
@@ -30,13 +34,18 @@ def hex_id(length: int, *keys: Key) -> str:
 
 def draw(*keys: Key) -> float:
     """Return a number in [0, 1)."""
-    return int.from_bytes(digest(*keys, size=8), "big") / _WHOLE
+    return _drawn_integer(keys) / _DRAW_VALUES
 
 
 def whole(low: int, high: int, *keys: Key) -> int:
     """Return an integer between two bounds, both included."""
-    return low + int.from_bytes(digest(*keys, size=8), "big") % (high - low + 1)
+    return low + _drawn_integer(keys) % (high - low + 1)
 
 
 def pick(items: Sequence[T], *keys: Key) -> T:
+    """Return one of the items."""
     return items[whole(0, len(items) - 1, *keys)]
+
+
+def _drawn_integer(keys: tuple[Key, ...]) -> int:
+    return int.from_bytes(digest(*keys, size=_DRAW_BYTES), "big")

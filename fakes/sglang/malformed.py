@@ -1,5 +1,6 @@
-"""The ways in which models write tool calls wrongly: a catalogue by seed, each with what a parser
-must make of it.
+"""A catalogue of the ways in which models write tool calls wrongly, by seed.
+
+Each text comes with what a parser must make of it:
 
     for text in catalogue(seed=7):
         text.kind, text.grade, text.text, text.calls, text.problems
@@ -12,14 +13,14 @@ for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from sfusion_tools.formats import format_names, get_format
+from sfusion_tools.formats import Format, format_names, get_format
 
 from .dialects import dialect_of
 from .keyed_digest import pick, whole
-from .malformed_kinds import KINDS, TOOLS, Call, CallSample, Made
+from .malformed_kinds import KINDS, TOOLS, Call, CallSample, Made, Maker
 
 __all__ = ["TOOLS", "MalformedText", "catalogue", "kinds", "malformed"]
 
@@ -43,6 +44,7 @@ class MalformedText(Made):
 
 
 def kinds() -> tuple[str, ...]:
+    """Return the names of all kinds."""
     return tuple(KINDS)
 
 
@@ -55,17 +57,31 @@ def malformed(
     Some kinds need an argument of their own and replace the first one of ``call``.
     """
     found = get_format(form)
-    maker, styles = KINDS[kind]
-    own = dialect_of(form).malformed
-    chosen = own[kind] if kind in own else maker if isinstance(found, styles) else None
-    if chosen is None:
+    maker = _maker(kind, found)
+    if maker is None:
         return None
-    drawn = _calls(found.name, kind, seed)
-    made = chosen(CallSample(found, seed, call or drawn[0], sibling or drawn[1]))
-    about = {"calls": tuple(made.calls), "kind": kind, "form": found.name, "seed": seed}
+
+    drawn_call, drawn_sibling = _calls(found.name, kind, seed)
+    made = maker(CallSample(found, seed, call or drawn_call, sibling or drawn_sibling))
     return MalformedText(
-        **{field.name: getattr(made, field.name) for field in fields(Made)} | about
+        text=made.text,
+        calls=tuple(made.calls),
+        problems=made.problems,
+        grade=made.grade,
+        finish_reason=made.finish_reason,
+        kind=kind,
+        form=found.name,
+        seed=seed,
     )
+
+
+def _maker(kind: str, form: Format) -> Maker | None:
+    """Return what makes a kind of text in a format; None if the kind makes no sense there."""
+    own = dialect_of(form.name).malformed
+    if kind in own:
+        return own[kind]
+    maker, styles = KINDS[kind]
+    return maker if isinstance(form, styles) else None
 
 
 def catalogue(seed: int, forms: Sequence[str] | None = None) -> Iterator[MalformedText]:
@@ -78,9 +94,13 @@ def catalogue(seed: int, forms: Sequence[str] | None = None) -> Iterator[Malform
 
 
 def _calls(form: str, kind: str, seed: int) -> tuple[Call, Call]:
+    """Draw a call to spoil, and a good call next to it."""
     key = ("malformed", form, kind, seed)
     code: dict[str, Any] = {"code": pick(_CODES, *key, "code")}
     if whole(0, 1, *key, "timeout"):
         code["timeout"] = whole(1, 60, *key, "seconds")
-    sibling = {"query": pick(_QUERIES, *key, "query"), "top_k": whole(1, 9, *key, "k")}
-    return {"name": "code_interpreter", "arguments": code}, {"name": "search", "arguments": sibling}
+    query = {"query": pick(_QUERIES, *key, "query"), "top_k": whole(1, 9, *key, "k")}
+
+    call = {"name": "code_interpreter", "arguments": code}
+    sibling = {"name": "search", "arguments": query}
+    return call, sibling

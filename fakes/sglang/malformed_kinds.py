@@ -1,5 +1,4 @@
-"""The kinds of malformed text: how each is made from a good call, and what a good parser makes of
-it.
+"""The kinds of malformed text: how each is made, and what a good parser makes of it.
 
 A maker gets a ``CallSample`` and changes what the format writes. ``KINDS`` lists the styles of
 format for which a kind makes sense; a dialect can replace a maker for its format, or leave the kind
@@ -47,6 +46,11 @@ TOOLS: tuple[dict[str, Any], ...] = (
 """The tools that the texts call, or try to call."""
 _TOOLBOX = Toolbox(TOOLS)
 _LAST = {"name": "calc_gsm8k_reward", "arguments": {"answer": "72"}}
+"""The good call behind a bad one."""
+
+_PLACE = "\ufffc"
+_CUT = "\ufffb"
+"""Characters that no sample contains: they stand where a text is inserted or cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +95,17 @@ class CallSample:
 
     def section(self, *calls: Call | str) -> str:
         """Write a turn with these calls; a string is used as it is in place of a call."""
-        return self.form.write_section(
-            [
-                call
-                if isinstance(call, str)
-                else self.form.write_call(call["name"], self.arguments(call), place)
-                for place, call in enumerate(calls)
-            ]
-        )
+        written: list[str] = []
+        for place, call in enumerate(calls):
+            if isinstance(call, str):
+                written.append(call)
+            else:
+                written.append(self.form.write_call(call["name"], self.arguments(call), place))
+        return self.form.write_section(written)
 
     def spliced(self, value: str) -> str:
         """Write the arguments with ``value`` inserted as it is, between the right quotes."""
-        marker = "\ufffc"
-        return self.arguments(self.with_value(marker)).replace(marker, value)
+        return self.arguments(self.with_value(_PLACE)).replace(_PLACE, value)
 
     def spoiled(self, arguments: str) -> str:
         """Write a turn with one call, which has these arguments as they are."""
@@ -122,14 +124,15 @@ class CallSample:
         """Write one call whose JSON was changed, or that of several in the place of one."""
         calls = calls or (self.call,)
         if not isinstance(self.form, ObjectFormat):
-            return self.form.write_call(
-                self.name, change("\n".join(map(self.arguments, calls))), place
-            )
+            arguments = [self.arguments(call) for call in calls]
+            return self.form.write_call(self.name, change("\n".join(arguments)), place)
+
         objects = [self.form.write_object(call["name"], self.arguments(call)) for call in calls]
         before, after = self.form.tag
         return before + change("\n".join(objects)) + after
 
     def thinking(self, text: str, *, closed: bool = True) -> str:
+        """Write a thought, in which ``{call}`` stands for the call."""
         return self.form.write_thinking(text.format(call=self.section(self.call)), closed=closed)
 
     def pick(self, items: Sequence[str], key: str) -> str:
@@ -137,6 +140,11 @@ class CallSample:
 
 
 Maker: TypeAlias = Callable[[CallSample], Made]
+
+# The styles of format for which a kind makes sense.
+_ARGUMENTS: tuple[type[Format], ...] = (ArgumentTextFormat,)
+_JSON: tuple[type[Format], ...] = (ObjectFormat, ArgumentTextFormat)
+_ANY: tuple[type[Format], ...] = (Format,)
 
 
 def refused(text: str, problem: str, *kept: Call) -> Made:
@@ -196,10 +204,86 @@ def _doubled_payload(sample: CallSample) -> Made:
     return Made(text, [sample.call], problems, "repaired")
 
 
+def _mixed_escape(sample: CallSample) -> Made:
+    return refused(sample.raw("import re\\nre.findall(\\d+, s)"), "ambiguous_escape")
+
+
+def _latex_escape(sample: CallSample) -> Made:
+    """LaTeX in JSON: ``\\f`` of a fraction is read as a form feed."""
+    read = sample.with_value("\x0crac{1}{2}")
+    return repaired(sample.raw("\\frac{1}{2}"), read, "suspicious_escape")
+
+
+def _broken_unicode(sample: CallSample) -> Made:
+    return refused(sample.raw("\\u12"), "bad_escape")
+
+
+def _raw_newline(sample: CallSample) -> Made:
+    code = "a = 1\nprint(a)"
+    return repaired(sample.raw(code), sample.with_value(code), "raw_control")
+
+
+def _unescaped_quotes(sample: CallSample) -> Made:
+    return refused(sample.raw('print("hello")'), "bad_json")
+
+
+def _unbalanced(sample: CallSample) -> Made:
+    return refused(sample.section(sample.changed(_without_last)), "bad_json")
+
+
+def _extra_brace(sample: CallSample) -> Made:
+    return _stray(sample, "}")
+
+
+def _prose_inside(sample: CallSample) -> Made:
+    return _stray(sample, " this is my answer")
+
+
+def _trailing_prose(sample: CallSample) -> Made:
+    text = sample.section(sample.call) + "\nSo the final answer is 72. {not json} [1]"
+    return Made(text, [sample.call], (), "harmless")
+
+
+_DRAFT = "maybe {call} later"
+
+
+def _call_in_think(sample: CallSample) -> Made:
+    return noticed(sample.thinking(_DRAFT) + "The answer is 72.", "call_in_think")
+
+
+def _draft_then_call(sample: CallSample) -> Made:
+    text = sample.thinking(_DRAFT) + sample.section(sample.call)
+    return noticed(text, "call_in_think", sample.call)
+
+
+def _unclosed_think(sample: CallSample) -> Made:
+    text = sample.thinking("I call it now.\n{call}", closed=False)
+    problems = (("noticed", "call_in_think"), ("refused", "unclosed_think"))
+    return Made(text, problems=problems)
+
+
+def _untagged(sample: CallSample) -> Made:
+    return noticed(f"```json\n{json.dumps(sample.call)}\n```", "untagged_call")
+
+
+def _arguments_list(sample: CallSample) -> Made:
+    _, value = sample.subject
+    return refused(sample.spoiled(json.dumps([value])), "arguments_not_object")
+
+
+def _arguments_string(sample: CallSample) -> Made:
+    _, value = sample.subject
+    return refused(sample.spoiled(json.dumps(value)), "arguments_not_object")
+
+
+def _double_encoded(sample: CallSample) -> Made:
+    arguments = json.dumps(json.dumps(sample.call["arguments"]))
+    return repaired(sample.spoiled(arguments), sample.call, "double_encoded")
+
+
 def _stray(sample: CallSample, more: str) -> Made:
-    return repaired(
-        sample.section(sample.changed(lambda payload: payload + more)), sample.call, "stray_text"
-    )
+    text = sample.section(sample.changed(lambda payload: payload + more))
+    return repaired(text, sample.call, "stray_text")
 
 
 def _closing_tag_inside(sample: CallSample) -> Made:
@@ -214,10 +298,12 @@ def _unclosed_think_alone(sample: CallSample) -> Made:
 
 def _truncated(sample: CallSample) -> Made:
     """Cut off inside the last argument, with a finish reason as if the calls were complete."""
-    call = sample.with_value("total = 0\nfor n in range(100):\n    total += n\nprint(total)")
+    first_line = "total = 0"
+    call = sample.with_value(f"{first_line}\nfor n in range(100):\n    total += n\nprint(total)")
     text = sample.section(sample.sibling, call)
-    size = whole(1, len("total = 0"), "malformed", sample.form.name, sample.seed, "cut")
-    cut = text[: text.rindex("total = 0") + size]
+    size = whole(1, len(first_line), "malformed", sample.form.name, sample.seed, "cut")
+    cut = text[: text.rindex(first_line) + size]
+
     made = refused(cut, "truncated", sample.sibling)
     if issubclass(sample.form.parser, ListParser):
         made = replace(made, problems=(*made.problems, ("repaired", "missing_close")))
@@ -225,8 +311,9 @@ def _truncated(sample: CallSample) -> Made:
 
 
 def _fenced_code(sample: CallSample) -> Made:
-    text = f"I run this:\n```{sample.pick(('py', 'python'), 'fence')}\n{sample.subject[1]}\n```\n"
-    return noticed(text, "fenced_code")
+    language = sample.pick(("py", "python"), "fence")
+    _, code = sample.subject
+    return noticed(f"I run this:\n```{language}\n{code}\n```\n", "fenced_code")
 
 
 def _unknown_tool(sample: CallSample) -> Made:
@@ -236,17 +323,17 @@ def _unknown_tool(sample: CallSample) -> Made:
 
 
 def _invented_reply(sample: CallSample) -> Made:
-    text = (
-        f"{sample.section(sample.call)}\n<tool_response>\n42\n</tool_response>\nThe answer is 42."
-    )
-    return noticed(text, "invented_reply", sample.call)
+    reply = "\n<tool_response>\n42\n</tool_response>\nThe answer is 42."
+    return noticed(sample.section(sample.call) + reply, "invented_reply", sample.call)
 
 
 def bad_sibling(sample: CallSample, bad: str = "", problem: str = "bad_json") -> Made:
     """A good call, a broken one, a good one."""
-    if not bad and not isinstance(sample.form, _JSON):
-        bad, problem = sample.form.write_call("", sample.arguments(), 1), "missing_name"
-    bad = bad or sample.changed(_without_last, place=1)
+    if not bad and isinstance(sample.form, _JSON):
+        bad = sample.changed(_without_last, place=1)
+    elif not bad:
+        bad = sample.form.write_call("", sample.arguments(), place=1)
+        problem = "missing_name"
     return refused(sample.section(sample.sibling, bad, _LAST), problem, sample.sibling, _LAST)
 
 
@@ -256,90 +343,52 @@ def _without_last(payload: str) -> str:
 
 def unclosed_string(sample: CallSample, quote: str = '"', problem: str = "bad_json") -> Made:
     """A good call, one with a string that never ends, a good one."""
-    end = sample.spliced("\ufffb").split("\ufffb")[1]
-    arguments = sample.spliced("x = 1\ufffb").replace(f"\ufffb{end}", end.removeprefix(quote))
-    return bad_sibling(sample, sample.form.write_call(sample.name, arguments, 1), problem)
+    _, end = sample.spliced(_CUT).split(_CUT)
+    closed = sample.spliced(f"x = 1{_CUT}")
+    unclosed = closed.replace(f"{_CUT}{end}", end.removeprefix(quote))
+    bad = sample.form.write_call(sample.name, unclosed, place=1)
+    return bad_sibling(sample, bad, problem)
 
 
 def _misspelt_tag(sample: CallSample) -> Made:
     """A good call, one in which a tag after a value is misspelt, a good one."""
-    call = sample.form.write_call(sample.name, sample.arguments(), 1)
+    call = sample.form.write_call(sample.name, sample.arguments(), place=1)
     tag = sample.form.parser.tags.closing  # type: ignore[attr-defined]
     return bad_sibling(sample, call.replace(tag, tag.replace("a", "", 1), 1), "bad_layout")
 
 
-_ARGUMENTS: tuple[type[Format], ...] = (ArgumentTextFormat,)
-_JSON: tuple[type[Format], ...] = (ObjectFormat, ArgumentTextFormat)
-_ANY: tuple[type[Format], ...] = (Format,)
-_DRAFT = "maybe {call} later"
-_PROSE = "\nSo the final answer is 72. {not json} [1]"
-
 KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     "bad_escape": (bad_escape, _JSON),
-    "mixed_escape": (
-        lambda s: refused(s.raw("import re\\nre.findall(\\d+, s)"), "ambiguous_escape"),
-        _JSON,
-    ),
-    "latex_escape": (
-        lambda s: repaired(
-            s.raw("\\frac{1}{2}"), s.with_value("\x0crac{1}{2}"), "suspicious_escape"
-        ),
-        _JSON,
-    ),
-    "broken_unicode": (lambda s: refused(s.raw("\\u12"), "bad_escape"), _JSON),
-    "raw_newline": (
-        lambda s: repaired(
-            s.raw("a = 1\nprint(a)"), s.with_value("a = 1\nprint(a)"), "raw_control"
-        ),
-        _JSON,
-    ),
-    "unescaped_quotes": (lambda s: refused(s.raw('print("hello")'), "bad_json"), _JSON),
-    "unbalanced": (lambda s: refused(s.section(s.changed(_without_last)), "bad_json"), _JSON),
-    "extra_brace": (lambda s: _stray(s, "}"), _JSON),
+    "mixed_escape": (_mixed_escape, _JSON),
+    "latex_escape": (_latex_escape, _JSON),
+    "broken_unicode": (_broken_unicode, _JSON),
+    "raw_newline": (_raw_newline, _JSON),
+    "unescaped_quotes": (_unescaped_quotes, _JSON),
+    "unbalanced": (_unbalanced, _JSON),
+    "extra_brace": (_extra_brace, _JSON),
     "missing_name": (_missing_name, _ANY),
     "two_objects": (_two_objects, _JSON),
     "doubled_payload": (_doubled_payload, _JSON),
-    "trailing_prose": (lambda s: Made(s.section(s.call) + _PROSE, [s.call], (), "harmless"), _ANY),
-    "prose_inside": (lambda s: _stray(s, " this is my answer"), _ARGUMENTS),
+    "trailing_prose": (_trailing_prose, _ANY),
+    "prose_inside": (_prose_inside, _ARGUMENTS),
     "closing_tag_inside": (_closing_tag_inside, _ANY),
-    "call_in_think": (
-        lambda s: noticed(s.thinking(_DRAFT) + "The answer is 72.", "call_in_think"),
-        _ANY,
-    ),
-    "draft_then_call": (
-        lambda s: noticed(s.thinking(_DRAFT) + s.section(s.call), "call_in_think", s.call),
-        _ANY,
-    ),
-    "unclosed_think": (
-        lambda s: Made(
-            s.thinking("I call it now.\n{call}", closed=False),
-            problems=(("noticed", "call_in_think"), ("refused", "unclosed_think")),
-        ),
-        _ANY,
-    ),
+    "call_in_think": (_call_in_think, _ANY),
+    "draft_then_call": (_draft_then_call, _ANY),
+    "unclosed_think": (_unclosed_think, _ANY),
     "unclosed_think_alone": (_unclosed_think_alone, _ANY),
     "truncated": (_truncated, _ANY),
     "fenced_code": (_fenced_code, _ANY),
-    "untagged": (lambda s: noticed(f"```json\n{json.dumps(s.call)}\n```", "untagged_call"), _ANY),
-    "arguments_list": (
-        lambda s: refused(s.spoiled(json.dumps([s.subject[1]])), "arguments_not_object"),
-        _JSON,
-    ),
-    "arguments_string": (
-        lambda s: refused(s.spoiled(json.dumps(s.subject[1])), "arguments_not_object"),
-        _JSON,
-    ),
-    "double_encoded": (
-        lambda s: repaired(
-            s.spoiled(json.dumps(json.dumps(s.call["arguments"]))), s.call, "double_encoded"
-        ),
-        _JSON,
-    ),
+    "untagged": (_untagged, _ANY),
+    "arguments_list": (_arguments_list, _JSON),
+    "arguments_string": (_arguments_string, _JSON),
+    "double_encoded": (_double_encoded, _JSON),
     "unknown_tool": (_unknown_tool, _ANY),
     "invented_reply": (_invented_reply, _ANY),
     "bad_sibling": (bad_sibling, _ANY),
     "misspelt_tag": (_misspelt_tag, (TagFormat,)),
     "unclosed_string": (unclosed_string, _JSON),
 }
-"""The maker of each kind and the formats for which it makes sense; a dialect can add it to
-others."""
+"""The maker of each kind, and the styles of format for which it makes sense.
+
+A dialect can add a kind to its format.
+"""

@@ -1,7 +1,7 @@
-"""Routes beside generation that trainers and tools call: what a client needs of each, and a 501 for
-the others.
+"""Routes beside generation that trainers and tools call.
 
-verl's adapter releases and resumes memory and updates weights. The fake has neither and only keeps
+They do what a client needs of them; routes that this fake does not have answer with 501. verl's
+adapter releases and resumes memory and updates weights. The fake has neither and only keeps
 account: the version of the weights changes, and generating without memory is refused, as it would
 fail on the real engine.
 """
@@ -24,25 +24,34 @@ from .reasoning import Reasoning, reasoning_parser
 from .schema import Tool
 from .validation import read_body
 
-_UPDATES = ("from_disk", "from_tensor", "from_distributed", "from_ipc")
-_GROUPS = ("init_weights_update_group", "destroy_weights_update_group")
-_ABSENT = (
-    *("/classify", "/encode", "/v1/classify", "/v1/embeddings", "/v1/rerank", "/v1/score"),
-    *(
-        "/v1/responses",
-        "/v1/messages",
-        "/v1/messages/count_tokens",
-        "/open_session",
-        "/close_session",
-    ),
-    *(
-        "/load_lora_adapter",
-        "/unload_lora_adapter",
-        "/get_weights_by_name",
-        "/weights_checker",
-        "/start_profile",
-    ),
+_UPDATES = (
+    "/update_weights_from_disk",
+    "/update_weights_from_tensor",
+    "/update_weights_from_distributed",
+    "/update_weights_from_ipc",
+    "/init_weights_update_group",
+    "/destroy_weights_update_group",
 )
+_ABSENT = (
+    "/classify",
+    "/encode",
+    "/v1/classify",
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/open_session",
+    "/close_session",
+    "/load_lora_adapter",
+    "/unload_lora_adapter",
+    "/get_weights_by_name",
+    "/weights_checker",
+    "/start_profile",
+)
+_EVERY_MEMORY = ("kv_cache", "weights")
+"""What is released or resumed if the request does not say what."""
 
 
 class _Open(BaseModel):
@@ -79,7 +88,6 @@ class MoreHandlers:
     def __init__(self, engine: FakeSGLang) -> None:
         self._engine = engine
         self._released: set[str] = set()
-        updates = [f"/update_weights_{how}" for how in _UPDATES] + [f"/{name}" for name in _GROUPS]
         self.table: dict[str, dict[str, Handler]] = {
             "/release_memory_occupation": {"GET": self.release, "POST": self.release},
             "/resume_memory_occupation": {"GET": self.resume, "POST": self.resume},
@@ -90,19 +98,18 @@ class MoreHandlers:
             "/get_load": {"GET": self.load},
             "/metrics": {"GET": self.metrics},
             "/separate_reasoning": {"POST": self.separate_reasoning},
-            **{path: {"POST": self.update} for path in updates},
-            **{
-                path: {"GET": self.absent, "POST": self.absent, "PUT": self.absent}
-                for path in _ABSENT
-            },
         }
+        for path in _UPDATES:
+            self.table[path] = {"POST": self.update}
+        for path in _ABSENT:
+            self.table[path] = {"GET": self.absent, "POST": self.absent, "PUT": self.absent}
 
     def check_memory(self) -> None:
+        """Refuse to generate while memory is released."""
         if self._released:
-            raise EngineRefused(
-                f"The memory of {', '.join(sorted(self._released))} was released; resume it first.",
-                503,
-            )
+            released = ", ".join(sorted(self._released))
+            message = f"The memory of {released} was released; resume it first."
+            raise EngineRefused(message, 503)
 
     async def release(self, request: Request) -> Answer:
         self._released |= self._tags(request)
@@ -113,68 +120,76 @@ class MoreHandlers:
         return Answer.json(None)
 
     def _tags(self, request: Request) -> set[str]:
-        return set(
-            (read_body(_Occupation, request).tags if request.body else None)
-            or ("kv_cache", "weights")
-        )
+        """Return what a request wants to release or resume."""
+        tags = read_body(_Occupation, request).tags if request.body else None
+        return set(tags or _EVERY_MEMORY)
 
     async def update(self, request: Request) -> Answer:
+        """Note the version of new weights; the weights themselves are ignored."""
         body = read_body(_Weights, request)
-        answer: dict[str, Any] = {"success": True, "message": "Succeeded to update model weights."}
-        if request.path.endswith("group"):
-            answer["message"] = "Succeeded."
-        elif body.weight_version is not None:
+        is_about_group = request.path.endswith("group")
+        if not is_about_group and body.weight_version is not None:
             self._engine.weight_version = body.weight_version
+
+        message = "Succeeded." if is_about_group else "Succeeded to update model weights."
+        answer: dict[str, Any] = {"success": True, "message": message}
         if request.path.endswith("from_disk"):
             answer["num_paused_requests"] = 0
         return Answer.json(answer)
 
     async def tokenize(self, request: Request) -> Answer:
+        """Return the tokens of a text, of several texts, or of a conversation."""
         body = read_body(_Tokenize, request)
         tokenizer = self._engine.tokenizer
         if body.messages is not None:
-            tools = [tool.model_dump() for tool in body.tools] if body.tools else None
-            try:
-                ids = tokenizer.apply_chat_template(
-                    body.messages, tools, add_generation_prompt=True
-                )
-            except TemplateError as error:
-                return error_answer(str(error))
-            return self._tokens(ids, len(ids))
+            return self._tokenized_chat(body.messages, body.tools)
         if body.prompt is None:
             return error_answer("Either prompt or messages is required.")
         if isinstance(body.prompt, str):
             ids = tokenizer.encode(body.prompt)
             return self._tokens(ids, len(ids))
+
         rows = [tokenizer.encode(text) for text in body.prompt]
-        return self._tokens(rows, list(map(len, rows)))
+        return self._tokens(rows, [len(row) for row in rows])
+
+    def _tokenized_chat(self, messages: list[dict[str, Any]], tools: list[Tool] | None) -> Answer:
+        shown_tools = [tool.model_dump() for tool in tools] if tools else None
+        try:
+            ids = self._engine.tokenizer.apply_chat_template(
+                messages, shown_tools, add_generation_prompt=True
+            )
+        except TemplateError as error:
+            return error_answer(str(error))
+        return self._tokens(ids, len(ids))
 
     def _tokens(self, tokens: Any, count: Any) -> Answer:
-        return Answer.json(
-            {"tokens": tokens, "count": count, "max_model_len": self._engine.context_length}
-        )
+        length = self._engine.context_length
+        return Answer.json({"tokens": tokens, "count": count, "max_model_len": length})
 
     async def detokenize(self, request: Request) -> Answer:
+        """Return the text of some tokens, or a list of texts for a list of lists."""
         body = read_body(_Detokenize, request)
-        rows: Any = (
-            body.tokens if body.tokens and isinstance(body.tokens[0], list) else [body.tokens]
-        )
+        is_batch = bool(body.tokens) and isinstance(body.tokens[0], list)
+        rows: Any = body.tokens if is_batch else [body.tokens]
+        decode = self._engine.tokenizer.decode
         try:
-            texts = [
-                self._engine.tokenizer.decode(row, skip_special_tokens=body.skip_special_tokens)
-                for row in rows
-            ]
+            texts = [decode(row, skip_special_tokens=body.skip_special_tokens) for row in rows]
         except ValueError as error:
             return error_answer(str(error))
-        return Answer.json({"text": texts if rows is body.tokens else texts[0]})
+        return Answer.json({"text": texts if is_batch else texts[0]})
 
     async def load(self, request: Request) -> Answer:
+        """Report how many requests and tokens the engine holds."""
         now = self._engine.snapshot()
         tokens = now.prompt_tokens + now.completion_tokens if now.running else 0
-        counts = {"num_reqs": now.running + now.waiting, "num_waiting_reqs": now.waiting}
-        return Answer.json(
-            [{"dp_rank": 0, **counts, "num_tokens": tokens, "ts_tic": time.perf_counter()}]
-        )
+        load = {
+            "dp_rank": 0,
+            "num_reqs": now.running + now.waiting,
+            "num_waiting_reqs": now.waiting,
+            "num_tokens": tokens,
+            "ts_tic": time.perf_counter(),
+        }
+        return Answer.json([load])
 
     async def metrics(self, request: Request) -> Answer:
         now = self._engine.snapshot()
@@ -204,7 +219,7 @@ class MoreHandlers:
 
     async def absent(self, request: Request) -> Answer:
         message = (
-            f"{request.path} is a route of sglang that this fake does not have; it "
-            "generates and calls tools."
+            f"{request.path} is a route of sglang that this fake does not have; "
+            "it generates and calls tools."
         )
         return error_answer(message, "NotImplementedError", 501)

@@ -1,5 +1,7 @@
-"""Policies, which decide what the model says: scripted turns, a solver of word problems, and one
-that gets worse."""
+"""Policies decide what the model says.
+
+There are scripted turns, a solver of word problems, and a policy that writes calls wrongly.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,18 @@ from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError, YamlError, near, refusal
 from sfusion_tools.marked_yaml import read_marked
 
+from ..call_mark import mark_for
 from ..errors import BadScript, NothingToSay
-from ..faults.pattern import Pattern, matches
+from ..faults.pattern import Pattern, PatternSearches
 from .keyed_digest import Key, digest, draw, hex_id, pick, whole
 from .malformed import MalformedText, kinds, malformed
 from .problems import TEMPLATES, Template
 from .protocol import Ask, Finish, Policy, Reply, ToolCall
+
+_MOST_SCRIPT_BYTES = 1_000_000
+"""The largest script in JSON that is read. Chosen: far longer than anybody writes by hand."""
+_SHOWN_TEXT = 80
+"""How many characters of a text an error shows. Chosen: about a line."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -39,7 +47,7 @@ class ScriptedTurn:
     prompt: Pattern | None = None
     finish: Literal["stop", "length", "tool_calls", "abort"] | None = None
 
-    def why_not(self, ask: Ask) -> str | None:
+    def why_not(self, ask: Ask, searches: PatternSearches) -> str | None:
         """Return which condition does not hold; None if all do."""
         if self.turn is not None and self.turn != ask.turn:
             return f"it is for turn {self.turn}, but this is turn {ask.turn}"
@@ -47,10 +55,11 @@ class ScriptedTurn:
             results = "\n".join(ask.tool_results)
             if not ask.tool_results:
                 return "it needs a tool result, but there is none"
-            if not matches(self.tool_result, results):
-                return f"no tool result matches {self.tool_result!r}: {results[:80]!r}"
-        if self.prompt is not None and not matches(self.prompt, ask.last_user):
-            return f"the last user message does not match {self.prompt!r}: {ask.last_user[:80]!r}"
+            if not searches.matches(self.tool_result, results):
+                return f"no tool result matches {self.tool_result!r}: {results[:_SHOWN_TEXT]!r}"
+        if self.prompt is not None and not searches.matches(self.prompt, ask.last_user):
+            found = ask.last_user[:_SHOWN_TEXT]
+            return f"the last user message does not match {self.prompt!r}: {found!r}"
         return None
 
     def reply(self) -> Reply:
@@ -67,20 +76,23 @@ class ScriptedPolicy:
         self, turns: Iterable[ScriptedTurn | str], otherwise: ScriptedTurn | str | None = None
     ) -> None:
         """Plain strings are given in their order, one per turn."""
-        given = list(turns)
+        self._searches = PatternSearches()
         self.turns = tuple(
             ScriptedTurn(say=turn, turn=number) if isinstance(turn, str) else turn
-            for number, turn in enumerate(given)
+            for number, turn in enumerate(turns)
         )
-        self.otherwise = ScriptedTurn(say=otherwise) if isinstance(otherwise, str) else otherwise
+        if isinstance(otherwise, str):
+            otherwise = ScriptedTurn(say=otherwise)
+        self.otherwise = otherwise
 
     def reply(self, ask: Ask) -> Reply:
         reasons: list[str] = []
         for number, turn in enumerate(self.turns):
-            reason = turn.why_not(ask)
+            reason = turn.why_not(ask, self._searches)
             if reason is None:
                 return turn.reply()
             reasons.append(f"turn {number} of the script: {reason}")
+
         if self.otherwise is not None:
             return self.otherwise.reply()
         why = "; ".join(reasons) or "the script is empty"
@@ -88,35 +100,15 @@ class ScriptedPolicy:
 
     @classmethod
     def load(cls, path: Path) -> ScriptedPolicy:
-        """Read a script from YAML or JSON: ``turns`` (strings or mappings) and optionally
-        ``otherwise``."""
+        """Read a script from a YAML or JSON file.
+
+        It has ``turns`` (strings or mappings) and optionally ``otherwise``.
+        """
+        script = _with_mappings(_script_data(path), path)
         try:
-            data = (
-                parse_json(read_bounded(path, 1_000_000), str(path))
-                if path.suffix == ".json"
-                else read_marked(path).data
-            )
-        except (InputError, YamlError) as error:
-            raise BadScript(f"{error}; it cannot be read as a script") from error
-        if isinstance(data, list):
-            data = {"turns": data}
-        if not isinstance(data, dict) or not isinstance(data.get("turns"), list):
-            raise BadScript(
-                f"{path}: a script is a list of turns, or a mapping with `turns` and "
-                "optionally `otherwise`"
-            )
-        turns = [
-            {"say": turn, "turn": number} if isinstance(turn, str) else turn
-            for number, turn in enumerate(data["turns"])
-        ]
-        otherwise = data.get("otherwise")
-        said = {"otherwise": {"say": otherwise}} if isinstance(otherwise, str) else {}
-        try:
-            read = TypeAdapter(_Script).validate_python({**data, "turns": turns, **said})
+            read = TypeAdapter(_Script).validate_python(script)
         except ValidationError as error:
-            known = {False: _Script.__dataclass_fields__, True: ScriptedTurn.__dataclass_fields__}
-            wrong = [refusal(one, known[len(one["loc"]) > 1]) for one in error.errors()]
-            raise BadScript(f"{path}: {'; '.join(wrong)}") from None
+            raise BadScript(f"{path}: {'; '.join(_refusals(error))}") from None
         return cls(read.turns, read.otherwise)
 
 
@@ -126,6 +118,46 @@ class _Script:
 
     turns: tuple[ScriptedTurn, ...]
     otherwise: ScriptedTurn | None = None
+
+
+def _script_data(path: Path) -> object:
+    """Read the file of a script."""
+    try:
+        if path.suffix == ".json":
+            return parse_json(read_bounded(path, _MOST_SCRIPT_BYTES), str(path))
+        return read_marked(path).data
+    except (InputError, YamlError) as error:
+        raise BadScript(f"{error}; it cannot be read as a script") from error
+
+
+def _with_mappings(data: object, path: Path) -> dict[str, object]:
+    """Return a script as :class:`_Script` has it; a list is its turns, a string is a turn."""
+    if isinstance(data, list):
+        data = {"turns": data}
+    if not isinstance(data, dict) or not isinstance(data.get("turns"), list):
+        raise BadScript(
+            f"{path}: a script is a list of turns, or a mapping with `turns` and optionally "
+            "`otherwise`"
+        )
+
+    script = dict(data)
+    script["turns"] = [
+        {"say": turn, "turn": number} if isinstance(turn, str) else turn
+        for number, turn in enumerate(data["turns"])
+    ]
+    if isinstance(script.get("otherwise"), str):
+        script["otherwise"] = {"say": script["otherwise"]}
+    return script
+
+
+def _refusals(error: ValidationError) -> list[str]:
+    """Return what is wrong with a script, with near matches among the names at each place."""
+    wrong: list[str] = []
+    for problem in error.errors():
+        is_in_turn = len(problem["loc"]) > 1
+        known = ScriptedTurn if is_in_turn else _Script
+        wrong.append(refusal(problem, known.__dataclass_fields__))
+    return wrong
 
 
 _REWARD_TOOL = "calc_gsm8k_reward"
@@ -149,46 +181,45 @@ class Gsm8kSolver:
         read = _read(ask)
         if read is None:
             return Reply(
-                "<think>\nI have not seen a problem like this.\n</think>\n\nI do not know "
-                "how to solve this."
+                "<think>\n"
+                "I have not seen a problem like this.\n"
+                "</think>\n\n"
+                "I do not know how to solve this."
             )
+
         template, name, numbers = read
         answer = self._answer(ask)
         if answer is None:
             return self._program(ask, template, name, numbers)
-        closing = (
-            f"<think>\n{template.fill(template.closing, name, numbers, result=answer)}</think>\n\n"
-        )
-        turns = [message for message in ask.messages if message.get("role") == "assistant"]
-        said = "\n".join(f"{turn.get('content')}{turn.get('tool_calls')}" for turn in turns)
-        if _REWARD_TOOL in ask.tool_names and _REWARD_TOOL not in said:
+
+        thought = template.fill(template.closing, name, numbers, result=answer)
+        closing = f"<think>\n{thought}</think>\n\n"
+        if _REWARD_TOOL in ask.tool_names and not _has_called_reward(ask):
             return Reply(closing, (ToolCall(_REWARD_TOOL, {"answer": answer}),))
         return Reply(f"{closing}#### {answer}")
 
     def _program(
         self, ask: Ask, template: Template, name: str, numbers: Mapping[str, int]
     ) -> Reply:
+        """Call the interpreter, until it has been tried often enough."""
         if ask.turn == 0:
             thought = template.fill(template.thought, name, numbers)
         elif ask.turn < self.attempts:
             thought = (
-                "That is not a number, so the program did not run as it should. I "
-                "will run it again.\n"
+                "That is not a number, so the program did not run as it should. I will run it "
+                "again.\n"
             )
         else:
             return Reply(
-                "<think>\nThe tool does not give me a result.\n</think>\n\nI could not run "
-                "the program."
+                "<think>\n"
+                "The tool does not give me a result.\n"
+                "</think>\n\n"
+                "I could not run the program."
             )
+
         code = template.program(numbers)
         if self.marks:
-            own = (
-                () if ask.sampling.get("sampling_seed") is None else (ask.seed,)
-            )  # siblings have one question
-            code = (
-                "# "
-                f"sfusion:call={template.kind}-{hex_id(10, ask.question, ask.sample, *own)}-{ask.turn}\n{code}"
-            )
+            code = f"# {mark_for(_call_id(ask, template))}\n{code}"
         call = ToolCall("code_interpreter", {"code": code, **template.extra_arguments})
         return Reply(f"<think>\n{thought}</think>\n\n", (call,))
 
@@ -202,13 +233,38 @@ class Gsm8kSolver:
         return None
 
 
+def _has_called_reward(ask: Ask) -> bool:
+    """Return whether an earlier turn called the reward tool, or wrote its name."""
+    for message in ask.messages:
+        if message.get("role") == "assistant":
+            said = f"{message.get('content')}{message.get('tool_calls')}"
+            if _REWARD_TOOL in said:
+                return True
+    return False
+
+
+def _call_id(ask: Ask, template: Template) -> str:
+    """Return the id by which a sandbox's ledger knows the call of this turn."""
+    keys: list[Key] = [ask.question, ask.sample]
+    if ask.sampling.get("sampling_seed") is not None:
+        keys.append(ask.seed)  # siblings have the same question
+    return f"{template.kind}-{hex_id(10, *keys)}-{ask.turn}"
+
+
 def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
+    """Return the kind of problem in a conversation, its name and its numbers."""
     for text in (ask.last_user, ask.question):
         for template in TEMPLATES:
             read = template.read(text)
             if read is not None:
                 return template, *read
     return None
+
+
+_THINKING_KINDS = ("call_in_think", "draft_then_call", "unclosed_think", "unclosed_think_alone")
+"""Kinds of malformed text that include their own thinking; the others follow the good thinking."""
+_MOST_SEED = 2**31
+"""Chosen: enough different texts. It must not change, or seeds would give other texts."""
 
 
 class Misbehaving:
@@ -248,6 +304,7 @@ class Misbehaving:
         good = self.inner.reply(ask)
         if not good.calls:
             return good
+
         keys: tuple[Key, ...] = (ask.seed, "misbehave", digest(str(ask.messages)), ask.sample)
         # The key stays as it is: it decides which turns of a seed are malformed.
         if draw(*keys, "spoilt") >= self.rate_at(ask.step):
@@ -255,21 +312,17 @@ class Misbehaving:
         bad = self._spoiled(ask.format, keys)
         if bad is None:
             return good
+
+        text = bad.text if bad.kind in _THINKING_KINDS else good.text + bad.text
         finish = None if bad.finish_reason == "stop" else Finish(bad.finish_reason)
-        # Kinds that are about thinking include their own; the others follow the good thinking.
-        own_thought = bad.kind in (
-            "call_in_think",
-            "draft_then_call",
-            "unclosed_think",
-            "unclosed_think_alone",
-        )
-        return Reply(bad.text if own_thought else good.text + bad.text, finish=finish)
+        return Reply(text, finish=finish)
 
     def _spoiled(self, form: str, keys: tuple[Key, ...]) -> MalformedText | None:
+        """Draw a malformed text in a format; None if no kind makes sense in it."""
         left = list(self.kinds)
         while left:
             kind = pick(left, *keys, "kind", len(left))
-            bad = malformed(kind, form, whole(0, 2**31, *keys, "text"))
+            bad = malformed(kind, form, whole(0, _MOST_SEED, *keys, "text"))
             if bad is not None:
                 return bad
             left.remove(kind)  # the kind makes no sense in this format

@@ -4,9 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 JsonObject = dict[str, Any]
+
+LogprobRow = list[Any]
+"""A token as sglang's output has it: its log probability, its id, and its text if wanted."""
+
+
+class FinishReason(TypedDict, total=False):
+    """Why a generation ended, as JSON; which keys there are depends on the type."""
+
+    type: str
+    matched: int | str | None
+    length: int | None
+    message: str | None
+    status_code: int | None
+    err_type: str | None
+
+
+class MetaInfo(TypedDict, total=False):
+    """What an output says about itself; the order of the keys is that of sglang."""
+
+    id: str
+    finish_reason: FinishReason | None
+    prompt_tokens: int
+    weight_version: str
+    num_retractions: int
+    input_token_logprobs: list[LogprobRow]
+    output_token_logprobs: list[LogprobRow]
+    input_top_logprobs: list[list[LogprobRow] | None]
+    output_top_logprobs: list[list[LogprobRow]]
+    input_token_ids_logprobs: list[list[LogprobRow] | None]
+    output_token_ids_logprobs: list[list[LogprobRow]]
+    output_token_logprobs_length: int
+    reasoning_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    e2e_latency: float
+
+
+class EngineOutput(TypedDict, total=False):
+    """What the engine returns for a request, or yields after each step."""
+
+    text: str
+    output_ids: list[int]
+    meta_info: MetaInfo
+    prompt_token_ids: list[int]
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +64,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Why a generation ended, as in ``meta_info.finish_reason``."""
+    """Why a generation ended."""
 
     type: str
     matched: int | str | None = None
@@ -28,8 +73,8 @@ class Finish:
     status_code: int | None = None
     err_type: str | None = None
 
-    def body(self) -> JsonObject:
-        """Return the JSON object; its keys depend on the type."""
+    def body(self) -> FinishReason:
+        """Return the JSON object for ``meta_info.finish_reason``."""
         if self.type == "length":
             return {"type": "length", "length": self.length}
         if self.type == "abort":
@@ -44,7 +89,8 @@ class Finish:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Finish:
         """Read the JSON object."""
-        return cls(**{key: value for key, value in body.items() if key in cls.__dataclass_fields__})
+        known = {key: value for key, value in body.items() if key in cls.__dataclass_fields__}
+        return cls(**known)
 
     @classmethod
     def aborted(cls, message: str = "Aborted") -> Finish:
@@ -83,8 +129,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the model is asked: the prompt, and the conversation it was rendered from or read back
-    into."""
+    """What the model is asked: a prompt and its conversation.
+
+    The prompt was rendered from the conversation, or the conversation was read from the prompt.
+    """
 
     prompt: str
     messages: tuple[Mapping[str, Any], ...]
@@ -104,13 +152,17 @@ class Ask:
     @property
     def question(self) -> str:
         """The first message of the user."""
-        return next((_text(m) for m in self.messages if m.get("role") == "user"), self.prompt)
+        texts = self._user_texts()
+        return texts[0] if texts else self.prompt
 
     @property
     def last_user(self) -> str:
-        return next(
-            (_text(m) for m in reversed(self.messages) if m.get("role") == "user"), self.prompt
-        )
+        """The last message of the user."""
+        texts = self._user_texts()
+        return texts[-1] if texts else self.prompt
+
+    def _user_texts(self) -> list[str]:
+        return [_text(message) for message in self.messages if message.get("role") == "user"]
 
     @property
     def tool_results(self) -> tuple[str, ...]:
@@ -128,15 +180,14 @@ class Ask:
 
 
 def _text(message: Mapping[str, Any]) -> str:
+    """Return the text of a message, whose content may be a list of parts."""
     content = message.get("content")
     if isinstance(content, str):
         return content
-    if isinstance(content, Sequence):
-        return "".join(
-            str(part.get("text", "")) if isinstance(part, Mapping) else str(part)
-            for part in content
-        )
-    return ""
+    if not isinstance(content, Sequence):
+        return ""
+    texts = [part.get("text", "") if isinstance(part, Mapping) else part for part in content]
+    return "".join(map(str, texts))
 
 
 class Policy(Protocol):

@@ -34,7 +34,9 @@ class Reasoning:
         if self.switch == "always":
             return True
         given = (template_kwargs or {}).get(self.parameter)
-        return given is not False if self.switch == "on" else given is True
+        if self.switch == "on":
+            return given is not False
+        return given is True
 
     def whole(self, text: str, inside: bool) -> tuple[str, str]:
         """Return the thinking and the rest of a whole text."""
@@ -42,6 +44,7 @@ class Reasoning:
             return "", text
         while text.startswith(self.start):
             text = text[len(self.start) :]
+
         thought, end, rest = text.partition(self.end)
         if end:
             return thought, rest
@@ -55,8 +58,10 @@ class Reasoning:
 
 
 class ThoughtStream(ABC):
-    """Separates thinking and answer of one text in deltas; a possible beginning of a marker is held
-    back."""
+    """Separates thinking and answer of one text that arrives in deltas.
+
+    What may be the beginning of a marker is held back.
+    """
 
     def __init__(self) -> None:
         self._reader = TextReader()
@@ -85,16 +90,21 @@ class ThoughtStream(ABC):
         """Read the text; the first step waits for it."""
 
     def _collect(self) -> tuple[str, str]:
-        thought, rest = "" if self._held_back else "".join(self._thought), "".join(self._rest)
+        """Return what was read and not returned yet, as far as it is not held back."""
+        thought = ""
         if not self._held_back:
+            thought = "".join(self._thought)
             self._thought.clear()
+        rest = "".join(self._rest)
         self._rest.clear()
         return thought, rest
 
 
 class ReasoningStream(ThoughtStream):
-    """Reads thinking up to its end; unless it is wanted ``at_once``, it is returned when it has
-    ended."""
+    """Reads thinking up to its end.
+
+    Unless it is wanted ``at_once``, it is returned when it has ended.
+    """
 
     def __init__(self, reasoning: Reasoning, inside: bool, at_once: bool) -> None:
         self._marks = reasoning
@@ -104,23 +114,34 @@ class ReasoningStream(ThoughtStream):
 
     def _parts(self) -> Scan[None]:
         yield
-        reader, marks, inside = self._reader, self._marks, self._inside
-        start = (marks.start,)
-        ends = tuple(filter(None, (marks.end, marks.tool_start)))
-        if inside or (yield from reader.until(markers_of(*start), self._rest.append)):
-            found = yield from reader.until(
-                markers_of(*ends, *(start if inside else ())), self._thought.append
-            )
-            if found == marks.start:
-                found = yield from reader.until(markers_of(*ends), self._thought.append)
+        reader = self._reader
+        thinks = self._inside
+        if not thinks:
+            begin = markers_of(self._marks.start)
+            thinks = bool((yield from reader.until(begin, self._rest.append)))
+        if thinks:
+            yield from self._thinking()
             self._held_back = False
-            if found == marks.tool_start and found is not None:
-                self._rest.append(found)
         while True:
             self._rest.append(reader.take(reader.left))
             if reader.closed:
                 return
             yield
+
+    def _thinking(self) -> Scan[None]:
+        """Read the thinking and the marker that ends it; a tool's marker belongs to the rest."""
+        marks = self._marks
+        ends = [marks.end]
+        if marks.tool_start is not None:
+            ends.append(marks.tool_start)
+
+        # A text that begins inside the thinking may still begin with its marker.
+        markers = [*ends, marks.start] if self._inside else ends
+        found = yield from self._reader.until(markers_of(*markers), self._thought.append)
+        if found == marks.start:
+            found = yield from self._reader.until(markers_of(*ends), self._thought.append)
+        if found is not None and found == marks.tool_start:
+            self._rest.append(found)
 
 
 _ANALYSIS = re.compile(
@@ -132,8 +153,10 @@ _HARMONY_END = Markers(("<|end|>", "<|call|>", "<|return|>"))
 
 
 class Harmony:
-    """gpt-oss: the analysis channel is the thinking, the final channel the answer, and calls stay
-    as they are."""
+    """The channels of gpt-oss: analysis is the thinking, final is the answer.
+
+    Calls stay as they are.
+    """
 
     def begins_inside(self, template_kwargs: Mapping[str, Any] | None) -> bool:
         return False
@@ -156,7 +179,8 @@ class HarmonyStream(ThoughtStream):
         while mark := (yield from self._reader.until(_HARMONY_BEGIN, self._rest.append)):
             message = [mark]
             end = yield from self._reader.until(_HARMONY_END, message.append)
-            thought, rest = Harmony().whole("".join((*message, end or "")), inside=False)
+            message.append(end or "")
+            thought, rest = Harmony().whole("".join(message), inside=False)
             self._thought.append(thought)
             self._rest.append(rest)
 
@@ -180,6 +204,8 @@ PARSERS: Mapping[str, Reasoning | Harmony] = {
 
 def reasoning_parser(name: str | None) -> Reasoning | Harmony | None:
     """Return the reasoning parser of a name; without one, thinking stays in the text."""
-    if name is not None and name not in PARSERS:
+    if name is None:
+        return None
+    if name not in PARSERS:
         raise ValueError(f"There is no reasoning parser {name!r}: {near(name, PARSERS)}")
-    return None if name is None else PARSERS[name]
+    return PARSERS[name]

@@ -20,7 +20,7 @@ from ..wire.app import Handler, Request
 from ..wire.message import Answer
 from . import schema
 from .calls import ArrayParser, CallPiece, OwnParser, call_parser
-from .chat import ChatView
+from .chat import CallId, ChatView
 from .chat_rules import chat_call, completion_call, must_call, refusal
 from .completions import (
     DONE,
@@ -31,8 +31,9 @@ from .completions import (
     StreamAborted,
     error_answer,
     error_event,
+    error_status,
     event,
-    is_error,
+    finish_of,
     native_error_event,
 )
 from .dialects import dialect_of, is_written_as_array, shown_name
@@ -40,16 +41,16 @@ from .engine import FakeSGLang
 from .generation import GenerateCall, StreamProgress
 from .keyed_digest import hex_id
 from .more_routes import MoreHandlers
-from .protocol import JsonObject
-from .reasoning import Reasoning, reasoning_parser
+from .protocol import EngineOutput, JsonObject
+from .reasoning import Harmony, Reasoning, reasoning_parser
 from .validation import read_body, read_json_body, read_query
 
 logger = logging.getLogger(__name__)
 
 _FLUSHED = (
-    "Cache flushed.\nPlease check backend logs for more details. (When there are running "
-    "or waiting requests, the "
-    "operation will not be performed.)\n"
+    "Cache flushed.\n"
+    "Please check backend logs for more details. (When there are running or waiting requests, "
+    "the operation will not be performed.)\n"
 )
 
 
@@ -111,9 +112,8 @@ class Handlers:
         name = request.path.removeprefix("/v1/models/")
         if name == self._model.name:
             return Answer.json(self._card())
-        message = f"The model '{name}' does not exist"
         error = {
-            "message": message,
+            "message": f"The model '{name}' does not exist",
             "type": "invalid_request_error",
             "param": "model",
             "code": "model_not_found",
@@ -151,11 +151,17 @@ class Handlers:
         return Answer.json(info)
 
     async def server_info(self, request: Request) -> Answer:
-        """The arguments of the server as far as a fake has them, what its scheduler made of
-        them, and its state."""
-        engine, model = self._engine, self._model
+        """Report the arguments of the server, as far as a fake has them, and its state."""
+        engine = self._engine
+        model = self._model
         host, _, port = request.address.rpartition(":")
         snapshot = engine.snapshot()
+        internal_state = {
+            "last_gen_throughput": 0.0,
+            "num_running_reqs": snapshot.running,
+            "num_waiting_reqs": snapshot.waiting,
+            "effective_max_running_requests_per_dp": engine.max_running,
+        }
         info = {
             "model_path": model.path,
             "tokenizer_path": model.path,
@@ -186,14 +192,7 @@ class Handlers:
             "status": "ready",
             "max_total_num_tokens": engine.context_length * (engine.max_running or 1),
             "max_req_input_len": engine.context_length - 1,
-            "internal_states": [
-                {
-                    "last_gen_throughput": 0.0,
-                    "num_running_reqs": snapshot.running,
-                    "num_waiting_reqs": snapshot.waiting,
-                    "effective_max_running_requests_per_dp": engine.max_running,
-                }
-            ],
+            "internal_states": [internal_state],
             "version": f"sfusion-{__version__}",
         }
         return Answer.json(info)
@@ -208,18 +207,15 @@ class Handlers:
     async def flush(self, request: Request) -> Answer:
         """Clear the cache, waiting up to ``timeout`` seconds for the engine to be idle."""
         given = parse_qs(request.query, keep_blank_values=True).get("timeout")
-        timeout = (
-            read_query(Annotated[float, Field(ge=0)], given[-1], "timeout", request)
-            if given
-            else 0.0
-        )
-        if not self._engine.flush_cache():
-            if timeout <= 0:
-                return Answer(status=400, body=b"Flush cache failed.\n", content_type=None)
-            if not await self._engine.flush_when_idle(timeout):
-                return Answer(
-                    status=400, body=b"Timed out waiting for idle state.", content_type=None
-                )
+        timeout = 0.0
+        if given:
+            timeout = read_query(Annotated[float, Field(ge=0)], given[-1], "timeout", request)
+
+        flushed = self._engine.flush_cache()
+        if not flushed and timeout <= 0:
+            return Answer(status=400, body=b"Flush cache failed.\n", content_type=None)
+        if not flushed and not await self._engine.flush_when_idle(timeout):
+            return Answer(status=400, body=b"Timed out waiting for idle state.", content_type=None)
         return Answer(body=_FLUSHED.encode(), content_type=None)
 
     async def pause(self, request: Request) -> Answer:
@@ -236,9 +232,10 @@ class Handlers:
         body = read_body(schema.ParseFunctionCallReq, request)
         parser = call_parser(body.tool_call_parser)
         tools = [tool.model_dump() for tool in body.tools]
-        cut = parser.whole(body.text, tools, "stop") if parser is not None else None
-        if cut is None:
+        extract = parser.whole(body.text, tools, "stop") if parser is not None else None
+        if extract is None:
             return Answer.json({"normal_text": body.text, "calls": []})
+
         names = [tool.function.name for tool in body.tools]
         calls = [
             {
@@ -246,13 +243,14 @@ class Handlers:
                 "name": piece.name,
                 "parameters": piece.arguments,
             }
-            for piece in cut.pieces
+            for piece in extract.pieces
         ]
-        return Answer.json({"normal_text": cut.content, "calls": calls})
+        return Answer.json({"normal_text": extract.content, "calls": calls})
 
     # -- generation --
 
     async def generate(self, request: Request) -> Answer:
+        """Answer a request of sglang's own route."""
         self._more.check_memory()
         call = read_body(schema.GenerateReqInput, request).call()
         if call.stream:
@@ -291,93 +289,116 @@ class Handlers:
         yield DONE
 
     async def chat(self, request: Request) -> Answer:
+        """Answer a request of the chat route."""
         self._more.check_memory()
         body = read_json_body(schema.ChatCompletionRequest, request)
         reason = refusal(body, self._engine.context_length)
         if reason is not None:
             return error_answer(reason)
+
         as_array = is_written_as_array(self._model.tool_call_parser)
         view = self._view(body, as_array)
-        thinking = view.reasoning if view.thinks and isinstance(view.reasoning, Reasoning) else None
+        end_of_thinking = None
+        if view.thinks and isinstance(view.reasoning, Reasoning):
+            end_of_thinking = view.reasoning.end
         try:
-            call = chat_call(
-                body, self._engine.tokenizer, as_array, thinking.end if thinking else None
-            )
+            call = chat_call(body, self._engine.tokenizer, as_array, end_of_thinking)
         except (ValueError, TemplateError) as error:
             return error_answer(str(error), "BadRequest")
         return await self._answer(call, view)
 
     def _view(self, body: schema.ChatCompletionRequest, as_array: bool) -> ChatView:
-        model = self._model
-        parser: OwnParser | ArrayParser | None = None
-        if body.tools and body.tool_choice != "none" and model.tool_call_parser is not None:
-            parser = (
-                ArrayParser()
-                if as_array and must_call(body)
-                else call_parser(model.tool_call_parser)
-            )
-        reasoning = reasoning_parser(model.reasoning_parser) if body.separate_reasoning else None
-        earlier = sum(
-            len(message.tool_calls or ())
-            for message in body.messages
-            if message.role == "assistant"
-        )
-        numbered = (
-            model.tool_call_parser is not None and dialect_of(model.tool_call_parser).numbered_ids
-        )
-        salt = hex_id(
-            16, self._engine.seed, "call", self._engine.snapshot().finished, body.model_dump_json()
-        )
-
-        def call_id(piece: CallPiece, choice: int) -> str:
-            if numbered:
-                return f"functions.{piece.name}:{earlier + piece.index}"
-            return f"call_{hex_id(24, salt, choice, piece.index, str(piece.name), piece.arguments)}"
-
+        """Return what makes the answer to a chat request."""
+        reasoning: Reasoning | Harmony | None = None
+        if body.separate_reasoning:
+            reasoning = reasoning_parser(self._model.reasoning_parser)
+        thinks = reasoning is not None and reasoning.begins_inside(body.chat_template_kwargs)
         return ChatView(
             request=body,
             created=int(time.time()),
-            call_id=call_id,
-            parser=parser,
+            call_id=self._call_ids(body),
+            parser=self._call_parser(body, as_array),
             reasoning=reasoning,
-            thinks=reasoning is not None and reasoning.begins_inside(body.chat_template_kwargs),
-            report_cache=model.report_cache,
+            thinks=thinks,
+            report_cache=self._model.report_cache,
         )
 
+    def _call_parser(
+        self, body: schema.ChatCompletionRequest, as_array: bool
+    ) -> OwnParser | ArrayParser | None:
+        """Return what extracts the calls of the answer; None if it may not have any."""
+        format_name = self._model.tool_call_parser
+        if not body.tools or body.tool_choice == "none" or format_name is None:
+            return None
+        if as_array and must_call(body):
+            return ArrayParser()
+        return call_parser(format_name)
+
+    def _call_ids(self, body: schema.ChatCompletionRequest) -> CallId:
+        """Return what makes the ids of the calls in the answer, in the manner of the format."""
+        format_name = self._model.tool_call_parser
+        if format_name is not None and dialect_of(format_name).numbered_ids:
+            earlier = _count_calls(body)
+
+            def numbered_id(piece: CallPiece, choice: int) -> str:
+                return f"functions.{piece.name}:{earlier + piece.index}"
+
+            return numbered_id
+
+        finished = self._engine.snapshot().finished
+        salt = hex_id(16, self._engine.seed, "call", finished, body.model_dump_json())
+
+        def random_id(piece: CallPiece, choice: int) -> str:
+            keys = (salt, choice, piece.index, str(piece.name), piece.arguments)
+            return f"call_{hex_id(24, *keys)}"
+
+        return random_id
+
     async def completions(self, request: Request) -> Answer:
+        """Answer a request of the completions route."""
         body = read_json_body(schema.CompletionRequest, request)
         try:
             call = completion_call(body)
         except ValueError as error:
             return error_answer(str(error))
+
         view = CompletionView(
-            body, int(time.time()), self._model.report_cache, self._engine.tokenizer
+            request=body,
+            created=int(time.time()),
+            report_cache=self._model.report_cache,
+            tokenizer=self._engine.tokenizer,
         )
         return await self._answer(call, view)
 
     async def _answer(self, call: GenerateCall, view: AnswerView) -> Answer:
+        """Generate, and answer as an OpenAI route does, whole or in a stream."""
         if call.stream:
             return await self._streamed(call, view.stream())
         try:
             output = await self._output(call)
         except Exception as error:
             return _failure(error)
-        return Answer.json(view.body(output if isinstance(output, list) else [output]))
+        outputs = output if isinstance(output, list) else [output]
+        return Answer.json(view.body(outputs))
 
-    async def _output(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
+    async def _output(self, call: GenerateCall) -> EngineOutput | list[EngineOutput]:
         """Generate; an abort with an error status is raised."""
-        output = await self._engine.generate(call)
-        for one in output if isinstance(output, list) else [output]:
-            finish = one["meta_info"]["finish_reason"]
-            if is_error(finish):
-                if finish["status_code"] == 400:
-                    raise BadValue(finish["message"])
-                raise EngineRefused(finish["message"], finish["status_code"])
-        return output
+        generated = await self._engine.generate(call)
+        outputs = generated if isinstance(generated, list) else [generated]
+        for output in outputs:
+            finish = finish_of(output)
+            status = error_status(finish)
+            if status == 400:
+                raise BadValue(finish["message"])
+            if status is not None:
+                raise EngineRefused(str(finish["message"]), status)
+        return generated
 
     async def _streamed(self, call: GenerateCall, stream: AnswerStream) -> Answer:
-        """Wait for the first events, so that an invalid request is answered with an error
-        status."""
+        """Return a stream that has begun.
+
+        It waits for the first event, so that an invalid request is answered with an error status.
+        """
         progress = StreamProgress()
         events = self._events(call, stream, progress)
         try:
@@ -385,12 +406,15 @@ class Handlers:
         except Exception as error:
             return _failure(error)
         return Answer(
-            stream=_after(first, events), content_type=EVENT_STREAM, share=lambda: progress.sent
+            stream=_after(first, events),
+            content_type=EVENT_STREAM,
+            share=lambda: progress.sent,
         )
 
     async def _events(
         self, call: GenerateCall, stream: AnswerStream, progress: StreamProgress
     ) -> AsyncGenerator[bytes, None]:
+        """Yield the events of an answer; errors before the first are raised."""
         try:
             async with aclosing(self._engine.stream(call, progress)) as outputs:
                 async for output in outputs:
@@ -415,6 +439,15 @@ class Handlers:
         yield DONE
 
 
+def _count_calls(body: schema.ChatCompletionRequest) -> int:
+    """Return how many calls the conversation already has."""
+    earlier = 0
+    for message in body.messages:
+        if message.role == "assistant":
+            earlier += len(message.tool_calls or ())
+    return earlier
+
+
 def _log(error: Exception) -> None:
     """Log what is not an error of the engine: a bug of a policy, or of the fake."""
     if not isinstance(error, FakeSGLangError):
@@ -425,6 +458,7 @@ def _log(error: Exception) -> None:
 
 
 def _failure(error: Exception) -> Answer:
+    """Return the answer of the OpenAI routes to an error; the server answers a refusal."""
     if isinstance(error, EngineRefused):
         raise error
     if isinstance(error, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from sfusion_tools.tokenizers import Tokenizer
 
@@ -14,12 +14,15 @@ from ..faults.pattern import check_pattern, find
 from .json_schema import validator
 from .protocol import Finish
 
+_MAX_NEW_TOKENS = 128
+"""The longest answer to a request that sets no limit: sglang's own default."""
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """The parameters that affect the fake; the others are only validated."""
 
-    max_new_tokens: int | None = 128
+    max_new_tokens: int | None = _MAX_NEW_TOKENS
     min_new_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
@@ -40,12 +43,13 @@ class SamplingParams:
             raise BadValue(
                 f"SamplingParams.__init__() got an unexpected keyword argument '{unknown[0]}'"
             )
+
         _check(given, vocab_size)
         schema = given.get("json_schema")
         if schema is not None:
             validator(schema if isinstance(schema, str) else repr(schema))
         return cls(
-            max_new_tokens=given.get("max_new_tokens", 128),
+            max_new_tokens=given.get("max_new_tokens", _MAX_NEW_TOKENS),
             min_new_tokens=given.get("min_new_tokens") or 0,
             stop=_texts(given.get("stop")),
             stop_token_ids=frozenset(given.get("stop_token_ids") or ()),
@@ -59,24 +63,22 @@ class SamplingParams:
 
 
 _NAMES = frozenset(field.name for field in fields(SamplingParams)) | {
-    *(
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "frequency_penalty",
-        "presence_penalty",
-        "repetition_penalty",
-    ),
-    *(
-        "regex",
-        "ebnf",
-        "structural_tag",
-        "spaces_between_special_tokens",
-        "sampling_seed",
-        "logit_bias",
-    ),
-    *("custom_params", "beam_width", "stream_interval"),
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "regex",
+    "ebnf",
+    "structural_tag",
+    "spaces_between_special_tokens",
+    "sampling_seed",
+    "logit_bias",
+    "custom_params",
+    "beam_width",
+    "stream_interval",
 }
 """All parameters that sglang knows."""
 
@@ -92,63 +94,98 @@ class SampledText:
 
 def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> SampledText:
     """End a text at the end-of-sequence token, a stop or a limit, whichever comes first."""
-    eos = tokenizer.eos_token_id
-    ids = [*tokenizer.encode(text), eos]
     limit = room if params.max_new_tokens is None else min(params.max_new_tokens, room)
-    wanted = limit if params.ignore_eos else min(params.min_new_tokens, limit)
-    if len(ids) <= wanted:
-        # A model that must continue past its end does so; ours repeats itself.
-        body = [number for number in ids if number != eos] or tokenizer.encode(" ")
-        ids = [*(body[at % len(body)] for at in range(wanted)), eos]
-    stops = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset({eos}))
-    free = ids[params.min_new_tokens :]
-    cut = min(
-        [limit, *(params.min_new_tokens + free.index(stop) for stop in stops if stop in free)]
-    )
-    found = (
-        _first_stop_text(tokenizer.decode(ids[:cut]), params)
-        if params.stop or params.stop_regex
-        else None
-    )
-    if found is not None:
-        stop, start, matched = found
-        whole = tokenizer.decode(ids)
-        shown = whole[:stop] if params.no_stop_trim else whole[:start]
-        return SampledText(
-            tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched)
-        )
+    ids = _model_ids(text, params, tokenizer, limit)
+    cut = _first_stop_token(ids, params, tokenizer.eos_token_id, limit)
+
+    if params.stop or params.stop_regex:
+        found = _first_stop_text(tokenizer.decode(ids[:cut]), params)
+        if found is not None:
+            return _ended_by_text(tokenizer.decode(ids), found, params, tokenizer)
+
+    skip = params.skip_special_tokens
     if cut < limit:
         sampled = tuple(ids[: cut + 1])
         shown_ids = sampled if params.no_stop_trim else sampled[:-1]
-        shown = tokenizer.decode(shown_ids, skip_special_tokens=params.skip_special_tokens)
+        shown = tokenizer.decode(shown_ids, skip_special_tokens=skip)
         return SampledText(sampled, shown, Finish("stop", matched=ids[cut]))
+
     sampled = tuple(ids[:limit])
-    shown = tokenizer.decode(sampled, skip_special_tokens=params.skip_special_tokens)
+    shown = tokenizer.decode(sampled, skip_special_tokens=skip)
     # Hold back half a character, like a detokenizer.
-    return SampledText(sampled, shown.removesuffix("\ufffd"), Finish("length", length=len(sampled)))
+    shown = shown.removesuffix("\ufffd")
+    return SampledText(sampled, shown, Finish("length", length=len(sampled)))
 
 
-def _first_stop_text(text: str, params: SamplingParams) -> tuple[int, int, str] | None:
-    """Return where the first stop ends and begins, and what it is."""
-    found: list[tuple[int, int, str]] = []
+def _model_ids(text: str, params: SamplingParams, tokenizer: Tokenizer, limit: int) -> list[int]:
+    """Return what the model would sample: the text and its end, or more if it must continue."""
+    eos = tokenizer.eos_token_id
+    ids = [*tokenizer.encode(text), eos]
+    wanted = limit if params.ignore_eos else min(params.min_new_tokens, limit)
+    if len(ids) > wanted:
+        return ids
+
+    # A model that must continue past its end does so; ours repeats itself.
+    body = [token for token in ids if token != eos] or tokenizer.encode(" ")
+    repeated = [body[at % len(body)] for at in range(wanted)]
+    return [*repeated, eos]
+
+
+def _first_stop_token(ids: list[int], params: SamplingParams, eos: int, limit: int) -> int:
+    """Return the place of the first token that ends the generation; ``limit`` if there is none."""
+    stops = set(params.stop_token_ids)
+    if not params.ignore_eos:
+        stops.add(eos)
+    for at in range(params.min_new_tokens, min(len(ids), limit)):
+        if ids[at] in stops:
+            return at
+    return limit
+
+
+def _ended_by_text(
+    text: str, found: _StopText, params: SamplingParams, tokenizer: Tokenizer
+) -> SampledText:
+    """End a text behind a stop string, which is shown only if the request wants it."""
+    shown = text[: found.end] if params.no_stop_trim else text[: found.start]
+    ids = tuple(tokenizer.encode(text[: found.end]))
+    return SampledText(ids, shown, Finish("stop", matched=found.stop))
+
+
+class _StopText(NamedTuple):
+    """Where a stop ends and begins in a text, and which it is; the one that ends first wins."""
+
+    end: int
+    start: int
+    stop: str
+
+
+def _first_stop_text(text: str, params: SamplingParams) -> _StopText | None:
+    """Return the first stop string or pattern in a text."""
+    found: list[_StopText] = []
     for stop in params.stop:
         start = text.find(stop)
         if start >= 0 and stop:
-            found.append((start + len(stop), start, stop))
+            found.append(_StopText(start + len(stop), start, stop))
     for pattern in params.stop_regex:
         try:
             span = find(pattern, text)
         except SlowPattern as error:
             raise BadValue(f"stop_regex: {error}") from error
-        if span is not None and span[1] > span[0]:
-            found.append((span[1], span[0], pattern))
+        if span is None:
+            continue
+        start, stop_end = span
+        if stop_end > start:
+            found.append(_StopText(stop_end, start, pattern))
     return min(found, default=None)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
+    """Return a parameter that may be a string, several or none."""
     if value is None:
         return ()
-    return (value,) if isinstance(value, str) else tuple(value)
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value)
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
@@ -169,27 +206,33 @@ _RULES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 )
 
 
+"""Parameters, what their values must fulfil, and how sglang's message says it."""
+_GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
+
+
 def _check(given: Mapping[str, Any], vocab_size: int) -> None:
+    """Refuse what sglang refuses, with its messages and in its order."""
     for name, fits, rule in _RULES:
         value = given.get(name)
         if value is not None and not fits(value):
             raise BadValue(f"{name} must {rule}, got {value}.")
+    _check_lengths(given)
+    for token in given.get("logit_bias") or ():
+        if not 0 <= int(token) < vocab_size:
+            raise BadValue(f"logit_bias must has keys in [0, {vocab_size - 1}], got {token}.")
+
+    grammars = [name for name in _GRAMMARS if given.get(name) is not None]
+    if len(grammars) > 1:
+        raise BadValue("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
+
+
+def _check_lengths(given: Mapping[str, Any]) -> None:
+    """Refuse limits of the answer's length that contradict each other."""
     least = given.get("min_new_tokens") or 0
     if least < 0:
         raise BadValue(f"min_new_tokens must be in [0, max_new_tokens], got {least}.")
-    most = given.get("max_new_tokens", 128)
+    most = given.get("max_new_tokens", _MAX_NEW_TOKENS)
     if most is not None and most < 0:
         raise BadValue(f"max_new_tokens must be at least 0, got {most}.")
     if most is not None and least > most:
         raise BadValue(f"min_new_tokens must be in [0, max_new_tokens({most})], got {least}.")
-    for token in given.get("logit_bias") or ():
-        if not 0 <= int(token) < vocab_size:
-            raise BadValue(f"logit_bias must has keys in [0, {vocab_size - 1}], got {token}.")
-    if (
-        sum(
-            given.get(name) is not None
-            for name in ("json_schema", "regex", "ebnf", "structural_tag")
-        )
-        > 1
-    ):
-        raise BadValue("Only one of json_schema, regex, ebnf, or structural_tag can be set.")

@@ -7,7 +7,7 @@ server refuses wrong values for them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, Union
+from typing import Annotated, Any, Literal, Self, Union, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
@@ -17,7 +17,7 @@ from .requests import CALL_OPTIONS
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Role = Literal["system", "assistant", "tool", "function", "developer", "latest_reminder"]
-_ROLES = ("system", "assistant", "tool", "function", "developer", "latest_reminder")
+_ROLES = get_args(Role)
 
 
 class StreamOptions(BaseModel):
@@ -150,9 +150,11 @@ class _Message(BaseModel):
 
     @model_validator(mode="after")
     def validate_thinking_parts_role(self) -> Self:
-        parts = self.content if self.role != "assistant" and isinstance(self.content, list) else []
-        if any(isinstance(part, ChatCompletionMessageContentThinkingPart) for part in parts):
-            raise ValueError("thinking content parts are only valid in assistant messages")
+        if self.role == "assistant" or not isinstance(self.content, list):
+            return self
+        for part in self.content:
+            if isinstance(part, ChatCompletionMessageContentThinkingPart):
+                raise ValueError("thinking content parts are only valid in assistant messages")
         return self
 
 
@@ -267,12 +269,14 @@ class ChatCompletionRequest(BaseModel):
     def normalize_reasoning_inputs(cls, values: Any) -> Any:
         """Translate a reasoning effort into options of the chat template."""
         effort = values.get("reasoning_effort")
-        if effort is not None:
-            switches = values.get("chat_template_kwargs")
-            switches = dict(switches) if isinstance(switches, dict) else {}
-            switches.setdefault("thinking", effort != "none")
-            switches.setdefault("enable_thinking", effort != "none")
-            values["chat_template_kwargs"] = switches
+        if effort is None:
+            return values
+
+        given = values.get("chat_template_kwargs")
+        switches = dict(given) if isinstance(given, dict) else {}
+        switches.setdefault("thinking", effort != "none")
+        switches.setdefault("enable_thinking", effort != "none")
+        values["chat_template_kwargs"] = switches
         return values
 
 
@@ -349,7 +353,9 @@ class GenerateReqInput:
     return_prompt_token_ids: bool = False
 
     def call(self) -> GenerateCall:
-        return GenerateCall(**{name: getattr(self, name) for name in CALL_OPTIONS})
+        """Return the call of the engine; what a fake cannot use is left out."""
+        options = {name: getattr(self, name) for name in CALL_OPTIONS}
+        return GenerateCall(**options)
 
 
 @dataclass(config=ConfigDict(extra="ignore"))

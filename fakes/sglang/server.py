@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar, Unpack
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
 
+from ..call_mark import MARK
 from ..errors import EngineRefused, UnsafeBindError
 from ..faults import Rule
 from ..wire.app import (
-    MARK,
     App,
     Execution,
     Handler,
@@ -38,8 +38,11 @@ from .routes import Handlers, ModelInfo
 T = TypeVar("T")
 
 _WORK = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
+"""The routes that generate."""
 _PINGS = frozenset({"/health", "/health_generate"})
 _RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]+)"')
+_SHOWN_BODY = 40
+"""How many bytes of a wrong body an error shows. Chosen: enough to recognize it."""
 
 
 class SGLangApp(App):
@@ -80,9 +83,7 @@ class SGLangVisit(Visit):
         if request.path not in _WORK or request.method not in ("POST", "PUT"):
             return Subject(f"{request.method} {request.path}", work=False)
         text = request.body.decode("utf-8", "replace")
-        mark, rid = MARK.search(text), _RID.search(request.body)
-        call = mark[1] if mark else rid[1].decode() if rid else digest_of(request.body)
-        return Subject(call, code=text)
+        return Subject(_call_of(text, request.body), code=text)
 
     async def answer(self, execution: Execution) -> Answer:
         request = self.request
@@ -101,9 +102,19 @@ class SGLangVisit(Visit):
         except EngineRefused as error:
             return error_answer(str(error), str(error.status), error.status)
         finally:
-            # A stream has only begun, but its request is accepted, which is what can be counted
-            # here.
+            # A stream has only begun, but its request is accepted: that is what counts here.
             execution.finished()
+
+
+def _call_of(text: str, body: bytes) -> str:
+    """Return by what a call is known: its mark, else its rid, else its body."""
+    mark = MARK.search(text)
+    if mark:
+        return mark[1]
+    rid = _RID.search(body)
+    if rid:
+        return rid[1].decode()
+    return digest_of(body)
 
 
 async def _unless(gone: asyncio.Future[None] | None, work: Awaitable[T]) -> T:
@@ -178,6 +189,7 @@ class FakeSGLangServer(Served):
                 f"{host} can be reached from other machines; give allow_remote "
                 "(--allow-remote) if that is intended"
             )
+
         if isinstance(policy, FakeSGLang):
             self.engine = policy
         else:
@@ -193,14 +205,14 @@ class FakeSGLangServer(Served):
             report_cache=report_cache,
         )
         self.app = SGLangApp(self.engine, self.info)
+
         self.rules: list[Rule] = engine_rules(list(options.get("faults", ())))
         at_socket, in_engine = split(self.rules)
         if in_engine:
             self.engine.set_faults(in_engine)
         admin = {("PUT", "step"): self._set_step}
-        super().__init__(
-            server_of(self, self.app, at_socket, options, routes=admin, kind=_EngineServer)
-        )
+        server = server_of(self, self.app, at_socket, options, routes=admin, kind=_EngineServer)
+        super().__init__(server)
 
     async def start(self) -> Self:
         self.app.handlers.exiting = False
@@ -275,7 +287,6 @@ class FakeSGLangServer(Served):
         try:
             self.engine.step = int(request.body)
         except ValueError:
-            return Answer.json(
-                {"detail": f"a step is a whole number, found {request.body[:40]!r}"}, 422
-            )
+            found = request.body[:_SHOWN_BODY]
+            return Answer.json({"detail": f"a step is a whole number, found {found!r}"}, 422)
         return Answer.json(self.state())

@@ -1,5 +1,7 @@
-"""The state of the engine: requests running and waiting, counters, prefix cache, and how long
-everything takes."""
+"""The state of the engine, and how long its work takes.
+
+The state holds the requests that run and wait, the counters, and the prefix cache.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +9,42 @@ import asyncio
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from .protocol import Finish
 
 _BLOCK = 16
+"""How many tokens the prefix cache knows or does not know together.
+
+Chosen: short prompts have several blocks, long ones need little memory.
+"""
+
 Known = tuple[int, int]
-"""How many leading tokens of a prompt are in the prefix cache, and the digest of the last block of
-them."""
+"""How many leading tokens of a prompt are in the prefix cache, and the digest of their blocks."""
 
 
 class PrefixCache:
-    """Remembers the prefixes that were served, by digests of blocks, so that only new text takes
-    memory."""
+    """Remembers the prefixes that were served.
+
+    It keeps digests of blocks, so that only new text takes memory.
+    """
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
 
     def match(self, ids: Sequence[int]) -> Known:
-        tokens = digest = 0
+        """Return how much of a sequence is known."""
+        tokens = 0
+        digest = 0
         for block in _blocks(ids, digest):
             if block not in self._seen:
                 break
-            tokens, digest = tokens + _BLOCK, block
+            tokens += _BLOCK
+            digest = block
         return tokens, digest
 
     def add(self, ids: Sequence[int], tokens: int, digest: int) -> None:
-        """Remember a sequence and all its prefixes, of which so many tokens are known."""
+        """Remember a sequence and all its prefixes; its first ``tokens`` are known already."""
         self._seen.update(_blocks(ids[tokens:], digest))
 
     def clear(self) -> None:
@@ -41,8 +52,10 @@ class PrefixCache:
 
 
 def _blocks(ids: Sequence[int], before: int) -> Iterator[int]:
+    """Yield the digest of each whole block and of all before it."""
     numbers = array("q", ids)
-    data, size = numbers.tobytes(), numbers.itemsize * _BLOCK
+    data = numbers.tobytes()
+    size = numbers.itemsize * _BLOCK
     for start in range(0, len(data) - size + 1, size):
         before = hash((before, data[start : start + size]))
         yield before
@@ -50,6 +63,8 @@ def _blocks(ids: Sequence[int], before: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
+    """The state of an engine at one moment, with its counters since the start."""
+
     up: bool
     paused: bool
     running: int
@@ -65,8 +80,10 @@ class EngineSnapshot:
 
 @dataclass(slots=True, eq=False)
 class EngineRun:
-    """One request between its arrival and its end; ``wake`` is set when it has to look at the other
-    fields."""
+    """One request between its arrival and its end.
+
+    ``wake`` is set when another field has changed.
+    """
 
     rid: str
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,8 +135,10 @@ class State:
         self.working.pop(run, None)
 
     def abort(self, rid: str, all_of_them: bool) -> int:
-        """Abort the requests whose id begins with ``rid``, or all; an empty id matches none. Return
-        how many."""
+        """Abort the requests whose id begins with ``rid``, or all; return how many.
+
+        An empty id matches none.
+        """
         hit = [run for run in self.runs if all_of_them or (rid and run.rid.startswith(rid))]
         for run in hit:
             run.ended_by = Finish.aborted()
@@ -141,8 +160,19 @@ class State:
         self.restarts += 1
 
     def snapshot(self) -> EngineSnapshot:
-        named = {field.name: getattr(self, field.name) for field in fields(EngineSnapshot)}
-        return EngineSnapshot(**named | {"waiting": len(self.waiting)})
+        return EngineSnapshot(
+            up=self.up,
+            paused=self.paused,
+            running=self.running,
+            waiting=len(self.waiting),
+            finished=self.finished,
+            aborted=self.aborted,
+            refused=self.refused,
+            failed=self.failed,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            restarts=self.restarts,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,10 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 def _invalid(details: list[Detail], where: str) -> Refused:
     """For a body that does not fit its model."""
-    count = f"{len(details)} validation error{'s' if len(details) != 1 else ''}:"
+    ending = "" if len(details) == 1 else "s"
+    heading = f"{len(details)} validation error{ending}:"
     lines = "".join(f"\n  {detail}" for detail in details)
-    return Refused(error_answer(f"{count}{lines}{where} {details}", "Bad Request"))
+    return Refused(error_answer(f"{heading}{lines}{where} {details}", "Bad Request"))
 
 
 def _endpoint(request: Request) -> str:
@@ -44,9 +45,9 @@ def read_body(model: type[T], request: Request) -> T:
     if body and (not content_type or is_json(content_type)):
         body = _decode(body, where)
     if body is None or body == b"":
-        raise _invalid(
-            [{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}], where
-        )
+        missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
+        raise _invalid([missing], where)
+
     try:
         read: T = _adapter(model).validate_python(body, from_attributes=True)
     except ValidationError as error:
@@ -59,15 +60,19 @@ def read_body(model: type[T], request: Request) -> T:
 
 def read_json_body(model: type[T], request: Request) -> T:
     """Return the body of a request to an OpenAI route, which must be declared as JSON."""
-    if request.headers.get("Content-Type", "").lower().split(";", 1)[0] != "application/json":
-        message = "Unsupported Media Type: Only 'application/json' is allowed"
-        raise _invalid(
-            [{"loc": ["header", "content-type"], "msg": message, "type": "value_error"}], ""
-        )
+    media_type, _, _ = request.headers.get("Content-Type", "").lower().partition(";")
+    if media_type != "application/json":
+        wrong = {
+            "loc": ["header", "content-type"],
+            "msg": "Unsupported Media Type: Only 'application/json' is allowed",
+            "type": "value_error",
+        }
+        raise _invalid([wrong], where="")
     return read_body(model, request)
 
 
 def read_query(kind: Any, value: str, name: str, request: Request) -> Any:
+    """Return a parameter of the query as its type; raises :class:`Refused`."""
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
@@ -75,6 +80,7 @@ def read_query(kind: Any, value: str, name: str, request: Request) -> Any:
 
 
 def _decode(data: bytes, where: str) -> Any:
+    """Decode JSON that is not nested too deeply; raises :class:`Refused`."""
     try:
         if deeper_than(data, DEEPEST_JSON):
             raise RecursionError
@@ -86,4 +92,6 @@ def _decode(data: bytes, where: str) -> Any:
 
 
 def _details(error: ValidationError, prefix: tuple[str, ...]) -> list[Detail]:
-    return [{**found, "loc": (*prefix, *found["loc"])} for found in error.errors(include_url=False)]
+    """Return what is wrong, with places that begin with ``prefix``."""
+    problems = error.errors(include_url=False)
+    return [{**problem, "loc": (*prefix, *problem["loc"])} for problem in problems]

@@ -22,6 +22,7 @@ from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.retry import retry_after
 
+from ..errors import SlowPattern
 from ..faults import FaultPlan, Rule
 from ..faults.action import Ping
 from .app import App
@@ -207,6 +208,8 @@ class ServerCore(ABC):
     def failure(self, error: Exception) -> Answer:
         """Log a bug of the fake, and answer as the faked server answers a bug of its own."""
         _LOG.error("the fake failed to answer", exc_info=error)
+        if isinstance(error, SlowPattern):
+            self.note("slow_pattern", why=str(error))
         return self.app.failure(error)
 
     def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

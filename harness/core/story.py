@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from sfusion_tools.errors import GuardTripped
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import ENDINGS, Call, fold_call
 
-from ...fakes.faults import KINDS
 from .journal import Event, Journal
-
-PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
-
 
 _DISTURBING = (
     "killed",
@@ -34,9 +30,20 @@ def attempt_of(event: Event) -> tuple[Any, ...]:
     return event.get("sandbox"), event.get("call"), event.get("attempt")
 
 
+@cache
+def _final_kinds() -> frozenset[str]:
+    """Return the kinds of faults that leave no result.
+
+    Imported on first use: whoever only looks at a log needs no faults, and they take long to load.
+    """
+    from ...fakes.faults import KINDS
+
+    return frozenset(name for name, kind in KINDS.items() if kind.final)
+
+
 def _spoils(strike: Event, compiles: bool) -> bool:
     """Does a fault leave no result in the answer, or one that nobody can read?"""
-    return KINDS[strike["kind"]].final or (compiles and strike.get("what") == "not_utf8")
+    return strike["kind"] in _final_kinds() or (compiles and strike.get("what") == "not_utf8")
 
 
 def _by_name(events: list[Event]) -> dict[str, list[Event]]:

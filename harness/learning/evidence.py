@@ -11,7 +11,7 @@ from typing import Any
 from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 
-from ...fakes.faults.pattern import matches
+from ...fakes.faults.pattern import PatternSearches
 from ..core.logs.dump_records import MOST_CALLS, outcome_of_text, tool_texts
 
 EVENTS, REQUESTS, KEY, PATTERN, TEXT = (
@@ -64,6 +64,7 @@ class Evidence:
     _last: dict[str, tuple[float, bool]] = field(default_factory=dict)
     """When the last call of each trajectory began, and whether it was lost."""
     _met: set[str] = field(default_factory=set)
+    _searches: PatternSearches = field(default_factory=PatternSearches)
 
     def add_log(self, calls: Iterable[Call]) -> None:
         """Keep which trajectories lost calls, and whether their last one was. The order of the
@@ -88,7 +89,10 @@ class Evidence:
         texts = tool_texts(output)
         ends = [outcome_of_text(text) if text.strip() else None for text in texts]
         said = [end is not None and end.is_infrastructure for end in ends]
-        by_pattern = [self.pattern is not None and matches(self.pattern, text) for text in texts]
+        by_pattern = [
+            self.pattern is not None and self._searches.matches(self.pattern, text)
+            for text in texts
+        ]
         calls = max(len(texts), _whole(request.get("calls")), _whole(record.get("calls")))
         unclear = bool(ends) and ends[-1] is None and not by_pattern[-1]
         listed = _listed(record)

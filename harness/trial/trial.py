@@ -23,7 +23,7 @@ from ..core.story import Story
 from ..core.verdict import How, Verdict
 from ..errors import BadOption
 from ..lab.client import PARAMETERS, TrialClient
-from ..lab.promises.registry import OF_SINGLE_CALLS, judge_story
+from ..lab.promises.registry import OF_SINGLE_CALLS, check_story
 from ..lab.promises.single_told import wordings_to_read
 from ..lab.runs.clients import client_tools
 from ..lab.runs.runner import RunResult
@@ -184,7 +184,7 @@ def judge(
     facts = SuiteFacts(played.journals)
     if known is not None:
         facts.accepted = {end: _Read(texts) for end, texts in known[1].items()}
-    verdicts = judge_facts(facts)
+    verdicts = check_facts(facts)
     if not shape.takes:
         verdicts = [one if one.promise in _WIRE_ALONE else _unseen(one) for one in verdicts]
     return TrialResult(
@@ -205,11 +205,11 @@ def judge(
     )
 
 
-def judge_facts(facts: SuiteFacts) -> list[Verdict]:
+def check_facts(facts: SuiteFacts) -> list[Verdict]:
     """Return the verdicts of all promises on single calls: a broken one for each way to fail, else
     held, unknown or not applicable."""
     places = {id(event): run.name for run in facts.runs for event in run.journal.events}
-    verdicts = [verdict for promise in OF_SINGLE_CALLS for verdict in promise.judge_calls(facts)]
+    verdicts = [verdict for promise in OF_SINGLE_CALLS for verdict in promise.check_calls(facts)]
     return [_placed(verdict, places) for verdict in verdicts]
 
 
@@ -219,7 +219,7 @@ def _placed(verdict: Verdict, places: Mapping[int, str]) -> Verdict:
     return replace(verdict, evidence=evidence)
 
 
-def judge_journals(
+def check_journals(
     journals: Iterable[Journal], accepted: Mapping[str, Collection[str]] | None = None
 ) -> list[Verdict]:
     """Judge the runs of one trial together.
@@ -228,7 +228,7 @@ def judge_journals(
     """
     facts = SuiteFacts(journals)
     facts.accepted = accepted
-    return judge_facts(facts)
+    return check_facts(facts)
 
 
 def wording_table(facts: SuiteFacts) -> dict[str, list[str]]:
@@ -257,7 +257,7 @@ def _runs(played: PlayedScenes, facts: SuiteFacts) -> list[RunResult]:
     """Return each run with its own verdicts, as ``sfusion run`` would judge it."""
     results = []
     for scenario, journal in zip(played.scenarios, played.journals, strict=True):
-        verdicts, implied = judge_story(Story(journal), scenario.promises)
+        verdicts, implied = check_story(Story(journal), scenario.promises)
         task = Task(scenario, played.world)
         took = played.seconds.get(scenario.scenario, 0.0)
         results.append(RunResult(task, journal, verdicts, took, implied=implied))

@@ -16,6 +16,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfusion_tools.bounded_input import nesting
+
 from .text_reader import Scan, TextReader
 
 DEEPEST = 100
@@ -32,7 +34,6 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _UNICODE = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
 SURROGATE = re.compile("[\ud800-\udfff]")
-_OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,21 +313,6 @@ def loads(text: str, *, strict: bool) -> Any:
     if "\\ud" in text.lower() and SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone \\u surrogate is not a character")
     return value
-
-
-def nesting(text: str) -> int:
-    """Return how many brackets are open at the same time at most, in JSON or in a text that is
-    nearly JSON."""
-    if text.count("[") + text.count("{") <= ENOUGH:
-        return 0
-    depth = deepest = 0
-    for match in _OUTLINE.finditer(text):
-        if match[0] in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif match[0] in "]}":
-            depth -= 1
-    return deepest
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

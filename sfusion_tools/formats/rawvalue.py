@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, TooDeepError, dump, nesting
+from sfusion_tools.bounded_input import nesting
+
+from .jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, TooDeepError, dump
 from .literal import NOT_PYTHON, decode_json, decode_python
 from .text_reader import Markers, Scan, TextReader
 

@@ -1,15 +1,17 @@
-"""The limiter of attempts in flight, for one process or a whole Ray cluster.
+"""The limiter of attempts in flight, for one process, a machine or a whole Ray cluster.
 
 ``core`` and ``client_core`` hold the rules of the limiter and of its clients. ``host`` adds a clock
 and a lock to the one, ``client`` an event loop to the other. ``host`` also connects a client to a
-host in this process, and ``ray_limiter`` to one in a Ray actor.
+host in this process, and ``ray_limiter`` to one in a Ray actor. ``slots`` and ``machine`` are the
+limiter of a machine, which has neither clients nor a host: its permits are locks of the kernel.
 """
 
-from sfusion_tools.limiter.client import Limiter, Permit, Transport
+from sfusion_tools.limiter.client import Limiter, Transport
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost, LocalTransport, local_host, local_limiter
 from sfusion_tools.limiter.messages import Snapshot
-from sfusion_tools.limiter.settings import LimiterSettings, Share
+from sfusion_tools.limiter.permit import Permit, PermitSource
+from sfusion_tools.limiter.settings import LimiterSettings
 
 __all__ = [
     "Limiter",
@@ -18,7 +20,7 @@ __all__ = [
     "LimiterSettings",
     "LocalTransport",
     "Permit",
-    "Share",
+    "PermitSource",
     "Snapshot",
     "Transport",
     "local_host",

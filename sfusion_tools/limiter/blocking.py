@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from sfusion_tools._loops import LoopThread
-from sfusion_tools.limiter.client import Limiter, Permit, Transport
+from sfusion_tools.limiter.client import LeasedPermit, Limiter, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ class BlockingLimiter:
         self._thread = LoopThread("sfusion limiter")
 
     @contextmanager
-    def permit(self, timeout: float | None = None) -> Iterator[Permit]:
+    def permit(self, timeout: float | None = None) -> Iterator[LeasedPermit]:
         """Hold a permit. After the block it is back at the limiter."""
-        entered: Future[Permit] = Future()
+        entered: Future[LeasedPermit] = Future()
         leave = asyncio.Event()
         # The permit is held by a coroutine, so that it returns whatever happens to this thread.
         holding = self._thread.start(self._hold(timeout, entered, leave))
@@ -43,7 +43,7 @@ class BlockingLimiter:
                 holding.cancel()  # this thread was interrupted while it waited
 
     async def _hold(
-        self, timeout: float | None, entered: Future[Permit], leave: asyncio.Event
+        self, timeout: float | None, entered: Future[LeasedPermit], leave: asyncio.Event
     ) -> None:
         try:
             async with self._limiter.permit(timeout) as permit:
@@ -77,7 +77,7 @@ class DirectCallers:
         oldest first."""
         names = list(names)
         self._limiter = Limiter(transport, name=CALLERS, held=map(permit_id, names))
-        self._permits: dict[str, Permit] = {
+        self._permits: dict[str, LeasedPermit] = {
             name: self._limiter.adopt(permit_id(name)) for name in names
         }
         self._store = write

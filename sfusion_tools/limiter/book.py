@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from sfusion_tools.limiter.messages import ShareSnapshot, Snapshot
+from sfusion_tools.limiter.pace import Bucket, Width
 from sfusion_tools.limiter.settings import LimiterSettings
 from sfusion_tools.limiter.shares import HeldPermit, KnownClient, ShareQueue, Shares
 
@@ -150,7 +151,7 @@ class PermitBook:
             waiting=self._shares.waiting,
             holders={c.name: len(c.permits) for c in self._clients.values() if c.permits},
             waiters={c.name: len(c.tickets) for c in self._clients.values() if c.tickets},
-            shares={s.name: ShareSnapshot(s.weight, s.out, len(s.waiters)) for s in self._shares},
+            shares={s.name: ShareSnapshot(s.out, len(s.waiters)) for s in self._shares},
             **self._counts,
             learning=self.learning_at(now),
             incarnation=self.incarnation,
@@ -372,79 +373,3 @@ class PermitBook:
     def _record(self, event: str, client: KnownClient | None, **facts: object) -> None:
         if self._observer is not None:
             self._observer(event, client.name if client is not None else "", facts)
-
-
-class Bucket:
-    """A token bucket: ``rate`` tokens per second, at most ``size`` saved up; starts full unless
-    ``tokens`` is given."""
-
-    def __init__(
-        self, rate: float, size: int | None, *, now: float, tokens: float | None = None
-    ) -> None:
-        self.rate = rate
-        self.size = float(size if size is not None else max(1, int(rate)))
-        self._tokens = self.size if tokens is None else min(tokens, self.size)
-        self._filled_at = now
-
-    def take(self, now: float) -> bool:
-        """Take one token; return False if there is none."""
-        self._fill(now)
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
-    def ready_at(self, now: float) -> float:
-        """When the next token will be available."""
-        self._fill(now)
-        return now if self._tokens >= 1.0 else now + (1.0 - self._tokens) / self.rate
-
-    def _fill(self, now: float) -> None:
-        if now > self._filled_at:
-            tokens = min(self.size, self._tokens + (now - self._filled_at) * self.rate)
-            # Rounding: a float sum a hair below a whole token must not postpone a grant for ever.
-            self._tokens = round(tokens, 9)
-            self._filled_at = now
-
-
-class Width:
-    """Additive increase, multiplicative decrease of the number of permits, between 1 and
-    ``ceiling``.
-
-    A burst of 429s counts once: after narrowing, further ones are ignored for ``COOLDOWN_SECONDS``.
-    """
-
-    NARROW_TO = 0.7
-    WIDEN_BY = 1.0
-    COOLDOWN_SECONDS = 1.0
-
-    def __init__(self, ceiling: int) -> None:
-        self.ceiling = ceiling
-        self._width = float(ceiling)
-        self._cooldown_until = float("-inf")
-
-    @property
-    def permits(self) -> int:
-        return max(1, min(self.ceiling, int(self._width)))
-
-    def throttled(self, now: float) -> bool:
-        """Count a 429; return True if it narrowed the width."""
-        if now < self._cooldown_until:
-            return False
-        before = self.permits
-        # From the whole number of permits, not the fraction gained since: otherwise int() could
-        # hide a narrowing.
-        self._width = max(1.0, min(before * self.NARROW_TO, before - 1.0))
-        self._cooldown_until = now + self.COOLDOWN_SECONDS
-        return self.permits < before
-
-    def succeeded(self, count: int) -> None:
-        """Count successes, about one width of which widens by one."""
-        self._width = min(float(self.ceiling), self._width + self.WIDEN_BY * count / self._width)
-
-    def set_ceiling(self, ceiling: int) -> None:
-        """Set the upper bound; a width at the old bound follows it up, and any width follows it
-        down."""
-        at_top = self.permits >= self.ceiling
-        self.ceiling = ceiling
-        self._width = float(ceiling) if at_top else min(self._width, float(ceiling))

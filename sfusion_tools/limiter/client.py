@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Coroutine, Iterable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 from uuid import uuid4
 from weakref import ref
 
@@ -20,7 +20,7 @@ from sfusion_tools.errors import (
 )
 from sfusion_tools.limiter.client_core import ClientCore, Received
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
-from sfusion_tools.limiter.settings import Share
+from sfusion_tools.limiter.permit import Permit
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
 logger = logging.getLogger(__name__)
@@ -59,29 +59,12 @@ class NearTransport(Transport, Protocol):
         finaliser."""
 
 
-class Permit:
-    """The right to have one attempt in flight, from entering this context manager to leaving it."""
+class LeasedPermit(Permit["Limiter"]):
+    """A permit that its client renews as long as it is out."""
 
-    __slots__ = (
-        "__weakref__",
-        "_limiter",
-        "_out",
-        "_succeeded",
-        "_throttled",
-        "_timeout",
-        "id",
-        "waited",
-    )
+    __slots__ = ()
 
-    def __init__(self, limiter: Limiter, timeout: float | None) -> None:
-        self._limiter = limiter
-        self._timeout = timeout
-        self._out = self._succeeded = self._throttled = False
-        self.id = ""
-        self.waited = 0.0
-        """Seconds spent in the queue, also if no permit was granted."""
-
-    async def __aenter__(self) -> Permit:
+    async def __aenter__(self) -> Self:
         limiter = self._limiter
         id = limiter._take()
         if id is None:
@@ -103,12 +86,9 @@ class Permit:
             self._limiter._release(self.id, self._succeeded, self._throttled)
 
     def _hold(self, id: str) -> None:
-        self.id, self._out = id, True
+        self.id = id
+        self._out = True
         self._limiter._owners[id] = ref(self)
-
-    def report(self, *, succeeded: bool = False, throttled: bool = False) -> None:
-        """Say how the attempt ended; an adaptive limit follows it."""
-        self._succeeded, self._throttled = succeeded, throttled
 
 
 class Limiter(LoopResource):
@@ -119,10 +99,10 @@ class Limiter(LoopResource):
         transport: Transport,
         *,
         name: str | None = None,
-        share: Share | None = None,
+        share: str = "",
         held: Iterable[str] = (),
     ) -> None:
-        """Callers of clients without a ``share`` are in one common share of weight 1.
+        """Callers of clients without a ``share`` are in one common share.
 
         No two clients of a limiter may have the same ``name`` at the same time: to the limiter they
         are one client, and each would return the permits of the other. By default it is random.
@@ -135,11 +115,11 @@ class Limiter(LoopResource):
         # The requests of a later client with the same name have higher numbers: no client makes a
         # million per second.
         first_request = time.time_ns() // 1000
-        self._core = ClientCore(self.name, share or Share(), first_request=first_request, held=held)
+        self._core = ClientCore(self.name, share, first_request=first_request, held=held)
         self._futures: dict[int, asyncio.Future[str]] = {}
         # Whoever is interrupted just when a permit is granted never enters it: nobody owns it, so
         # it is not renewed.
-        self._owners: dict[str, ref[Permit]] = {}
+        self._owners: dict[str, ref[LeasedPermit]] = {}
         self._granted: set[int] = (
             set()
         )  # waiters that had been served at the last renewal and had not gone on
@@ -152,23 +132,23 @@ class Limiter(LoopResource):
         self._wake = asyncio.Event()
         self._closed = False
 
-    def permit(self, timeout: float | None = None) -> Permit:
+    def permit(self, timeout: float | None = None) -> LeasedPermit:
         """Return a permit to enter: ``async with limiter.permit(timeout) as permit``.
 
         Entering waits in the queue and raises PermitTimeout after ``timeout`` seconds. Cancelling
         the caller leaves the queue, or returns a permit that was just granted.
         """
-        return Permit(self, timeout)
+        return LeasedPermit(self, timeout)
 
-    def adopt(self, id: str) -> Permit:
+    def adopt(self, id: str) -> LeasedPermit:
         """Return a permit that this client holds from its earlier life, as if it had been
         entered."""
-        permit = Permit(self, None)
+        permit = LeasedPermit(self, None)
         permit._hold(id)
         return permit
 
     @property
-    def share(self) -> Share:
+    def share(self) -> str:
         return self._core.share
 
     @property

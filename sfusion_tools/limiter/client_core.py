@@ -17,7 +17,6 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
-from sfusion_tools.limiter.settings import Share
 
 COALESCE_SECONDS = 0.005
 """How long a message that no caller waits for may be held back."""
@@ -72,7 +71,7 @@ class ClientCore:
     """
 
     def __init__(
-        self, name: str, share: Share, *, first_request: int = 1, held: Iterable[str] = ()
+        self, name: str, share: str, *, first_request: int = 1, held: Iterable[str] = ()
     ) -> None:
         """``held`` are permits from an earlier life of this client."""
         self.name = name
@@ -348,10 +347,7 @@ class ClientCore:
                 return None
             self._introduced = True
             # The full state: it includes what the changes would report.
-            share = self.share
-            attach = Attach(
-                tuple(self.held), tuple(self._waiting.items()), share.name, share.weight
-            )
+            attach = Attach(tuple(self.held), tuple(self._waiting.items()), self.share)
             changes = _Changes(succeeded=changes.succeeded, throttled=changes.throttled)
         elif not (
             changes.acquire or changes.cancel or changes.handed or changes.release or changes.renew

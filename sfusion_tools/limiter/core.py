@@ -14,7 +14,6 @@ import heapq
 
 from sfusion_tools.limiter.book import PermitBook
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
-from sfusion_tools.limiter.settings import Share
 from sfusion_tools.limiter.shares import KnownClient
 
 LONGEST_SCAN = 256
@@ -41,7 +40,6 @@ class LimiterCore(PermitBook):
         lost: list[str] = []
         joined: list[int] = []
         if batch.attach is not None:
-            Share(batch.attach.share, batch.attach.weight)  # raises before anything is applied
             client = self._client(now, batch.client)
             self._attach(now, client, batch, batch.attach, lost, joined)
         elif client is None or not client.attached or client.epoch != batch.epoch:
@@ -239,7 +237,6 @@ class LimiterCore(PermitBook):
             for ticket in client.tickets.values():
                 self._shares.join(share, ticket, client.share.waiters.pop(ticket))
             client.share = share
-        share.weight = attach.weight
         self._set_attached(now, client, True)
         self._shares.discard_unused()
 

@@ -224,9 +224,13 @@ def settle_difference(
     running: LimiterSettings,
     asked: LimiterSettings,
     apply: Callable[[LimiterSettings], object] | None,
+    *,
+    command: str = "sfusion limiter --resize N",
 ) -> None:
-    """Warn that two callers want different settings of one limiter, and apply the newer ones if
-    asked to."""
+    """Warn that two callers want different settings of one limiter.
+
+    The newer ones are applied if asked to; ``command`` does so by hand.
+    """
     fields = [f for f in asked.__dataclass_fields__ if getattr(asked, f) != getattr(running, f)]
     has = ", ".join(f"{f} {getattr(running, f)}" for f in fields)
     wants = ", ".join(f"{f} {getattr(asked, f)}" for f in fields)
@@ -238,9 +242,9 @@ def settle_difference(
     else:
         logger.warning(
             "limiter %r already runs with %s, so %s is NOT in force here; "
-            "set rate_limit_mismatch: apply in the tool config, or use `sfusion limiter "
-            "--resize N`",
+            "set rate_limit_mismatch: apply in the tool config, or use `%s`",
             name,
             has,
             wants,
+            command,
         )

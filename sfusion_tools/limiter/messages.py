@@ -8,14 +8,12 @@ and one that is older than the client's last gets an empty reply that nobody wai
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from sfusion_tools.exposition import MetricFamily, by_label, render, single
 from sfusion_tools.limiter.settings import LimiterSettings
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Increases whenever these messages or their meaning change: the actor of a cluster outlives
 upgrades of clients."""
 
@@ -28,7 +26,6 @@ class Attach(NamedTuple):
     waiting: tuple[tuple[int, int | None], ...]
     """(waiter, its ticket if it has one), in order of arrival."""
     share: str = ""
-    weight: float = 1.0
     protocol: int = PROTOCOL
 
 
@@ -133,7 +130,6 @@ class LimiterRecord:
 class ShareSnapshot:
     """One share of a limiter at one moment."""
 
-    weight: float
     in_use: int
     waiting: int
 
@@ -169,51 +165,3 @@ class Snapshot:
     lease: float
     per_second: float | None
     adaptive: bool
-
-
-def limiter_page(name: str, snapshot: Snapshot) -> str:
-    """Return the state of a limiter as a page for Prometheus; counters begin at 0 again when the
-    limiter restarts."""
-    shares = snapshot.shares.items()
-    metrics: dict[str, tuple[str, float | Mapping[str, float]]] = {
-        "limit": ("Permits that may be out at most: rate_limit.", snapshot.rate_limit),
-        "width": (
-            "Permits that may be out now: less while an adaptive limit is narrowed.",
-            snapshot.width,
-        ),
-        "in_use": ("Permits that are out.", snapshot.in_use),
-        "waiting": ("Callers that wait for a permit.", snapshot.waiting),
-        "lease_seconds": ("How long a permit lives without renewal.", snapshot.lease),
-        "learning": (
-            "1 after a restart, while clients have yet to report what they hold.",
-            snapshot.learning,
-        ),
-        "granted_total": ("Permits granted.", snapshot.granted),
-        "handed_on_total": (
-            "Permits that a client passed from one of its callers to the next.",
-            snapshot.handed_on,
-        ),
-        "expired_total": ("Permits that returned because their lease ran out.", snapshot.expired),
-        "fenced_total": (
-            "Releases refused because the permit no longer belonged to the caller.",
-            snapshot.fenced,
-        ),
-        "cancelled_total": ("Waiters that gave up.", snapshot.cancelled),
-        "dropped_total": ("Waiters removed because their client died.", snapshot.dropped),
-        "share_weight": (
-            "Weight by share; the empty one is that of clients without a share.",
-            {key: one.weight for key, one in shares},
-        ),
-        "share_holds": ("Permits by share.", {key: one.in_use for key, one in shares}),
-        "share_waits": ("Waiters by share.", {key: one.waiting for key, one in shares}),
-        "client_holds": ("Permits by client.", snapshot.holders),
-        "client_waits": ("Waiters by client.", snapshot.waiters),
-    }
-    return render((_family(key, *rest) for key, rest in metrics.items()), {"limiter": name})
-
-
-def _family(key: str, help: str, value: float | Mapping[str, float]) -> MetricFamily:
-    name = f"sfusion_limiter_{key}"
-    if isinstance(value, Mapping):
-        return by_label(name, "gauge", help, key.partition("_")[0], value)
-    return single(name, "counter" if key.endswith("_total") else "gauge", help, value)

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import sys
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from sfusion_tools._loops import in_daemon_thread
+from sfusion_tools._loops import in_daemon_thread, tells_real_time
 from sfusion_tools.errors import (
     ConfigError,
     LimiterUnreachable,
@@ -21,10 +21,18 @@ from sfusion_tools.errors import (
     import_extra,
 )
 from sfusion_tools.limiter.client import Limiter
-from sfusion_tools.limiter.host import LocalTransport, settle_difference, shared_host
+from sfusion_tools.limiter.host import (
+    LocalTransport,
+    local_limiter,
+    settle_difference,
+    shared_host,
+)
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, packed, unpacked
-from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings, Share
+from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
 from sfusion_tools.runtime import runtime
+
+if TYPE_CHECKING:
+    from sfusion_tools.limiter.machine import MachineLimiter
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +240,7 @@ def ray_limiter(
     name: str = DEFAULT_NAME,
     *,
     apply: bool = False,
-    share: Share | None = None,
+    share: str = "",
 ) -> Limiter:
     """Return a client of the cluster's limiter, for use within one event loop."""
     return Limiter(RayTransport(settings, name, apply=apply), share=share)
@@ -263,7 +271,7 @@ class LimiterChoice:
     kind: Kind = "auto"
     name: str
     apply: bool = False
-    share: Share | None = None
+    share: str = ""
 
     def __post_init__(self) -> None:
         if self.kind == "ray" and not ray_is_running():
@@ -272,11 +280,16 @@ class LimiterChoice:
                 "limiter: ray needs Ray running in this process; call ray.init() first, or use auto"
             )
         if self.kind == "host":
-            from sfusion_tools.limiter.machine_server import Place
+            from sfusion_tools.limiter.slots import slot_folder
 
-            Place.of(self.name)  # raises if there is no usable folder
+            slot_folder()  # raises if there is no usable one
+            if self.share:
+                raise ConfigError(
+                    "limiter: host has no shares, because its processes wait in no common queue; "
+                    "leave out limiter_share, or use limiter: ray"
+                )
 
-    def __call__(self) -> Limiter:
+    def __call__(self) -> Limiter | MachineLimiter:
         kind = self.kind
         if kind == "auto":
             kind = "ray" if ray_is_running() else "local"
@@ -288,16 +301,18 @@ class LimiterChoice:
                     self.settings.rate_limit,
                 )
         key = LimiterChoice, kind, self.name, self.settings, self.apply, self.share
-        return runtime.scope().get(key, lambda: self._client(kind))
+        scope = runtime.scope()
+        return scope.get(key, lambda: self._client(kind, scope.loop))
 
-    def _client(self, kind: Kind) -> Limiter:
+    def _client(self, kind: Kind, loop: asyncio.AbstractEventLoop) -> Limiter | MachineLimiter:
         if kind == "ray":
             return ray_limiter(self.settings, self.name, apply=self.apply, share=self.share)
         if kind == "host":
+            if not tells_real_time(loop):
+                # Other processes live in another time; a simulated run must not depend on them.
+                return local_limiter(self.settings, loop.time)
             from sfusion_tools.limiter.machine import machine_limiter
 
-            return machine_limiter(self.settings, self.name, apply=self.apply, share=self.share)
-        return Limiter(
-            LocalTransport(shared_host(self.name, self.settings, apply=self.apply)),
-            share=self.share,
-        )
+            return machine_limiter(self.settings, self.name, apply=self.apply)
+        host = shared_host(self.name, self.settings, apply=self.apply)
+        return Limiter(LocalTransport(host), share=self.share)

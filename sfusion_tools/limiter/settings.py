@@ -10,8 +10,6 @@ from sfusion_tools.errors import ConfigError
 
 DEFAULT_RATE_LIMIT = 10
 DEFAULT_LEASE = 30.0
-WEIGHTS = 0.001, 1000.0
-"""The smallest and the greatest weight of a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +55,6 @@ class LimiterSettings:
                 raise ConfigError(
                     f"burst must be a whole number of at least 1, found {self.burst!r}"
                 )
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A part of a limiter: while several shares have waiters, permits are divided by their
-    weights."""
-
-    name: str = ""
-    """Clients with the same name share this part; the empty name is the common share of all
-    others."""
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise ConfigError(f"the name of a share must be a string, found {self.name!r}")
-        lowest, highest = WEIGHTS
-        if not _is_number(self.weight) or not lowest <= self.weight <= highest:
-            wanted = f"a number from {lowest:g} to {highest:g}"
-            raise ConfigError(f"the weight of a share must be {wanted}, found {self.weight!r}")
 
 
 def _positive(name: str, value: object) -> None:

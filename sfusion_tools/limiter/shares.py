@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from sfusion_tools.limiter.messages import LimiterReply
 
-ROUNDING = 1e-9
-
 
 @dataclass(slots=True)
 class KnownClient:
@@ -59,13 +57,12 @@ class ShareQueue:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.weight = 1.0
         self.waiters: OrderedDict[int, Waiter] = OrderedDict()
         self.out = 0
         self.attached = 0
         """Clients of this share that are attached."""
-        self.turns = 0.0
-        """Grants divided by the weight, not counting times without waiters."""
+        self.turns = 0
+        """Grants, as if it had always had waiters."""
 
         self._sorted = True
 
@@ -85,15 +82,15 @@ class ShareQueue:
 class Shares:
     """The shares that have clients, permits or waiters.
 
-    Each share with waiters has a *part* of the permits, in proportion to its weight. The next
-    permit goes to the share with the fewest grants for its weight among those that have less than
-    their part out. So calls of equal length are granted by weight at every limit, and a share of
-    longer calls holds no more than its part, rounded up.
+    Each share with waiters has an equal *part* of the permits. The next permit goes to the share
+    with the fewest grants among those that have less than their part out. So shares with calls of
+    equal length are granted equally many at every limit, and a share of longer calls holds no more
+    than its part, rounded up.
     """
 
     def __init__(self) -> None:
         self._shares: dict[str, ShareQueue] = {}
-        self._turns = 0.0  # of the share that was served last
+        self._turns = 0  # of the share that was served last
 
     def __iter__(self) -> Iterator[ShareQueue]:
         return iter(self._shares.values())
@@ -130,11 +127,10 @@ class Shares:
         busy = [share for share in self if share.waiters]
         if len(busy) <= 1:
             return busy[0] if busy else None
-        weights = sum(share.weight for share in busy)
         available = width - sum(share.out for share in self if not share.waiters)
 
-        def order(share: ShareQueue) -> tuple[bool, float, int]:
-            has_its_part = share.out + ROUNDING >= available * share.weight / weights
+        def order(share: ShareQueue) -> tuple[bool, int, int]:
+            has_its_part = share.out * len(busy) >= available
             return has_its_part, share.turns, next(iter(share.waiters))
 
         return min(busy, key=order)
@@ -142,10 +138,10 @@ class Shares:
     def serve_newcomer(self, share: ShareQueue) -> None:
         """Count a permit for a caller that need not wait, because nobody does."""
         self._turns = max(share.turns, self._turns)
-        share.turns = self._turns + 1 / share.weight
+        share.turns = self._turns + 1
 
     def serve(self, share: ShareQueue, ticket: int) -> Waiter:
         """Remove and return a waiter that gets a permit."""
         self._turns = share.turns
-        share.turns += 1 / share.weight
+        share.turns += 1
         return share.waiters.pop(ticket)

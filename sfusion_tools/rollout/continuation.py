@@ -32,8 +32,10 @@ _WORDS = ("Uvqo", "Zwjk")
 _NOBODY = "unknown"
 _QUESTION = {"role": "user", "content": "?"}
 _BASES = ([_QUESTION], [{"role": "system", "content": "!"}, _QUESTION])
-"""Conversations for templates that refuse the outline of the real one, or insist on a system
-message."""
+"""Conversations for templates that refuse the outline of the real one.
+
+The second is for those that insist on a system message.
+"""
 _ROUNDS = (1, 2, 0)
 """How many calls the turns of a conversation have that shows most of a template."""
 _OWN_END = -1
@@ -43,8 +45,10 @@ Messages = Sequence[dict[str, Any]]
 
 
 def call_id(*parts: object) -> str:
-    """Return an id of nine letters and digits, the only form that the templates of Mistral
-    accept."""
+    """Return an id of nine letters and digits.
+
+    The templates of Mistral accept no other form.
+    """
     return blake2b(repr(parts).encode(), digest_size=5).hexdigest()[:9]
 
 
@@ -71,7 +75,7 @@ def _ways(messages: Messages) -> Iterator[_Way]:
         for base, singly, renamed, as_text in product(
             bases, (False, True), (False, True), (False, True)
         ):
-            yield _Way(base, True, as_text, renamed, singly)
+            yield _Way(base, with_calls=True, as_text=as_text, renamed=renamed, singly=singly)
     for base, renamed in product(bases, (False, True)):
         yield _Way(base, renamed=renamed)
 
@@ -91,12 +95,11 @@ def continuation(
     history: Messages = (),
     add_generation_prompt: bool = True,
 ) -> list[int]:
-    """Encode messages, and the next generation prompt, as they follow an assistant turn that ended
-    with token ``last``.
+    """Encode messages as they follow an assistant turn that ended with token ``last``.
 
-    The token that ends a turn is left out if the engine generated it, and so is one that ends a
-    turn and begins the next message, such as GLM's ``<|observation|>``. ``history`` is the
-    conversation before that turn.
+    The next generation prompt comes after them. The token that ends a turn is left out if the
+    engine generated it, and so is one that ends a turn and begins the next message, such as GLM's
+    ``<|observation|>``. ``history`` is the conversation before that turn.
     """
     writer = _Writer(tokenizer, tools, history, add_generation_prompt)
     known: _Known = {}
@@ -106,8 +109,11 @@ def continuation(
         remembered = True
     key = (*(message["role"] for message in messages), last, bool(tools))
     replies = "tool" in key
-    if key in known and (ids := writer.again(*known[key], messages)) is not None:
-        return ids
+    if key in known:
+        way, before = known[key]
+        again = writer.again(way, before, messages)
+        if again is not None:
+            return again
     reasons: list[str] = []
     for way in _ways(messages):
         try:
@@ -117,12 +123,8 @@ def continuation(
             continue
         checked = any("tool" in other for other in known) if replies else bool(known)
         known[key] = way, before
-        if (
-            remembered
-            and not checked
-            and (found := difference(tokenizer, tools, _ROUNDS if replies else (0, 0)))
-        ):
-            logger.warning("The chat template of %s: %s", _name(tokenizer), found.message)
+        if remembered and not checked:
+            _warn_of_difference(tokenizer, tools, rounds=_ROUNDS if replies else (0, 0))
         return ids
     raise TemplateError(
         f"the chat template of {_name(tokenizer)} cannot be used for several turns: the "
@@ -132,7 +134,18 @@ def continuation(
     )
 
 
+def _warn_of_difference(
+    tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]
+) -> None:
+    """Log if trajectories with this template differ from the conversation rendered at once."""
+    found = difference(tokenizer, tools, rounds)
+    if found is not None:
+        logger.warning("The chat template of %s: %s", _name(tokenizer), found.message)
+
+
 class _Writer:
+    """Renders conversations with one template to learn what follows an assistant turn."""
+
     def __init__(
         self,
         tokenizer: Tokenizer,
@@ -161,18 +174,19 @@ class _Writer:
         groups = [[message] for message in messages] if way.singly else [list(messages)]
         ids: list[int] = []
         for number, group in enumerate(groups, start=1):
-            more, before = self._learn(
-                way, group, last if number == 1 else _OWN_END, number == len(groups)
-            )
+            ended_with = last if number == 1 else _OWN_END
+            more, before = self._learn(way, group, ended_with, final=number == len(groups))
             ids += more
         return ids, before
 
     def _learn(
-        self, way: _Way, messages: Messages, last: int | None, final: bool
+        self, way: _Way, messages: Messages, last: int | None, *, final: bool
     ) -> tuple[list[int], list[int]]:
         prompt = self._prompt and final
         word, tail = self._after_word(way, messages, prompt=prompt)
-        said = [self._after_word(way, _saying(one, messages), prompt=prompt)[1] for one in _WORDS]
+        said = [
+            self._after_word(way, _saying(reply, messages), prompt=prompt)[1] for reply in _WORDS
+        ]
         if said[0] == said[1]:
             # Some templates leave out roles that they do not know.
             raise TemplateError(f"it leaves out the content of {messages[0]['role']} messages")
@@ -183,8 +197,10 @@ class _Writer:
         return tail[start:], word + tail[:start]
 
     def _start(self, way: _Way, messages: Messages, gap: list[int], last: int | None) -> int:
-        """Return where the continuation begins in what is between a turn's word and the first
-        reply."""
+        """Return where the continuation begins in the gap.
+
+        The gap is what stands between a turn's word and the first reply.
+        """
         ends = last is not None and last >= 0 and self._is_special(last)
         if ends and last in gap:
             return gap.index(last) + 1
@@ -238,29 +254,28 @@ class _Writer:
         """Return the ids of the word in place of the turn, and what follows them."""
         prompt = prompt and bool(messages)
         turns = [_turn(way, word, messages if calls is None else calls, worded) for word in _WORDS]
-        one, two = (self._render(way, turn, messages, prompt=prompt) for turn in turns)
-        end, begin = _equal(one[::-1], two[::-1]), _equal(one, two)
-        words = [ids[begin : len(ids) - end] for ids in (one, two)]
-        if (
-            begin + end > min(len(one), len(two))
-            or tuple(self._tokenizer.decode(ids).strip() for ids in words) != _WORDS
-        ):
+        first, second = (self._render(way, turn, messages, prompt=prompt) for turn in turns)
+        begin = _equal(first, second)
+        end = _equal(first[::-1], second[::-1])
+        words = [ids[begin : len(ids) - end] for ids in (first, second)]
+        decoded = tuple(self._tokenizer.decode(ids).strip() for ids in words)
+        if begin + end > min(len(first), len(second)) or decoded != _WORDS:
             raise TemplateError(
                 "what it writes after an assistant turn depends on the content of that turn"
             )
-        return words[0], one[len(one) - end :]
+        return words[0], first[len(first) - end :]
 
     def _render(
         self, way: _Way, turn: dict[str, Any], messages: Messages, *, prompt: bool
     ) -> list[int]:
-        base = list(map(_outline, self._history)) if way.base is None else _BASES[way.base]
-        conversation = [
-            *base,
-            turn,
-            *(_renamed(message) if way.renamed else message for message in messages),
-        ]
-        if len(conversation) == len(messages) + 1:
+        if way.base is None:
+            base = [_outline(message) for message in self._history]
+        else:
+            base = _BASES[way.base]
+        if not base:
             raise TemplateError("there is no conversation before it")
+        replies = [_renamed(message) for message in messages] if way.renamed else messages
+        conversation = [*base, turn, *replies]
         return self._tokenizer.apply_chat_template(
             conversation, self._tools, add_generation_prompt=prompt
         )
@@ -276,22 +291,16 @@ def _turn(way: _Way, word: str, messages: Messages, worded: int = -1) -> dict[st
     # first.
     arguments: list[Any] = [{"word": "-"} for _ in messages]
     arguments[worded] = {"word": word}
-    spelt = [_renamed(message) if way.renamed else message for message in messages]
-    return {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [
-            {
-                "id": message.get("tool_call_id") or call_id(place),
-                "type": "function",
-                "function": {
-                    "name": message.get("name") or _NOBODY,
-                    "arguments": json.dumps(given) if way.as_text else given,
-                },
-            }
-            for place, (message, given) in enumerate(zip(spelt, arguments, strict=True))
-        ],
-    }
+    calls = []
+    for place, (message, given) in enumerate(zip(messages, arguments, strict=True)):
+        reply = _renamed(message) if way.renamed else message
+        function = {
+            "name": reply.get("name") or _NOBODY,
+            "arguments": json.dumps(given) if way.as_text else given,
+        }
+        identity = reply.get("tool_call_id") or call_id(place)
+        calls.append({"id": identity, "type": "function", "function": function})
+    return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
 def _renamed(message: dict[str, Any]) -> dict[str, Any]:
@@ -301,17 +310,17 @@ def _renamed(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outline(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message without its texts: the ids and names of calls are all that a template
-    refers to later."""
-    short = {**message, "content": "-"}
-    if calls := message.get("tool_calls"):
-        short |= {
-            "content": "",
-            "tool_calls": [
-                {**call, "function": {**call["function"], "arguments": {}}} for call in calls
-            ],
-        }
-    return short
+    """Return the message without its texts.
+
+    The ids and names of calls are all that a template refers to later.
+    """
+    calls = message.get("tool_calls")
+    if not calls:
+        return {**message, "content": "-"}
+    without_arguments = [
+        {**call, "function": {**call["function"], "arguments": {}}} for call in calls
+    ]
+    return {**message, "content": "", "tool_calls": without_arguments}
 
 
 def _saying(word: str, messages: Messages) -> list[dict[str, Any]]:
@@ -321,9 +330,13 @@ def _saying(word: str, messages: Messages) -> list[dict[str, Any]]:
     ]
 
 
-def _equal(one: Sequence[int], two: Sequence[int]) -> int:
+def _equal(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many ids at the beginning are the same."""
-    return next(compress(count(), map(ne, one, two)), min(len(one), len(two)))
+    # Without a Python loop: conversations have thousands of ids, and every turn is compared.
+    first_difference = next(compress(count(), map(ne, first, second)), None)
+    if first_difference is None:
+        return min(len(first), len(second))
+    return first_difference
 
 
 def _find(part: list[int], ids: list[int]) -> int:
@@ -359,10 +372,10 @@ class TurnDifference:
 def difference(
     tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = _ROUNDS
 ) -> TurnDifference | None:
-    """Return how a trajectory differs from the same conversation rendered at once; None if it does
-    not.
+    """Return how a trajectory differs from the same conversation rendered at once.
 
-    ``rounds`` says how many calls each turn has; after one without calls there is another question.
+    None if it does not. ``rounds`` says how many calls each turn has; after one without calls there
+    is another question.
     """
     try:
         return _difference(tokenizer, tools, rounds)

@@ -1,7 +1,6 @@
-"""Drives requests from PENDING to their end, one or a batch of them: generates, executes calls and
-releases tools.
+"""Drives requests from PENDING to their end, one or a batch of them.
 
-The request has the rules.
+It generates, executes calls and releases tools; the request has the rules.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ class Engine(Protocol):
     """An engine with the interface of sglang's."""
 
     async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        """Generate one turn; return ``text``, ``output_ids`` and ``meta_info`` with a
-        ``finish_reason``."""
+        """Generate one turn.
+
+        Returns ``text``, ``output_ids`` and ``meta_info`` with a ``finish_reason``.
+        """
         ...
 
 
@@ -42,16 +43,14 @@ class Interaction(Protocol):
     async def generate_response(
         self, instance_id: str, messages: list[dict[str, Any]], **kwargs: Any
     ) -> tuple[bool, str, float | None, dict[str, Any]]:
-        """Return whether the conversation is over, what the user says, a score of the turn, and
-        metrics."""
+        """Return whether the conversation is over, what the user says, a score and metrics."""
         ...
 
     async def finalize_interaction(self, instance_id: str) -> None: ...
 
 
 class RolloutDriver:
-    """Runs requests with an engine and tools; one driver serves any number of requests
-    concurrently."""
+    """Runs requests with an engine and tools, any number of them concurrently."""
 
     def __init__(
         self,
@@ -67,14 +66,13 @@ class RolloutDriver:
         self._parse = parse
         self._sampling = dict(sampling_params or {})
         self._interaction = interaction
-        takes = signature(engine.async_generate).parameters
-        self._takes_rid = "rid" in takes or any(
-            one.kind is Parameter.VAR_KEYWORD for one in takes.values()
-        )
+        self._takes_rid = _takes(engine.async_generate, "rid")
 
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
-        """Run one request to its end. Failures are recorded in it; only what is not an Exception is
-        raised."""
+        """Run one request to its end.
+
+        Failures are recorded in it; only what is not an Exception is raised.
+        """
         wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
         tools = ToolSet(wanted, request.request_id, request.tools_kwargs, request.limits)
         try:
@@ -86,12 +84,12 @@ class RolloutDriver:
         except asyncio.CancelledError:
             request.stop(EndCause.CANCELLED, "the request was cancelled")
             raise
-        except Exception as error:  # of a tool, an interaction or a parser: one request fails, and the batch goes on
+        except Exception as error:
+            # Of a tool, an interaction or a parser: one request fails, and the batch goes on.
             why = f"{type(error).__name__}: {error}"
             if request.state.is_final:
-                request.failure = (
-                    why  # the trajectory is complete: only the rewards of its tools are missing
-                )
+                # The trajectory is complete; only the rewards of its tools are missing.
+                request.failure = why
             else:
                 request.fail(EndCause.ERROR, why)
         except BaseException as error:  # such as GuardTripped
@@ -122,13 +120,12 @@ class RolloutDriver:
     async def _start_interaction(self, request: AsyncRolloutRequest) -> None:
         if self._interaction is None or request.interaction_kwargs is None:
             return
-        limits = request.limits
-        start = self._interaction.start_interaction(
-            request.request_id, **request.interaction_kwargs
-        )
-        what = f"start_interaction for request {request.request_id!r}"
+        options = request.interaction_kwargs
+        start = self._interaction.start_interaction(request.request_id, **options)
         (error,) = await bounded(
-            {what: start}, timeout=limits.tool_timeout, grace=limits.release_timeout
+            {f"start_interaction for request {request.request_id!r}": start},
+            timeout=request.limits.tool_timeout,
+            grace=request.limits.release_timeout,
         )
         if isinstance(error, Exception):
             raise error
@@ -147,9 +144,9 @@ class RolloutDriver:
 
     async def _generate(self, request: AsyncRolloutRequest) -> None:
         params = dict(self._sampling)
-        asked, left = params.get("max_new_tokens"), request.tokens_left
-        bounds = [bound for bound in (asked, left) if bound is not None]
-        params["max_new_tokens"] = min(bounds) if bounds else None
+        bounds = (params.get("max_new_tokens"), request.tokens_left)
+        known_bounds = [bound for bound in bounds if bound is not None]
+        params["max_new_tokens"] = min(known_bounds, default=None)
         if request.sampling_seed is not None:
             params["sampling_seed"] = request.sampling_seed
         named: dict[str, Any] = {"rid": request.request_id} if self._takes_rid else {}
@@ -193,6 +190,14 @@ class RolloutDriver:
             if isinstance(error, Exception):
                 logger.warning("%s: %s: %s", what, type(error).__name__, error)
                 request.metrics.release_errors += 1
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    """Has a function a parameter of this name, or takes it any?"""
+    parameters = signature(function).parameters
+    if name in parameters:
+        return True
+    return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _now() -> float:
@@ -240,8 +245,10 @@ async def run_batch(
 
 
 class _Batch:
-    """The tasks of a batch. A task leaves ``running`` when its request is reported, so each is
-    reported once."""
+    """The tasks of a batch.
+
+    A task leaves ``running`` when its request is reported, so each is reported once.
+    """
 
     def __init__(
         self,
@@ -270,13 +277,18 @@ class _Batch:
             if not request.state.is_final:
                 request.stop(EndCause.CANCELLED, "the batch ended before this request began")
             # A COMPLETED request with a failure has no rewards.
-            self.finished += request.state is State.COMPLETED and request.failure is None
-            if self._on_end is not None:
-                try:
-                    self._on_end(request)
-                except BaseException as error:  # the other requests are to be reported too
-                    logger.exception("on_end raised for request %s", request.request_id)
-                    self.errors.append(error)
+            if request.state is State.COMPLETED and request.failure is None:
+                self.finished += 1
+            self._report(request)
+
+    def _report(self, request: AsyncRolloutRequest) -> None:
+        if self._on_end is None:
+            return
+        try:
+            self._on_end(request)
+        except BaseException as error:  # the other requests are to be reported too
+            logger.exception("on_end raised for request %s", request.request_id)
+            self.errors.append(error)
 
 
 @dataclass(frozen=True)
@@ -291,29 +303,38 @@ class Generated:
 
 
 def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
+    """Read the turn that an engine generated; raises EngineAnswerError for any other answer."""
     if not isinstance(answer, Mapping):
         raise EngineAnswerError(
             f"the engine answered with a {type(answer).__name__}; an object was expected"
         )
+    finish_reason = _finish_reason(answer)
+
+    ids = answer.get("output_ids")
+    if ids is not None:
+        kept = [int(number) for number in ids]
+        # The text comes from the ids: they are what will be trained on, special tokens included.
+        has_end = bool(kept) and kept[-1] == tokenizer.eos_token_id
+        shown = tokenizer.decode(kept[:-1] if has_end else kept)
+        return Generated(kept, shown, finish_reason)
+
+    text = answer.get("text")
+    if not isinstance(text, str):
+        raise EngineAnswerError("the engine's answer has neither output_ids nor text")
+    encoded = tokenizer.encode(text, allow_special=False)
+    if finish_reason is not FinishReasonTypeEnum.LENGTH:
+        encoded = [*encoded, tokenizer.eos_token_id]
+    return Generated(encoded, text, finish_reason, retokenised=True)
+
+
+def _finish_reason(answer: Mapping[str, Any]) -> FinishReasonTypeEnum:
+    """Return ``meta_info.finish_reason``: a text, or an object whose ``type`` is one."""
     meta = answer.get("meta_info")
     reason = meta.get("finish_reason") if isinstance(meta, Mapping) else None
     kind = reason.get("type") if isinstance(reason, Mapping) else reason
     if not isinstance(kind, str):
         raise EngineAnswerError("the engine's answer has no meta_info.finish_reason.type")
     try:
-        finish = FinishReasonTypeEnum.from_str(kind)
+        return FinishReasonTypeEnum.from_str(kind)
     except ValueError as error:
         raise EngineAnswerError(str(error)) from error
-    ids = answer.get("output_ids")
-    if ids is not None:
-        kept = list(map(int, ids))
-        # The text comes from the ids: they are what will be trained on, special tokens included.
-        shown = kept[:-1] if kept and kept[-1] == tokenizer.eos_token_id else kept
-        return Generated(kept, tokenizer.decode(shown), finish)
-    text = answer.get("text")
-    if not isinstance(text, str):
-        raise EngineAnswerError("the engine's answer has neither output_ids nor text")
-    closing = [] if finish is FinishReasonTypeEnum.LENGTH else [tokenizer.eos_token_id]
-    return Generated(
-        [*tokenizer.encode(text, allow_special=False), *closing], text, finish, retokenised=True
-    )

@@ -12,8 +12,10 @@ TRUNCATED = "(truncated)"
 
 
 class TruncateSide(StrEnum):
-    """The side of a tool's text that is cut *away*, as in verl 0.8 and later (up to 0.7.1 it was
-    the side kept)."""
+    """The side of a tool's text that is cut *away*.
+
+    As in verl 0.8 and later; up to 0.7.1 it was the side kept.
+    """
 
     LEFT = "left"
     """Keep the end."""
@@ -52,28 +54,11 @@ class RolloutLimits:
         for name, value in vars(self).items():
             if value is None or name == "tool_response_truncate_side":
                 continue
-            # bool is an int in Python, and `max_user_turns: true` in a YAML file is a mistake.
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            least = 0 if name == "max_user_turns" else 1
-            wanted = ""
-            if name.endswith("_timeout"):
-                wanted = "" if number and 0 < value < math.inf else "a number of seconds above 0"
-            elif not number or isinstance(value, float):
-                wanted = "a whole number"
-            elif value < least:
-                wanted = f"at least {least}"
-            if wanted:
+            wanted = _what_it_must_be(name, value)
+            if wanted is not None:
                 raise BadLimits(f"{name} is {value!r}: it must be {wanted}, or null for no limit")
-        try:
-            object.__setattr__(
-                self, "tool_response_truncate_side", TruncateSide(self.tool_response_truncate_side)
-            )
-        except ValueError:
-            sides = ", ".join(side.value for side in TruncateSide)
-            raise BadLimits(
-                f"tool_response_truncate_side is {self.tool_response_truncate_side!r}: it "
-                f"must be one of {sides}"
-            ) from None
+        side = _truncate_side(self.tool_response_truncate_side)
+        object.__setattr__(self, "tool_response_truncate_side", side)  # the dataclass is frozen
         if self.max_model_len and self.max_prompt_len and self.max_prompt_len >= self.max_model_len:
             raise BadLimits(
                 f"max_prompt_len {self.max_prompt_len} leaves no token for a reply in "
@@ -82,15 +67,38 @@ class RolloutLimits:
 
     def tokens_left(self, prompt: int, response: int) -> int | None:
         """Tokens that still fit; negative if the limit is exceeded, None if there is none."""
-        left = [
-            limit - used
-            for limit, used in (
-                (self.max_response_len, response),
-                (self.max_model_len, prompt + response),
-            )
-            if limit is not None
-        ]
-        return min(left) if left else None
+        left = []
+        if self.max_response_len is not None:
+            left.append(self.max_response_len - response)
+        if self.max_model_len is not None:
+            left.append(self.max_model_len - prompt - response)
+        return min(left, default=None)
+
+
+def _what_it_must_be(name: str, value: object) -> str | None:
+    """Return what is wanted of a limit instead of this value; None if the value is right."""
+    # bool is an int in Python, and `max_user_turns: true` in a YAML file is a mistake.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name.endswith("_timeout"):
+        if is_number and 0 < value < math.inf:  # type: ignore[operator]
+            return None
+        return "a number of seconds above 0"
+    if not is_number or isinstance(value, float):
+        return "a whole number"
+    least = 0 if name == "max_user_turns" else 1
+    if value < least:  # type: ignore[operator]
+        return f"at least {least}"
+    return None
+
+
+def _truncate_side(side: str) -> TruncateSide:
+    try:
+        return TruncateSide(side)
+    except ValueError:
+        sides = ", ".join(side.value for side in TruncateSide)
+        raise BadLimits(
+            f"tool_response_truncate_side is {side!r}: it must be one of {sides}"
+        ) from None
 
 
 def truncate(text: str, limit: int | None, side: TruncateSide = TruncateSide.MIDDLE) -> str:

@@ -40,16 +40,23 @@ _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 _BYTES = ByteTokenizer()
 """One for all requests: what is learnt of a chat template is kept with its tokenizer."""
 _OF_VERL = (
-    "tokenization_sanity_check_mode", "use_inference_chat_template", "multi_modal_keys", "multi_modal_data",
+    "tokenization_sanity_check_mode",
+    "use_inference_chat_template",
+    "multi_modal_keys",
+    "multi_modal_data",
     "multi_modal_inputs",
-)  # fmt: skip
-"""What verl 0.6.1 passes too: there is nothing to check, because ids are kept as generated, and
-messages are text."""
+)
+"""What verl 0.6.1 passes too.
+
+There is nothing to check, because ids are kept as generated, and messages are text.
+"""
 
 
 class RolloutMetrics(BaseModel):
-    """What happened to a trajectory's calls, so that a trainer can mask what was not the model's
-    doing."""
+    """What happened to a trajectory's calls.
+
+    A trainer reads here what was not the model's doing.
+    """
 
     assistant_turns: int = 0
     user_turns: int = 0
@@ -180,9 +187,12 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     @property
     def generation_prompt_ids(self) -> list[int]:
         """What the template puts before an assistant turn; the prompt ends with it."""
-        given, prompt = self.template_messages[: self._given], self.prompt_ids
+        given = self.template_messages[: self._given]
         bare = self.processing_class.apply_chat_template(given, self.tool_schemas or None)
-        return prompt[len(bare) :] if prompt[: len(bare)] == bare else []
+        prompt = self.prompt_ids
+        if prompt[: len(bare)] != bare:
+            return []
+        return prompt[len(bare) :]
 
     @property
     def tokens_left(self) -> int | None:
@@ -198,12 +208,14 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     def start(self) -> None:
         """PENDING -> RUNNING, or FAILED if the prompt is too long."""
         self._expect(State.PENDING)
-        limit, whole = self.limits.max_prompt_len, self.limits.max_model_len
-        found = f"the prompt has {self._rows.prompt_len} tokens"
-        if limit is not None and self._rows.prompt_len > limit:
-            self.fail(EndCause.PROMPT_TOO_LONG, f"{found}, max_prompt_len is {limit}")
-        elif whole is not None and self._rows.prompt_len >= whole:
-            why = f"{found}, which leaves none for a reply: max_model_len is {whole}"
+        length = self._rows.prompt_len
+        max_prompt_len = self.limits.max_prompt_len
+        max_model_len = self.limits.max_model_len
+        found = f"the prompt has {length} tokens"
+        if max_prompt_len is not None and length > max_prompt_len:
+            self.fail(EndCause.PROMPT_TOO_LONG, f"{found}, max_prompt_len is {max_prompt_len}")
+        elif max_model_len is not None and length >= max_model_len:
+            why = f"{found}, which leaves none for a reply: max_model_len is {max_model_len}"
             self.fail(EndCause.PROMPT_TOO_LONG, why)
         else:
             self._continue()
@@ -227,28 +239,37 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         )
         self.messages.append(_assistant_message(turn, planned))
         self.finish_reason = FinishReasonTypeEnum.TOOL_CALL if planned else finish_reason
-        last_turn = _is_used_up(self.limits.max_assistant_turns, self.metrics.assistant_turns)
+        self._go_on_after_turn(planned, finish_reason)
+        if self.state.is_final:
+            self.metrics.not_run += len(planned)
+
+    def _go_on_after_turn(
+        self, planned: list[PlannedCall], finish_reason: FinishReasonTypeEnum
+    ) -> None:
+        """RUNNING -> TOOL_CALLING, INTERACTING or a final state."""
+        is_last_turn = _is_used_up(self.limits.max_assistant_turns, self.metrics.assistant_turns)
+        has_user_side = self.interaction_kwargs is not None
         if finish_reason is FinishReasonTypeEnum.ABORT:
             self.fail(EndCause.ENGINE, "the engine aborted the generation")
         elif finish_reason is FinishReasonTypeEnum.LENGTH:
             self._end(EndCause.LENGTH, finish_reason)
-        elif last_turn and (planned or self.interaction_kwargs is not None):
+        elif is_last_turn and (planned or has_user_side):
             self._end(EndCause.ASSISTANT_TURNS)
         elif planned:
             self._planned = planned
             self.state = State.TOOL_CALLING
-        elif self.interaction_kwargs is None:
+        elif not has_user_side:
             self._end(EndCause.ANSWERED)
         elif _is_used_up(self.limits.max_user_turns, self.metrics.user_turns):
             self._end(EndCause.USER_TURNS)
         else:
             self.state = State.INTERACTING
-        if self.state.is_final:
-            self.metrics.not_run += len(planned)
 
     def add_tool_results(self, results: Sequence[ToolResult]) -> None:
-        """Answer every call of the turn: the executed ones with these results, in order, the
-        others with the reason."""
+        """Answer every call of the turn.
+
+        The executed ones are answered with these results, in order, the others with the reason.
+        """
         self._expect(State.TOOL_CALLING)
         if len(results) != len(self.calls_to_execute):
             raise IllegalTransition(
@@ -257,21 +278,16 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         waiting = iter(results)
         answers: list[Message] = []
         for call in self._planned:
-            if call.refusal is not None:
-                self.metrics.refused[call.refusal.value] += 1
-                if call.refusal.is_invalid:
-                    self._consecutive_invalid += 1
-                if call.is_answered:
-                    answers.append(self._tool_message(call, call.message))
+            if call.refusal is None:
+                result = next(waiting)
+                self._count_result(call, result)
+                answers.append(self._tool_message(call, result.response.text or ""))
                 continue
-            result = next(waiting)
-            self._consecutive_invalid = self._consecutive_invalid + 1 if result.is_invalid else 0
-            self.metrics.executed += 1
-            self.metrics.tool_errors += int(result.raised)
-            self.metrics.add_call(result.metrics)
-            self.metrics.last_call_lost = result.raised or _is_lost(result.metrics.get("outcome"))
-            self.tool_rewards[call.name].append(result.reward)
-            answers.append(self._tool_message(call, result.response.text or ""))
+            self.metrics.refused[call.refusal.value] += 1
+            if call.refusal.is_invalid:
+                self._consecutive_invalid += 1
+            if call.is_answered:
+                answers.append(self._tool_message(call, call.message))
         self._planned = []
         over = _is_used_up(self.limits.max_consecutive_invalid_calls, self._consecutive_invalid)
         self._add_messages(answers, next_turn=not over)
@@ -280,6 +296,17 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self._end(EndCause.INVALID_CALLS)
         else:
             self._continue()
+
+    def _count_result(self, call: PlannedCall, result: ToolResult) -> None:
+        if result.is_invalid:
+            self._consecutive_invalid += 1
+        else:
+            self._consecutive_invalid = 0
+        self.metrics.executed += 1
+        self.metrics.tool_errors += int(result.raised)
+        self.metrics.add_call(result.metrics)
+        self.metrics.last_call_lost = result.raised or _is_lost(result.metrics.get("outcome"))
+        self.tool_rewards[call.name].append(result.reward)
 
     def add_user_turn(self, content: str, score: float | None = None) -> None:
         """INTERACTING -> RUNNING: the user side has answered."""
@@ -301,13 +328,20 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         """Any state that is not final -> FAILED."""
         if self.state.is_final:
             raise IllegalTransition(f"request {self.request_id} is already {self.state.value}")
-        self.state, self.ended_by, self.failure = State.FAILED, cause, why
+        self._set_failed(cause, why)
 
     def stop(self, cause: EndCause, why: str) -> None:
-        """Any state -> FAILED, COMPLETED too if it has no rewards yet: such a request is not a
-        sample."""
+        """Any state -> FAILED, COMPLETED too.
+
+        A COMPLETED request that is stopped has no rewards yet, so it is not a sample.
+        """
         if self.state is not State.FAILED:
-            self.state, self.ended_by, self.failure = State.FAILED, cause, why
+            self._set_failed(cause, why)
+
+    def _set_failed(self, cause: EndCause, why: str) -> None:
+        self.state = State.FAILED
+        self.ended_by = cause
+        self.failure = why
 
     def _expect(self, state: State) -> None:
         if self.state is not state:
@@ -317,7 +351,8 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             )
 
     def _end(self, cause: EndCause, finish_reason: FinishReasonTypeEnum | None = None) -> None:
-        self.state, self.ended_by = State.COMPLETED, cause
+        self.state = State.COMPLETED
+        self.ended_by = cause
         self.finish_reason = finish_reason or self.finish_reason
 
     def _continue(self) -> None:
@@ -345,21 +380,29 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         return Message(role="tool", content=shown, tool_call_id=call.id, name=call.name or None)
 
     def _add_messages(self, messages: list[Message], *, next_turn: bool = True) -> None:
-        """Append tool or user messages and, if there is one, the generation prompt of the next
-        assistant turn."""
-        roles = [message.role for message in self.messages]
-        turns = roles[::-1].index("assistant") + 1 if "assistant" in roles else 0
-        before, rows = len(roles) - turns, self._rows
+        """Append tool or user messages.
+
+        With ``next_turn`` the generation prompt of the next assistant turn follows them.
+        """
+        history = self._before_last_turn()
         self.messages += messages
+        ids = self._rows.ids
         more = continuation(
             self.processing_class,
             _shown(messages),
             tools=self.tool_schemas,
-            history=_shown(self.messages[:before]),
-            last=rows.ids[-1] if rows.ids else None,
+            history=_shown(history),
+            last=ids[-1] if ids else None,
             add_generation_prompt=next_turn,
         )
-        rows.append(more, trained=False)
+        self._rows.append(more, trained=False)
+
+    def _before_last_turn(self) -> list[Message]:
+        """Return the messages before the last assistant turn; all if there is none."""
+        for place in range(len(self.messages) - 1, -1, -1):
+            if self.messages[place].role == "assistant":
+                return self.messages[:place]
+        return list(self.messages)
 
 
 def _shown(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -371,11 +414,12 @@ def _is_used_up(limit: int | None, used: int) -> bool:
 
 
 def _assistant_message(turn: ParsedTurn, planned: Sequence[PlannedCall]) -> Message:
-    calls = [
-        OpenAIFunctionToolCall(
-            id=plan.id, function=OpenAIFunctionCallSchema(name=call.name, arguments=call.arguments)
-        )
-        for call, plan in zip(turn.calls, planned, strict=True)
-        if isinstance(call, FoundCall) and isinstance(call.arguments, dict) and plan.is_answered
-    ]
+    """Return the turn as a message, with the calls that were understood and are answered."""
+    calls = []
+    for call, plan in zip(turn.calls, planned, strict=True):
+        if not isinstance(call, FoundCall) or not isinstance(call.arguments, dict):
+            continue
+        if plan.is_answered:
+            function = OpenAIFunctionCallSchema(name=call.name, arguments=call.arguments)
+            calls.append(OpenAIFunctionToolCall(id=plan.id, function=function))
     return Message(role="assistant", content=turn.content, tool_calls=calls or None)

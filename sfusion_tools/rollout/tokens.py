@@ -20,8 +20,10 @@ class TokenRows:
         self.loss_mask += [int(trained)] * len(ids)
 
     def cut(self, length: int) -> int:
-        """Drop the tokens after the first ``length``, never of the prompt; return how many were
-        dropped."""
+        """Drop the tokens after the first ``length``; return how many were dropped.
+
+        The prompt is never cut.
+        """
         keep = max(length, self.prompt_len)
         dropped = max(len(self.ids) - keep, 0)
         del self.ids[keep:]
@@ -53,8 +55,10 @@ class TokenViews:
 
     @property
     def loss_mask(self) -> list[int]:
-        """1 for what the assistant generated; 0 for the prompt, tools, users and the tokens of the
-        template."""
+        """1 for what the assistant generated, 0 for everything else.
+
+        The rest is the prompt, the messages of tools and users, and the tokens of the template.
+        """
         return list(self._rows.loss_mask)
 
     @property

@@ -98,23 +98,24 @@ class ToolSet:
         return [answer for answer in answers if not isinstance(answer, Exception)]
 
     async def release(self) -> int:
-        """Call ``release`` of every tool that was created; return how many raised or did not end
-        in time."""
-        created, self._instances = self._instances, {}
+        """Call ``release`` of every tool that was created.
+
+        Returns how many raised or did not end in time.
+        """
         works = {
             self._what("release", name): self._release(name, instance)
-            for name, instance in created.items()
+            for name, instance in self._instances.items()
         }
+        self._instances = {}
         answers = await bounded(works, timeout=self._limits.release_timeout, grace=0.0)
-        errors = {
-            what: answer
-            for what, answer in zip(works, answers, strict=True)
-            if isinstance(answer, Exception)
-        }
-        for what, error in errors.items():
-            if not isinstance(error, StepTimeout):  # which was logged when it happened
-                _log.warning("%s raised %s: %s", what, type(error).__name__, error)
-        return len(errors)
+        errors = 0
+        for what, answer in zip(works, answers, strict=True):
+            if not isinstance(answer, Exception):
+                continue
+            errors += 1
+            if not isinstance(answer, StepTimeout):  # which was logged when it happened
+                _log.warning("%s raised %s: %s", what, type(answer).__name__, answer)
+        return errors
 
     async def _release(self, name: str, instance: str) -> None:
         await self._tools[name].release(instance, **self._options(name, "release_kwargs"))
@@ -129,14 +130,15 @@ class ToolSet:
 
 def _failed(call: PlannedCall, error: Exception) -> ToolResult:
     _log.warning("tool %s raised %s: %s", call.name, type(error).__name__, error)
-    return ToolResult(
-        ToolResponse(text=f"Error executing tool {call.name!r}: {error}"), reward=0.0, raised=True
-    )
+    response = ToolResponse(text=f"Error executing tool {call.name!r}: {error}")
+    return ToolResult(response, reward=0.0, raised=True)
 
 
 def _read_result(answer: Any) -> ToolResult:
-    """Read what ``execute`` returned: a ToolResponse, or the plain string of verl 0.5 and
-    earlier."""
+    """Read what ``execute`` returned.
+
+    The response is a ToolResponse, or the plain string of verl 0.5 and earlier.
+    """
     if not isinstance(answer, tuple) or len(answer) != 3:
         raise TypeError("execute() must return (response, reward, metrics)")
     response, reward, metrics = answer
@@ -156,11 +158,11 @@ async def bounded(
     timeout: float | None = None,
     grace: float | None = None,
 ) -> list[T | Exception]:
-    """Run named work concurrently for at most ``timeout`` seconds; return a result or an error for
-    each.
+    """Run named work concurrently for at most ``timeout`` seconds.
 
-    Work that is cancelled or out of time gets ``grace`` seconds to stop. After that it is
-    abandoned: only the end of the event loop waits for it. None means no limit.
+    Returns a result or an error for each. Work that is cancelled or out of time gets ``grace``
+    seconds to stop. After that it is abandoned: only the end of the event loop waits for it. None
+    means no limit.
     """
     if not works:
         return []
@@ -175,16 +177,17 @@ async def bounded(
         _log.warning("%s did not end within %g s", tasks[task], timeout)
     if late:
         await _stop(tasks, grace)
-    results = [
-        StepTimeout(f"{what} did not end within {timeout:g} s")
-        if task in late
-        else _result(task, what)
-        for task, what in tasks.items()
-    ]
-    for result in results:
+
+    results: list[T | Exception] = []
+    for task, what in tasks.items():
+        if task in late:
+            results.append(StepTimeout(f"{what} did not end within {timeout:g} s"))
+            continue
+        result = _result(task, what)
         if isinstance(result, BaseException) and not isinstance(result, Exception):
             raise result
-    return results  # type: ignore[return-value] # the others were raised
+        results.append(result)
+    return results
 
 
 def _result(task: asyncio.Task[T], what: str) -> T | BaseException:
@@ -231,14 +234,17 @@ async def even_if_cancelled(work: Coroutine[Any, Any, T]) -> T:
 async def settle(
     tasks: Collection[asyncio.Task[Any]], seconds: float | None = None
 ) -> asyncio.CancelledError | None:
-    """Wait until all tasks are done or the time is up; return the last cancellation of the
-    caller, if there was one."""
+    """Wait until all tasks are done or the time is up.
+
+    Returns the last cancellation of the caller, if there was one.
+    """
     clock = asyncio.get_running_loop().time
     end = None if seconds is None else clock() + seconds
     cancelled: asyncio.CancelledError | None = None
     while not all(task.done() for task in tasks):
+        left = None if end is None else max(0.0, end - clock())
         try:
-            await asyncio.wait(tasks, timeout=None if end is None else max(0.0, end - clock()))
+            await asyncio.wait(tasks, timeout=left)
             break
         except asyncio.CancelledError as error:
             cancelled = error

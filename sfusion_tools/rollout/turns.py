@@ -1,5 +1,4 @@
-"""The calls of a turn: how they are found in the model's text, which of them are executed, and
-their results."""
+"""The calls of a turn: found in the model's text, planned for execution, and their results."""
 
 from __future__ import annotations
 
@@ -18,6 +17,7 @@ from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tokenizers import Tokenizer
 
 _THINK = "<think>"
+"""How thinking begins where a format does not say."""
 # Kinds of problems that, in a turn without calls, suggest that the model meant to make one.
 _LOOKS_LIKE_A_CALL = frozenset(
     {"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"}
@@ -36,10 +36,11 @@ _JSON_NAMES = {
 }
 
 _LONGEST_ID = 80
-"""A longer id of the model's is not repeated in the reply."""
+"""Characters of an id of the model's that a reply repeats. Chosen, so that a degenerate id does not
+fill the context."""
 TOLD_REFUSALS = 16
-"""How many refused calls of a turn are answered one by one: a short text can hold thousands of
-them."""
+"""Refused calls of a turn that are answered one by one. Chosen: more than a model makes by
+mistake, while a short text can hold thousands of them."""
 
 
 class Refusal(StrEnum):
@@ -52,8 +53,10 @@ class Refusal(StrEnum):
 
     @property
     def is_invalid(self) -> bool:
-        """True when the call itself was wrong: these count towards
-        max_consecutive_invalid_calls."""
+        """True when the call itself was wrong.
+
+        These count towards max_consecutive_invalid_calls.
+        """
         return self is not Refusal.TOO_MANY
 
 
@@ -93,8 +96,10 @@ TurnParser = Callable[[str, Sequence[OpenAIFunctionToolSchema]], ParsedTurn]
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call of the current turn: to be executed, or refused with the message that the model
-    will read."""
+    """A call of the current turn, to be executed or refused.
+
+    The model reads ``message`` for a refused one.
+    """
 
     id: str
     name: str
@@ -127,14 +132,12 @@ class ToolResult:
 def format_parser(
     name: str | None = None, *, in_think: bool = False, tokenizer: Tokenizer | None = None
 ) -> TurnParser:
-    """Return the parser of a format, by default of that which the tokenizer's chat template stands
-    for.
+    """Return the parser of a format, by default of the one that the chat template stands for.
 
     ``in_think`` if the prompt ends inside the thinking.
     """
-    form = (
-        get_format(name) if name else format_for(template=getattr(tokenizer, "chat_template", None))
-    )
+    template = getattr(tokenizer, "chat_template", None)
+    form = get_format(name) if name else format_for(template=template)
     if form is None:
         raise FormatError("the tool-call format cannot be told from the chat template; name it")
     think = form.parser.think_marks[0] if form.parser.think_marks else _THINK
@@ -148,36 +151,37 @@ def format_parser(
             before, mark, thinking = text.rpartition(think)
             repaired = form.parse(before + thinking, tools)
             if repaired.calls:
-                return _turn(
-                    before + mark + repaired.content.removeprefix(before),
-                    repaired,
-                    ("unclosed_think",),
-                )
+                content = before + mark + repaired.content.removeprefix(before)
+                return _turn(content, repaired, notices=("unclosed_think",))
         return _turn(parsed.content, parsed)
 
     return parse
 
 
 def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> ParsedTurn:
-    alone = not parsed.calls and not parsed.refused
-    meant = [
-        problem
-        for problem in parsed.problems
-        if problem.severity == "noticed"
-        and problem.kind in (_LOOKS_LIKE_A_CALL if alone else _ANOTHER_CALL)
-        and (alone or not _CLOSING.match(problem.excerpt))
-    ]
+    is_alone = not parsed.calls and not parsed.refused
+    meant = [problem for problem in parsed.problems if _was_meant_as_call(problem, is_alone)]
     # Report only the first: it was one attempt, however many traces it left.
     found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant[:1]]
     found.sort(key=lambda item: item.position)
-    calls = tuple(
-        UnreadableCall(item.message, item.call_name, _refusal_of_kind(item.kind))
-        if isinstance(item, Problem)
-        else FoundCall(item.name, item.arguments, item.call_id)
-        for item in found
-    )
+    calls = tuple(_found_or_unreadable(item) for item in found)
     kinds = tuple(problem.kind for problem in parsed.problems if problem.severity != "refused")
     return ParsedTurn(content, calls, notices + kinds)
+
+
+def _was_meant_as_call(problem: Problem, is_alone: bool) -> bool:
+    """Is this oddity a call that the model meant to make? Alone: the turn has no other call."""
+    if problem.severity != "noticed":
+        return False
+    if is_alone:
+        return problem.kind in _LOOKS_LIKE_A_CALL
+    return problem.kind in _ANOTHER_CALL and not _CLOSING.match(problem.excerpt)
+
+
+def _found_or_unreadable(item: ParsedCall | Problem) -> FoundCall | UnreadableCall:
+    if isinstance(item, Problem):
+        return UnreadableCall(item.message, item.call_name, _refusal_of_kind(item.kind))
+    return FoundCall(item.name, item.arguments, item.call_id)
 
 
 def _refusal_of_kind(kind: str) -> Refusal:
@@ -192,50 +196,50 @@ def plan_calls(
     max_parallel_calls: int | None,
     turn: str,
 ) -> list[PlannedCall]:
-    """Plan every call that was found, in order; none is dropped, but many refused ones share a
-    message.
+    """Plan every call that was found, in order.
 
-    ``turn`` names the turn among all others; a call that the model gave no id gets one that is made
-    from it.
+    None is dropped, but many refused ones share a message. ``turn`` names the turn among all
+    others; a call that the model gave no id gets one that is made from it.
     """
     planned: list[PlannedCall] = []
-    used: set[str] = set()
+    used_ids: set[str] = set()
     executing = 0
     for position, call in enumerate(found):
-        given = call.id if isinstance(call, FoundCall) else None
-        if not given or len(given) > _LONGEST_ID or given in used:
-            given = call_id(turn, position)
-        used.add(given)
+        used_id = call.id if isinstance(call, FoundCall) else None
+        if not used_id or len(used_id) > _LONGEST_ID or used_id in used_ids:
+            used_id = call_id(turn, position)
+        used_ids.add(used_id)
+
         name = call.name or ""
         refused = _refusal(call, tool_names)
         if refused is None and max_parallel_calls is not None and executing >= max_parallel_calls:
-            refused = (
-                Refusal.TOO_MANY,
-                f"at most {max_parallel_calls} tool call(s) are executed per turn and this "
-                "one came after them. "
-                "It was not executed; send it again in your next turn if you still need it.",
-            )
+            refused = Refusal.TOO_MANY, _too_many(max_parallel_calls)
         if refused is not None:
-            planned.append(
-                PlannedCall(given, name, refusal=refused[0], message=f"Error: {refused[1]}")
-            )
+            refusal, reason = refused
+            planned.append(PlannedCall(used_id, name, refusal=refusal, message=f"Error: {reason}"))
             continue
         assert isinstance(call, FoundCall)
-        planned.append(PlannedCall(given, name, call.arguments))
+        planned.append(PlannedCall(used_id, name, call.arguments))
         executing += 1
     return _summed_up(planned)
 
 
+def _too_many(max_parallel_calls: int) -> str:
+    return (
+        f"at most {max_parallel_calls} tool call(s) are executed per turn and this one came after "
+        "them. It was not executed; send it again in your next turn if you still need it."
+    )
+
+
 def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
     """Replace the messages of all but the first refused calls by a single one."""
-    places = [place for place, call in enumerate(planned) if call.refusal is not None]
-    rest = places[TOLD_REFUSALS:]
+    refused = {place: call.refusal for place, call in enumerate(planned) if call.refusal}
+    rest = list(refused)[TOLD_REFUSALS:]
     # One more message costs no more than the sum.
     if len(rest) < 2:
         return planned
-    reasons = Counter(
-        call.refusal.value for call in (planned[place] for place in rest) if call.refusal
-    )
+
+    reasons = Counter(refused[place].value for place in rest)
     shown = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
     message = (
         f"Error: {len(rest)} more calls of this turn were not executed ({shown}). "
@@ -253,17 +257,13 @@ def _refusal(
         return call.refusal, call.problem
     if call.name not in tool_names:
         known = ", ".join(tool_names) or "none"
-        return (
-            Refusal.UNKNOWN_TOOL,
-            f"there is no tool {call.name!r}. Tools that can be called: {known}.",
-        )
+        reason = f"there is no tool {call.name!r}. Tools that can be called: {known}."
+        return Refusal.UNKNOWN_TOOL, reason
     if not isinstance(call.arguments, dict):
         given = _JSON_NAMES.get(type(call.arguments).__name__, "null")
-        return (
-            Refusal.BAD_ARGUMENTS,
-            (
-                f"the arguments of {call.name!r} must be a JSON object, but {given} was given. "
-                "Nothing was executed."
-            ),
+        reason = (
+            f"the arguments of {call.name!r} must be a JSON object, but {given} was given. "
+            "Nothing was executed."
         )
+        return Refusal.BAD_ARGUMENTS, reason
     return None

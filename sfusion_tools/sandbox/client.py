@@ -21,7 +21,7 @@ from sfusion_tools.errors import (
     LimiterError,
     PermitTimeout,
 )
-from sfusion_tools.limiter import Limiter, Permit
+from sfusion_tools.limiter import Permit, PermitSource
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
@@ -63,7 +63,7 @@ has been tested."""
 _MOMENT = 0.001
 """Seconds that are too few to do anything in."""
 
-Event = Callable[[str, dict[str, Any]], None]
+OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(slots=True)
@@ -100,12 +100,12 @@ class SandboxClient:
         self,
         urls: str | Sequence[str],
         *,
-        limiter: Callable[[], Limiter | None] = lambda: None,
+        limiter: Callable[[], PermitSource | None] = lambda: None,
         retry: RetryPolicy | None = None,
         bounds: Bounds | None = None,
         headers: Mapping[str, str] | None = None,
         trust_proxy_env: bool = True,
-        on_event: Event | None = None,
+        on_event: OnEvent | None = None,
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,
         call_log: CallLog | None = None,
@@ -201,7 +201,7 @@ class SandboxClient:
                 guard.end(guarded, loop.time(), ended)
         return result
 
-    def permit(self) -> Permit | None:
+    def permit(self) -> Permit[Any] | None:
         """Return a permit to enter, None without a limiter."""
         limiter = self._limiter()
         return None if limiter is None else limiter.permit(self._bounds.queue)

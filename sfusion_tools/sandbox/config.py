@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT, Share
+from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT
 from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.guard import GuardSettings
 from sfusion_tools.sandbox.program import LANGUAGES, RUNNABLE, Bounds
@@ -23,21 +23,12 @@ _SECRET = ("headers", "sandbox_fusion_url")
 """Keys whose values are not shown in errors: they may contain passwords."""
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
-Weight = Seconds
 Count = Annotated[int, Field(ge=1, strict=True)]
-
-
-class LimiterShare(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: Annotated[str, Field(min_length=1)]
-    weight: Weight = 1.0
 
 
 _SECTIONS: dict[Any, type[BaseModel]] = {
     "guard": GuardSettings,
     "event_log": EventLogSettings,
-    "limiter_share": LimiterShare,
 }
 """Keys whose values are mappings."""
 
@@ -88,11 +79,11 @@ class SandboxToolConfig(BaseModel):
     limiter_name: str = Field(
         "rate-limiter", description="tools with the same name share one limiter"
     )
-    limiter_share: LimiterShare | None = Field(
+    limiter_share: Annotated[str, Field(min_length=1)] | None = Field(
         None,
         description=(
-            "`{name: …, weight: …}`: while permits are scarce, jobs on one limiter "
-            "get them by weight"
+            "a name for the calls of this job: while permits are scarce, all shares of one "
+            "limiter get equally many"
         ),
     )
     rate_limit_mismatch: Literal["warn", "apply"] = Field(
@@ -132,7 +123,7 @@ class SandboxToolConfig(BaseModel):
         10.0, description="seconds an attempt may take beyond the program's own time"
     )
     call_deadline: Seconds | None = Field(
-        None, description="seconds for all attempts and pauses of a call, not " "counting " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "the " "wait for a permit; "
+        None, description="seconds for all attempts and pauses of a call, not counting the wait for a permit; "
         "null: twice an attempt plus 10 s"
     )  # fmt: skip
     queue_timeout: Seconds | None = Field(
@@ -253,12 +244,9 @@ class SandboxToolConfig(BaseModel):
         )
 
     @property
-    def share(self) -> Share | None:
-        return (
-            None
-            if self.limiter_share is None
-            else Share(self.limiter_share.name, self.limiter_share.weight)
-        )
+    def share(self) -> str:
+        """The share of the limiter; empty for the common one."""
+        return self.limiter_share or ""
 
     @property
     def retry(self) -> RetryPolicy:

@@ -70,7 +70,7 @@ class ExecutionPool:
 
     def __init__(
         self,
-        permit: Callable[[], Permit | None],
+        permit: Callable[[], Permit[Any] | None],
         direct: Callable[[Any], Callable[..., Coroutine[Any, Any, Any]] | None],
     ) -> None:
         """``direct`` returns the coroutine function that does what a function does, None if there

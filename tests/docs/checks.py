@@ -18,9 +18,10 @@ import yaml
 
 from tests import ROOT
 from tests.docs.blocks import Block
+from tests.patience import PATIENCE
 from tests.warm import warm
 
-TIMEOUT = 120.0
+TIMEOUT = PATIENCE
 _CHANGES = re.compile(
     r"^(sudo |python -m |python3 -m )?(pip|pipx|uv|apt|apt-get|docker|ray|git|rm)\b"
     r"|^sfusion .*(--world ray|--sandbox (docker|http)|limiter )"

@@ -8,7 +8,7 @@ from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer
 from sfusion_tools.limiter import LimiterSettings, local_host
-from sfusion_tools.limiter.messages import limiter_page
+from sfusion_tools.limiter.metrics import limiter_page
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from sfusion.harness.atomic_files import check_writable, write_file
 from sfusion.harness.cli import app
 from sfusion.harness.errors import CannotWrite
+from tests.patience import PATIENCE
 from tests.warm import warm
 
 SCENARIO = """\
@@ -71,7 +72,7 @@ def test_the_check_before_a_run_leaves_no_file(tmp_path: Path) -> None:
 
 def _sfusion(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sfusion", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def _small_files() -> None:
@@ -105,7 +106,7 @@ def test_output_to_a_full_device_is_not_a_broken_promise() -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
     assert (printed.returncode, printed.stderr) == (3, "[Errno 28] No space left on device\n")

@@ -12,7 +12,7 @@ import pytest
 
 from sfusion_tools import runner
 from sfusion_tools.base_tool import TrajectoryTool
-from sfusion_tools.limiter import book
+from sfusion_tools.limiter import pace
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import answer, arguments, client, retry, text, tool
 from sfusion_tools.sandbox.program import Bounds, Program
@@ -225,30 +225,30 @@ def waited_time_not_counted(patch: Patch) -> None:
 def bucket_gives_one_too_many(patch: Patch) -> None:
     def take(original: Any, self: Any, now: float) -> bool:
         self._fill(now)
-        if self._tokens < 0.0:
+        if self.tokens < 0.0:
             return False
-        self._tokens -= 1.0
+        self.tokens -= 1.0
         return True
 
-    changed(patch, book.Bucket, "take", take)
+    changed(patch, pace.Bucket, "take", take)
 
 
 @bug("adaptive-limit", "in_flight_within_limit")
 def widens_above_the_limit(patch: Patch) -> None:
     def succeeded(original: Any, self: Any, count: int) -> None:
-        self._width = min(self.ceiling + 1.0, self._width + self.WIDEN_BY * count / self._width)
+        self.value = min(self.ceiling + 1.0, self.value + self.WIDEN_BY * count / self.value)
 
-    changed(patch, book.Width, "succeeded", succeeded)
+    changed(patch, pace.Width, "succeeded", succeeded)
     patch.setattr(
-        book.Width,
+        pace.Width,
         "permits",
-        property(lambda self: max(1, min(self.ceiling + 1, int(self._width)))),
+        property(lambda self: max(1, min(self.ceiling + 1, int(self.value)))),
     )
 
 
 @bug("adaptive-limit", "throughput_at_least")
 def never_widens(patch: Patch) -> None:
-    patch.setattr(book.Width, "WIDEN_BY", 0.0)
+    patch.setattr(pace.Width, "WIDEN_BY", 0.0)
 
 
 @bug("gateway-504-then-fine[first_attempts=1,status=503]", "retries_spread")

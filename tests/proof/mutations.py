@@ -150,9 +150,9 @@ class Site:
 
 SITES = (
     Site("arguments", "code", PROGRAM, ALWAYS),
-    Site("arguments", "code", _some(PROGRAM, ("lines-joined halved " "ends-of-lines-stripped")), SOMETIMES),
+    Site("arguments", "code", _some(PROGRAM, ("lines-joined halved ends-of-lines-stripped")), SOMETIMES),
     Site("arguments", "timeout", NUMBER, ALWAYS),
-    Site("body", "code", _some(PROGRAM, ("emptied upper-case ascii-only " "of-the-call-before")), ALWAYS),
+    Site("body", "code", _some(PROGRAM, ("emptied upper-case ascii-only of-the-call-before")), ALWAYS),
     Site("body", "language", LANGUAGE, ALWAYS),
     Site("body", "run_timeout", {**NUMBER, **DROPPED}, ALWAYS),
     Site("body", "compile_timeout", {**NUMBER, **DROPPED}, ALWAYS),
@@ -162,7 +162,7 @@ SITES = (
     Site("printed", "code", NUMBER, ALWAYS | SOMETIMES),
     Site("printed", "outcome", OUTCOME, OF_PROGRAMS),
     Site("output", "", OUTPUT, ALWAYS | SOMETIMES),
-    Site("cut", "", _some(OUTPUT, "first-character-dropped " "last-character-dropped " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "halved " "doubled middle-dropped "
+    Site("cut", "", _some(OUTPUT, "first-character-dropped last-character-dropped halved doubled middle-dropped "
                                   "lines-reversed end-only"), ALWAYS),
     Site("text", "", _some(OUTPUT, "emptied of-the-call-before of-the-first-call doubled cut-at-100"),
          ALWAYS | SOMETIMES | OF_PROGRAMS),

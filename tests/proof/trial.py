@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 from sfusion.harness.lab.single_calls.calls import SuiteFacts
 from sfusion.harness.trial.trial import (
     bundled_scenes,
+    check_journals,
     judge,
-    judge_journals,
     play_in_sim,
     wording_table,
 )
@@ -212,7 +212,7 @@ def judged(case: TrialCase, scene: str = "") -> TrialRow:
         scenes = [one for one in scenes if one.scenario == f"judge-{scene}"]
     with CHANGES[case.name].applied() if case.kind == "change" else nullcontext():
         played = play_in_sim(scenes, lambda: ToolClient(tool, states_outcomes=case.states))
-    verdicts = [one for one in judge_journals(played.journals, accepted) if one.state == "broken"]
+    verdicts = [one for one in check_journals(played.journals, accepted) if one.state == "broken"]
     facts = [one for one in verdicts if one.promise != "wordings_accepted"]
     applied = case.kind != "drawn" or _drawn()[case.name].past.changed > 0
     names = tuple(dict.fromkeys(one.promise for one in facts))

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sfusion_tools.limiter import Limiter, LimiterSettings, Permit, Share
+from sfusion_tools.limiter import Limiter, LimiterSettings, Permit
 from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, LimiterActor
 from sfusion_tools.limiter.ray_limiter import TokenBucketWorker, find, ray_limiter
 from tests.sfusion_tools.limiter.holding import give, take
@@ -103,9 +103,9 @@ class Gate:
 class Holder:
     """A process with a limiter client."""
 
-    def __init__(self, name: str, share: Share | None = None, **settings: Any) -> None:
+    def __init__(self, name: str, share: str = "", **settings: Any) -> None:
         self._limiter: Limiter = ray_limiter(LimiterSettings(**settings), name, share=share)
-        self._permits: list[Permit] = []
+        self._permits: list[Permit[Any]] = []
 
     async def pid(self) -> int:
         return os.getpid()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE
+
 if TYPE_CHECKING:
     from sfusion.harness.lab.worlds.ray_cluster import OwnCluster
     from tests.ray.actors import Gate
@@ -49,7 +51,7 @@ def place() -> Iterator[OwnCluster]:
         worker = warm_ray_worker()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            ray, "get", partial(ray.get, timeout=150.0)
+            ray, "get", partial(ray.get, timeout=PATIENCE)
         )  # it swallows the exception of pytest's time limit
         patch.setitem(ray_cluster._NODE, "worker_path", str(worker))
         cluster = open_cluster()

@@ -20,7 +20,7 @@ import ray
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import LimiterError, ProtocolMismatch
-from sfusion_tools.limiter import LimiterSettings, Share
+from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch, packed
 from sfusion_tools.limiter.ray_limiter import (
     NAMESPACE,
@@ -31,6 +31,7 @@ from sfusion_tools.limiter.ray_limiter import (
     remove,
 )
 from sfusion_tools.sandbox_fusion_tools import PoolMode, init_execution_pool
+from tests.patience import PATIENCE
 from tests.ray.actors import Gate, Holder, OldLimiter, Trainer, node_options, snapshot, until
 from tests.ray.processes import Watched
 from tests.sfusion_tools.limiter.holding import give, take
@@ -43,7 +44,9 @@ def printed_by(script: str, *arguments: str) -> Any:
     """Run a script in a process of its own; return what it prints, which is JSON."""
     command = [warm("python"), "-c", script, *arguments]
     return json.loads(
-        subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+        subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=True
+        ).stdout
     )
 
 
@@ -274,7 +277,7 @@ asyncio.run(main())
 print(ray.is_initialized())
 """
     command = [warm("python"), "-c", script, cluster, limiter_name]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert run.stdout.splitlines() == ["False", "caller 0", "caller 1", "False"], run.stderr
 
 
@@ -492,13 +495,13 @@ for line in sys.stdin:
 
     shown = json.loads(sfusion("--json", "-").stdout)
     assert (shown["in_use"], shown["waiting"], shown["rate_limit"]) == (2, 1, 2)
-    other = Holder.remote(limiter_name, share=Share("nightly", 3.0), rate_limit=2)
+    other = Holder.remote(limiter_name, share="nightly", rate_limit=2)
     also_waits = other.acquire.remote()
     until(lambda: snapshot(limiter_name).waiting == 2)
     table = sfusion().stdout
     assert "in use         2 of 2" in table
-    assert "no share       weight 1, holds 2, waits 1" in table
-    assert "share nightly  weight 3, holds 0, waits 1" in table
+    assert "no share       holds 2, waits 1" in table
+    assert "share nightly  holds 0, waits 1" in table
     page = sfusion("--metrics").stdout
     assert f'sfusion_limiter_in_use{{limiter="{limiter_name}"}} 2' in page.splitlines()
     assert page.endswith("\n")
@@ -520,4 +523,4 @@ for line in sys.stdin:
     gone = sfusion()
     assert gone.returncode == 3
     assert f"no limiter named {limiter_name!r}" in gone.stderr
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)

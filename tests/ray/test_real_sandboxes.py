@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.core.journal import Event, Journal
-from sfusion.harness.lab.promises import Verdict, judge
+from sfusion.harness.lab.promises import Verdict, check_promises
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.worlds import ray as ray_world
 from sfusion.harness.lab.worlds.ray_cluster import OwnCluster
 from sfusion.harness.real.targets import RealSandbox, open_targets, read_target
+from tests.patience import PATIENCE
 from tests.ray.actors import until
 from tests.ray.processes import Watched, commands, descendants
 from tests.warm import warm
@@ -46,7 +47,9 @@ def played(
     text = f"scenario: tried\nabout: what a test tries\nworlds: [ray]\n{body}\npromises: {promises}"
     tried = parse_scenarios(text, file="tried.yaml")[0]
     journal = ray_world.run(tried, cluster=place, real=real)
-    return journal, {verdict.promise: verdict for verdict in judge(journal, tried.promises)}
+    return journal, {
+        verdict.promise: verdict for verdict in check_promises(journal, tried.promises)
+    }
 
 
 def all_held(verdicts: dict[str, Verdict]) -> None:
@@ -168,7 +171,7 @@ def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no
         started = family(pid)
         watched = Watched(list(started))
         run.send_signal(signal.SIGINT)
-        _, errors = run.communicate(timeout=120)
+        _, errors = run.communicate(timeout=PATIENCE)
     assert errors == "interrupted: 1 of 2 runs ended, and what they wrote is in runs\n"
     assert run.returncode == 130
     assert any("raylet" in name for name in started.values())
@@ -177,6 +180,6 @@ def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no
     assert Journal.read(folder / "journal.ndjson").header["sandboxes"] == [addresses[0]]
     assert f"--sandbox {addresses[0]}" in (folder / "report.html").read_text()
     again = [warm("sfusion"), "replay", str(folder)]
-    refused = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
+    refused = subprocess.run(again, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert refused.returncode == 2
     assert "which cannot be replayed" in refused.stderr

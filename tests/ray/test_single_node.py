@@ -46,6 +46,7 @@ from sfusion_tools.sandbox_fusion_tools import (
 )
 from sfusion_tools.tool_registry import initialize_tools_from_config
 from tests.docs.test_metrics_page import listed
+from tests.patience import PATIENCE
 from tests.ray.actors import DelayedLimiter, Gate, Process, snapshot, until
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 from tests.sfusion_tools.sandbox.helpers import until as reached
@@ -276,8 +277,8 @@ def test_a_tripped_guard_fails_the_task_of_an_actor_and_nothing_else() -> None:
 
     worker = ray.remote(AgentLoops).remote()
     with pytest.raises(GuardTripped, match="3 of the last 3 calls"):
-        ray.get(worker.generate.remote(), timeout=60)
-    assert ray.get(worker.ping.remote(), timeout=60) == "alive"
+        ray.get(worker.generate.remote(), timeout=PATIENCE)
+    assert ray.get(worker.ping.remote(), timeout=PATIENCE) == "alive"
 
 
 class Recorded:

@@ -22,9 +22,9 @@ from ray._private import services
 
 from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.errors import MissingWorld
-from sfusion.harness.lab.promises import Story, Verdict, judge
+from sfusion.harness.lab.promises import Story, Verdict, check_promises
 from sfusion.harness.lab.runs import read_tasks, run_all, write_run
-from sfusion.harness.lab.runs.effect import judge_effect
+from sfusion.harness.lab.runs.effect import check_effect
 from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.spreading import RayTasks
@@ -41,6 +41,7 @@ from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion.harness.search.chaos.command import count_at_sandbox, play_rounds
+from tests.patience import PATIENCE
 from tests.ray.actors import until
 from tests.warm import warm
 
@@ -64,7 +65,9 @@ def played(
     place: OwnCluster, tried: Scenario, **options: Any
 ) -> tuple[Journal, dict[str, Verdict]]:
     journal = ray_world.run(tried, cluster=place, **options)
-    return journal, {verdict.promise: verdict for verdict in judge(journal, tried.promises)}
+    return journal, {
+        verdict.promise: verdict for verdict in check_promises(journal, tried.promises)
+    }
 
 
 def all_held(verdicts: dict[str, Verdict]) -> None:
@@ -437,7 +440,7 @@ events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
     )
     journal, verdicts = played(place, tried)
     all_held(verdicts)
-    assert judge_effect(tried, Story(journal)) == []
+    assert check_effect(tried, Story(journal)) == []
     assert {one["call"] for one in of(journal, "server", "strike") if one["rule"] == "odd"} <= {
         "c0001",
         "c0002",
@@ -542,7 +545,7 @@ load: {calls: 8, concurrency: 4, program: {seconds: 100ms, prints: "{call}\\n"}}
 
 def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [warm("sfusion"), "run", "--world", "ray", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=150)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path: Path) -> None:
@@ -608,7 +611,7 @@ def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(
         str(there),
     ]
     command = [warm("sfusion"), "run", *spread]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert written(here) == written(there)
     assert len(written(here)) == 3
@@ -625,7 +628,7 @@ def test_trainings_spread_over_a_cluster_learn_what_local_ones_learn(
     command = [warm("sfusion"), "train", str(tmp_path / "toy.yaml"), "--seeds", "3", "--json", "-"]
     answers = []
     for where in (["--jobs", "1"], ["--on", "ray", "--ray-address", place.address]):
-        ended = subprocess.run([*command, *where], capture_output=True, text=True, timeout=150)
+        ended = subprocess.run([*command, *where], capture_output=True, text=True, timeout=PATIENCE)
         assert ended.returncode == 0, ended.stderr
         answers.append(ended.stdout)
     assert '"seed": 2' in answers[0]

@@ -18,6 +18,7 @@ from sfusion_tools.event_log import (
     flush_event_logs,
     open_event_log,
 )
+from tests.patience import PATIENCE
 
 KB = 1 / 1024
 OPENING = '{"event_log":'
@@ -203,7 +204,7 @@ def test_lines_are_written_regularly_without_a_flush(tmp_path, monkeypatch):
     queue(log, "x\n")
     log.start()
     log.start()
-    assert flushed.wait(60)
+    assert flushed.wait(PATIENCE)
     assert written(tmp_path) == ["x"]
 
 

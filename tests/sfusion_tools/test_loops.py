@@ -13,6 +13,7 @@ import uvloop
 
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop
 from sfusion_tools._loops import in_daemon_thread, in_own_loop, tells_real_time
+from tests.patience import PATIENCE
 
 
 def test_only_a_simulated_loop_keeps_its_own_time() -> None:
@@ -49,7 +50,9 @@ async def test_the_caller_can_be_cancelled_while_the_work_is_stuck() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     free.set()
-    assert await asyncio.to_thread(over.wait, 30)  # its late result is dropped without an error
+    assert await asyncio.to_thread(
+        over.wait, PATIENCE
+    )  # its late result is dropped without an error
 
 
 def test_the_process_exits_even_if_the_work_never_ends() -> None:
@@ -69,7 +72,9 @@ async def main():
 
 asyncio.run(main())
 """
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], timeout=PATIENCE, check=False).returncode == 0
+    )
 
 
 def test_an_interrupted_caller_cancels_the_work_in_its_own_loop() -> None:

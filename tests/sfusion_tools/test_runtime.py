@@ -38,6 +38,7 @@ from sfusion_tools.sandbox.ray_metrics import RayMetrics, _counted
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests import ROOT
+from tests.patience import PATIENCE
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
 
 T = TypeVar("T")
@@ -328,7 +329,7 @@ def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
 
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(60.0)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "deadlock"
     assert (fleet.endpoint("http://a").in_flight, metrics._in_flight["tool"]) == (0, 0)
 
@@ -455,7 +456,7 @@ def test_a_forked_child_shares_nothing_with_its_parent(sandbox: FakeSandbox) -> 
         [sys.executable, "-c", textwrap.dedent(program), sandbox.url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
 
@@ -502,7 +503,7 @@ def test_two_hundred_closed_loops_leave_nothing_behind_and_do_not_crash() -> Non
     most of such runs."""
     command = [sys.executable, "-m", "benchmarks.leaks", "--runs", "20", "--closed", "200"]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.sfusion_tools.test_imports import NAMES_THAT_STAY, PACKAGES
 from tests.warm import warm
 
@@ -29,7 +30,7 @@ def python(
     program: str, *arguments: str, interpreter: str | Path = sys.executable
 ) -> subprocess.CompletedProcess[str]:
     command = [interpreter, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def without_ray(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from sfusion_tools.output_sizes import PIPE_BYTES
+from sfusion_tools.sandbox.program import COMPILED
 
+from ...faults.pattern import PatternSearches
 from ..gate import pass_time
 from ..program import (
     NOTHING,
@@ -29,22 +31,6 @@ from ..protocol import (
     RunCodeAnswer,
     RunJupyter,
     RunJupyterAnswer,
-)
-
-COMPILED = frozenset(
-    [
-        "cpp",
-        "rust",
-        "D_ut",
-        "swift",
-        "go",
-        "java",
-        "junit",
-        "scala",
-        "verilog",
-        "cuda",
-        "python_gpu",
-    ]
 )
 
 Work = Callable[[float, float], Awaitable[float | None]]
@@ -96,6 +82,7 @@ class ScriptedExecutor(Executor):
                 self._exact[script.exact] = place
         self.profile = profile
         self.work = work
+        self._searches = PatternSearches()
         self._running = 0
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
@@ -149,7 +136,7 @@ class ScriptedExecutor(Executor):
         call = mark_of(code)
         exact = self._exact.get(without_mark(code)) if self._exact else None
         for place in self._others if exact is None else sorted((*self._others, exact)):
-            if self.scripts[place].fits(code, language, call):
+            if self.scripts[place].fits(code, language, call, self._searches):
                 return self.scripts[place]
         return None
 

@@ -34,6 +34,7 @@ def check(
     if schema:
         typer.echo(json.dumps(json_schema(), indent=2))
         return
+
     found, problems = scenarios.read_files(scenarios.scenario_files(paths or []))
     files = [
         {"file": str(file), "cells": [cell.title for cell in cells]}
@@ -42,7 +43,7 @@ def check(
     document = {
         "valid": not problems,
         "files": files,
-        "problems": [problem_as_dict(one) for one in problems],
+        "problems": [problem_as_dict(problem) for problem in problems],
     }
     write_json(json_file, document)
     if problems:
@@ -53,10 +54,12 @@ def check(
 
 
 def json_schema() -> dict[str, Any]:
-    """Return a schema that accepts whatever `sfusion check` accepts; only `sfusion check` knows the
-    finer rules."""
+    """Return a schema that accepts whatever `sfusion check` accepts.
+
+    Only `sfusion check` knows the finer rules.
+    """
     schema = Scenario.model_json_schema(by_alias=True, schema_generator=_AsWritten)
-    properties, definitions = schema["properties"], schema["$defs"]
+    properties = schema["properties"]
     properties.pop("cell")
     properties["promises"] |= {"items": _named(PROMISES)}
     properties["extends"] = {
@@ -69,9 +72,10 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": {"type": ["array", "object"]},
         "description": "dotted keys and their values: one cell for each combination",
     }
-    definitions["Rule"]["properties"]["what"] |= {
-        "anyOf": [*_named(KINDS)["anyOf"], {"type": ["array", "object"]}]
-    }
+
+    definitions = schema["$defs"]
+    what = definitions["Rule"]["properties"]["what"]
+    what["anyOf"] = [*_named(KINDS)["anyOf"], {"type": ["array", "object"]}]
     for definition in definitions.values():
         if "type" not in definition:
             definition.pop("additionalProperties", None)  # loosened below
@@ -85,8 +89,10 @@ def json_schema() -> dict[str, Any]:
 
 
 class _AsWritten(GenerateJsonSchema):
-    """Loosens what a validator converts first: `250ms` for a number, one mapping for a list, and so
-    on."""
+    """Loosens what a validator converts first.
+
+    For example, a number may be written as `250ms`, and a list as its only item.
+    """
 
     def function_before_schema(
         self, schema: core_schema.BeforeValidatorFunctionSchema
@@ -107,5 +113,11 @@ def _named(classes: Any) -> dict[str, Any]:
         name: {"description": " ".join((cls.__doc__ or "").split())}
         for name, cls in classes.items()
     }
-    one = {"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": False}
-    return {"anyOf": [{"enum": list(classes)}, {**one, "properties": described}]}
+    mapping = {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+        "properties": described,
+    }
+    return {"anyOf": [{"enum": list(classes)}, mapping]}

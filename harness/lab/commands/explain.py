@@ -45,24 +45,28 @@ def explain(
         typer.Argument(
             metavar="NAME",
             help=(
-                "A scenario, promise, fault, field or outcome; or promises, kinds, "
-                "models, outcomes."
+                "A scenario, promise, fault, field or outcome; "
+                "or promises, kinds, models, outcomes."
             ),
         ),
     ] = None,
     json_file: Json = None,
 ) -> None:
+    answer: dict[str, Any]
     if name is None:
-        text, answer = topics(), dict[str, Any](names=groups())
+        text = topics()
+        answer = {"names": groups()}
     else:
-        if not (found := explanations(name)):
+        found = explanations(name)
+        if not found:
             raise BadOption(f"nothing is called {name!r}; {near(name, names())}")
-        text = ("\n" if name == "outcomes" else "\n\n").join(one.text for one in found)
-        shown = ("kind", "name", "about", "fields")
+        between = "\n" if name == "outcomes" else "\n\n"
+        text = between.join(explanation.text for explanation in found)
         answer = {
             "name": name,
-            "explanations": [{key: getattr(one, key) for key in shown} for one in found],
+            "explanations": [explanation.as_dict() for explanation in found],
         }
+
     if not is_stdout(json_file):
         typer.echo(text)
     write_json(json_file, answer)
@@ -83,12 +87,14 @@ _GROUPS: dict[str, tuple[str, Mapping[str, type[BaseModel]]]] = {
     "models": ("model", MODELS),
 }
 _WIDTH = 110
+"""Columns of a text. Chosen: as wide as is still read easily."""
+_DEEPEST_INDENT = 24
+"""Chosen: a text below a long name keeps most of its width."""
 _EFFECT = (
     "not a promise to write, but reported as unknown where a run does not show what its "
-    "scenario declares: a fault "
-    "rule that never struck, an event that never happened, a cell of the matrix that is "
-    "the same as another. Where "
-    "that is intended, give the rule or the event `may_not_strike: true`."
+    "scenario declares: a fault rule that never struck, an event that never happened, a cell of "
+    "the matrix that is the same as another. Where that is intended, give the rule or the event "
+    "`may_not_strike: true`."
 )
 
 
@@ -103,27 +109,32 @@ class Explanation:
     """All of it, for a terminal."""
     fields: dict[str, str] = field(default_factory=dict)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON, without the text for a terminal."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "about": self.about,
+            "fields": self.fields,
+        }
+
 
 def groups() -> dict[str, list[str]]:
     """Return every name that can be explained by group, except scenarios and fields."""
-    return {group: [*table] for group, (_, table) in _GROUPS.items()} | {
-        "outcomes": [one.value for one in Outcome]
-    }
+    found = {group: list(table) for group, (_, table) in _GROUPS.items()}
+    found["outcomes"] = [outcome.value for outcome in Outcome]
+    return found
 
 
 def topics() -> str:
     """Return what can be explained."""
+    lines = ["sfusion explain NAME, where NAME is", "  a scenario    see sfusion list"]
     kinds = [f"a {kind}" for kind, _ in _GROUPS.values()] + ["an outcome"]
-    named = zip(kinds, groups().values(), strict=True)
-    return "\n".join(
-        [
-            "sfusion explain NAME, where NAME is",
-            "  a scenario    see sfusion list",
-            *(_wrapped(f"  {kind:<13} ", ", ".join(names)) for kind, names in named),
-            "  a field       PART.FIELD, as in load.concurrency",
-            "  a group       promises, kinds, models, outcomes: all of that group",
-        ]
-    )
+    for kind, members in zip(kinds, groups().values(), strict=True):
+        lines.append(_wrapped(f"  {kind:<13} ", ", ".join(members)))
+    lines.append("  a field       PART.FIELD, as in load.concurrency")
+    lines.append("  a group       promises, kinds, models, outcomes: all of that group")
+    return "\n".join(lines)
 
 
 def names() -> list[str]:
@@ -145,15 +156,18 @@ def explanations(name: str) -> list[Explanation]:
         return [Explanation("promise", name, _EFFECT, _wrapped(f"{name}: ", _EFFECT))]
     if name == "outcomes":
         return [_outcome(outcome) for outcome in Outcome]
+    return _named(name) or _field(name) or _scenario(name)
+
+
+def _named(name: str) -> list[Explanation]:
+    """Explain every part, promise, fault, model and outcome of this name."""
     found = [_part(kind, name, table[name]) for kind, table in _GROUPS.values() if name in table]
     found += [_outcome(outcome) for outcome in Outcome if name == outcome.value]
-    if not found and "." in name:
-        owner, _, key = name.rpartition(".")
-        found += _field(owner.rpartition(".")[2], key)
-    return found or _scenario(name)
+    return found
 
 
 def _part(kind: str, name: str, cls: type[BaseModel]) -> Explanation:
+    """Explain a class by its docstring and its fields."""
     about = _doc(cls)
     lines = [f"{name}: {about}"]
     phases = getattr(cls, "phases", None)
@@ -161,10 +175,14 @@ def _part(kind: str, name: str, cls: type[BaseModel]) -> Explanation:
         lines.append(
             f"  strikes in phase {phases[0]} by default; possible phases: {', '.join(phases)}"
         )
-    shown = {key: info for key, info in cls.model_fields.items() if key not in ("cell", "kind")}
-    lines += [_field_line(key, info) for key, info in shown.items()]
-    fields = {info.alias or key: _field_about(info) for key, info in shown.items()}
-    return Explanation(kind, name, about, "\n".join(lines), fields)
+
+    fields: dict[str, str] = {}
+    for key, info in cls.model_fields.items():
+        if key in ("cell", "kind"):
+            continue
+        lines.append(_field_line(key, info))
+        fields[info.alias or key] = _field_about(info)
+    return Explanation(kind=kind, name=name, about=about, text="\n".join(lines), fields=fields)
 
 
 def _field_about(info: Any) -> str:
@@ -176,14 +194,16 @@ def _field_line(name: str, info: Any) -> str:
     return _wrapped(f"  {info.alias or name:<16} ", _field_about(info))
 
 
-def _field(owner: str, name: str) -> list[Explanation]:
+def _field(dotted: str) -> list[Explanation]:
+    """Explain a field by its dotted name, of which the last two words count."""
+    path, _, name = dotted.rpartition(".")
+    owner = path.rpartition(".")[2]
     cls = PARTS.get(owner) or PROMISES.get(owner) or KINDS.get(owner)
     if cls is None or name not in cls.model_fields:
         return []
     info = cls.model_fields[name]
-    return [
-        Explanation("field", f"{owner}.{name}", _field_about(info), _field_line(name, info).strip())
-    ]
+    text = _field_line(name, info).strip()
+    return [Explanation("field", f"{owner}.{name}", _field_about(info), text)]
 
 
 def default_text(field: Any) -> str:
@@ -191,41 +211,46 @@ def default_text(field: Any) -> str:
     if field.is_required():
         return " (required)"
     value = field.default
-    if (
-        value is PydanticUndefined
-        or value is None
-        or isinstance(value, BaseModel)
-        or value in ([], {}, ())
-    ):
+    if value is PydanticUndefined or value is None or value in ([], {}, ()):
+        return ""
+    if isinstance(value, BaseModel):
         return ""
     if isinstance(value, list):
-        return (
-            ""
-            if any(isinstance(one, BaseModel) for one in value)
-            else f" (default: {', '.join(map(str, value))})"
-        )
-    return f" (default: {value!r})" if isinstance(value, str) else f" (default: {value})"
+        if any(isinstance(item, BaseModel) for item in value):
+            return ""
+        return f" (default: {', '.join(map(str, value))})"
+    if isinstance(value, str):
+        return f" (default: {value!r})"
+    return f" (default: {value})"
 
 
 def _outcome(outcome: Outcome) -> Explanation:
+    whose = "caused by the program" if outcome.is_from_program else "not caused by the program"
+    about = f"{_docstring_below(outcome)} ({whose})"
+    return Explanation("outcome", outcome.value, about, f"{outcome.value}: {about}")
+
+
+def _docstring_below(outcome: Outcome) -> str:
+    """Return the string below a member of the enum, which Python itself does not keep."""
     import ast
 
     tree = ast.parse(textwrap.dedent(inspect.getsource(Outcome)))
     body = typing.cast(Any, tree.body[0]).body
-    text = ""
-    for one, following in itertools.pairwise(body):
-        if isinstance(one, ast.Assign) and typing.cast(Any, one.targets[0]).id == outcome.name:
-            text = str(typing.cast(Any, following).value.value).replace("``", "`")
-    whose = "caused by the program" if outcome.is_from_program else "not caused by the program"
-    about = f"{text} ({whose})"
-    return Explanation("outcome", outcome.value, about, f"{outcome.value}: {about}")
+    for statement, following in itertools.pairwise(body):
+        if not isinstance(statement, ast.Assign):
+            continue
+        if typing.cast(Any, statement.targets[0]).id == outcome.name:
+            return str(typing.cast(Any, following).value.value).replace("``", "`")
+    return ""
 
 
 def _scenario(name: str) -> list[Explanation]:
+    """Explain a scenario, by its name or its file."""
     try:
         cells = read_scenarios(scenario_files([name])[0])
     except ScenarioError:
         return []
+
     first = cells[0]
     about = " ".join(first.about.split())
     lines = [f"{first.scenario}: {about}"]
@@ -249,6 +274,5 @@ def _doc(cls: type) -> str:
 
 
 def _wrapped(head: str, text: str) -> str:
-    return textwrap.fill(
-        text, _WIDTH, initial_indent=head, subsequent_indent=" " * min(len(head), 24)
-    )
+    indent = " " * min(len(head), _DEEPEST_INDENT)
+    return textwrap.fill(text, _WIDTH, initial_indent=head, subsequent_indent=indent)

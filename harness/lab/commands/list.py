@@ -29,10 +29,11 @@ def list_scenarios(
 ) -> None:
     found, problems = read_files(scenario_files(paths or [str(bundled_folder())]))
     listed = {file: cells for file, cells in found.items() if cells[0].incident or not incidents}
-    scenarios = [_as_dict(file, cells) for file, cells in listed.items()]
-    write_json(
-        json_file, {"scenarios": scenarios, "problems": [problem_as_dict(one) for one in problems]}
-    )
+    document = {
+        "scenarios": [_as_dict(file, cells) for file, cells in listed.items()],
+        "problems": [problem_as_dict(problem) for problem in problems],
+    }
+    write_json(json_file, document)
     if not is_stdout(json_file):
         _print(list(listed.values()), incidents=incidents, names_only=names_only)
     if problems:
@@ -70,11 +71,12 @@ def _print(listed: list[list[Scenario]], *, incidents: bool, names_only: bool) -
 def _print_incidents(scenarios: list[Scenario]) -> None:
     """Print one line per scenario: id, report (and how many more), about."""
     rows = [("id", "incident", "about")]
-    for one in scenarios:
-        first, *more = one.incident
-        rows.append(
-            (one.scenario, f"{first} +{len(more)}" if more else first, " ".join(one.about.split()))
-        )
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for scenario in scenarios:
+        first, *more = scenario.incident
+        report = f"{first} +{len(more)}" if more else first
+        rows.append((scenario.scenario, report, " ".join(scenario.about.split())))
+
+    name_width = max(len(name) for name, _, _ in rows)
+    report_width = max(len(report) for _, report, _ in rows)
     for name, report, about in rows:
-        typer.echo(f"{name:<{widths[0]}}  {report:<{widths[1]}}  {about}")
+        typer.echo(f"{name:<{name_width}}  {report:<{report_width}}  {about}")

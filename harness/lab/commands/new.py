@@ -32,9 +32,10 @@ def new(
     text = starter(name, shlex.quote(str(file)))
     if not _is_name(name, text):
         raise BadOption(
-            f"{name!r} is not a name: use lowercase letters, digits, '-', '.' and '_', as "
-            "in 'slow-start'"
+            f"{name!r} is not a name: use lowercase letters, digits, '-', '.' and '_', "
+            "as in 'slow-start'"
         )
+
     try:
         to.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8", newline="\n") as opened:
@@ -57,6 +58,6 @@ def starter(name: str, file: str) -> str:
 def _is_name(name: str, text: str) -> bool:
     """Does the file, once written, have this name? ``1.5`` and ``null`` are not texts in YAML."""
     try:
-        return [one.scenario for one in parse_scenarios(text)] == [name]
+        return [cell.scenario for cell in parse_scenarios(text)] == [name]
     except ScenarioError:
         return False

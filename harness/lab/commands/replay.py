@@ -16,10 +16,10 @@ import typer
 
 from ...commandline.declaring import command
 from ...commandline.options import Schedule, Trust
-from ...core.journal import first_difference, is_reordered
+from ...core.journal import Journal, first_difference, is_reordered
 from ...errors import BadOption
 from ...terminal import printable
-from ..runs import adapt_tasks, read_run, run_one
+from ..runs import RunResult, Task, adapt_tasks, read_run, run_one
 from ..runs.directory import SCENARIO, edited_line
 from ..scenarios.parts import read_schedule
 from ..scenarios.reading import JOURNAL
@@ -33,56 +33,78 @@ def replay(
     trust: Trust = False,
     schedule: Schedule = None,
 ) -> int:
+    other_schedule = None if schedule is None else read_schedule(schedule)
     codes = {0}
-    other = None if schedule is None else read_schedule(schedule)
-    for folder in [one for run in runs for one in _folders(run)]:
-        task, recorded, _ = read_run(folder)
-        if line := edited_line(folder):
-            codes.add(1)
-            _say(line)
-        task = replace(task, trusted=trust)
-        if real := recorded.header.get("sandboxes"):
-            raise BadOption(
-                f"{folder} was run against {', '.join(real)}, which cannot be replayed; "
-                "run it again with "
-                f"sfusion run {folder / SCENARIO} --sandbox TARGET"
-            )
-        if other is not None and task.world != "sim":
-            raise BadOption(
-                f"--schedule: {folder} was run in world {task.world}, where the machines "
-                "decide the order"
-            )
-        (task,) = adapt_tasks([task], schedule=other)
-        result = run_one(task)
-        codes.add(result.exit_code)
-        if result.error:
-            _say(f"{task.name}: {result.error}")
-            continue
-        found = first_difference(recorded, result.journal)
-        if other is not None:
-            _say(f"{task.name}: with schedule {schedule}: {result.state}")
-        elif found is None:
-            _say(f"{task.name}: the same journal ({result.digest}), {result.state}")
-        elif task.world != "sim":
-            text = (
-                f"world {task.world} is not deterministic, so journals are not "
-                f"compared; this run: {result.state}"
-            )
-            _say(f"{task.name}: {text}")
-        else:
-            codes.add(1)
-            _say(
-                f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n "
-                f" now  {found[2]}"
-            )
-            if is_reordered(recorded, result.journal):
-                _say("  all events are the same; some of one instant come in another order")
-            if recorded.header.get("sfusion") != result.journal.header["sfusion"]:
-                _say(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
-        for verdict in result.verdicts:
-            if verdict.failed:
-                _say(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
+    for run in runs:
+        for folder in _folders(run):
+            codes |= _replay(folder, trust=trust, schedule=other_schedule, named=schedule)
     return 1 if 1 in codes else max(codes)
+
+
+def _replay(
+    folder: Path, *, trust: bool, schedule: dict[str, int] | None, named: str | None
+) -> set[int]:
+    """Run a recorded run again, print how it compares, and return exit codes."""
+    codes: set[int] = set()
+    task, recorded, _ = read_run(folder)
+    edited = edited_line(folder)
+    if edited:
+        codes.add(1)
+        _say(edited)
+
+    _check_replayable(folder, task, recorded, with_schedule=schedule is not None)
+    (task,) = adapt_tasks([replace(task, trusted=trust)], schedule=schedule)
+    result = run_one(task)
+    codes.add(result.exit_code)
+    if result.error:
+        _say(f"{task.name}: {result.error}")
+        return codes
+
+    if schedule is not None:
+        _say(f"{task.name}: with schedule {named}: {result.state}")
+    elif not _compare(task, recorded, result):
+        codes.add(1)
+    for verdict in result.verdicts:
+        if verdict.failed:
+            _say(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
+    return codes
+
+
+def _check_replayable(folder: Path, task: Task, recorded: Journal, *, with_schedule: bool) -> None:
+    """Refuse runs that cannot be replayed, or not with another schedule."""
+    sandboxes = recorded.header.get("sandboxes")
+    if sandboxes:
+        raise BadOption(
+            f"{folder} was run against {', '.join(sandboxes)}, which cannot be replayed; "
+            f"run it again with sfusion run {folder / SCENARIO} --sandbox TARGET"
+        )
+    if with_schedule and task.world != "sim":
+        raise BadOption(
+            f"--schedule: {folder} was run in world {task.world}, where the machines "
+            "decide the order"
+        )
+
+
+def _compare(task: Task, recorded: Journal, result: RunResult) -> bool:
+    """Print how two journals compare; return False if they should be the same but are not."""
+    found = first_difference(recorded, result.journal)
+    if found is None:
+        _say(f"{task.name}: the same journal ({result.digest}), {result.state}")
+        return True
+    if task.world != "sim":
+        _say(
+            f"{task.name}: world {task.world} is not deterministic, so journals are not "
+            f"compared; this run: {result.state}"
+        )
+        return True
+
+    line, then, now = found
+    _say(f"{task.name}: the journals differ in line {line}\n  then {then}\n  now  {now}")
+    if is_reordered(recorded, result.journal):
+        _say("  all events are the same; some of one instant come in another order")
+    if recorded.header.get("sfusion") != result.journal.header["sfusion"]:
+        _say(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
+    return False
 
 
 def _say(text: str) -> None:

@@ -34,9 +34,10 @@ from ..runs.tasks import admit_tasks, read_tools
 from ..scenarios import scenario_files
 from ..scenarios.model import Scenario, World
 from ..scenarios.parts import read_schedule
-from ..spreading import open_workers
+from ..spreading import Workers, open_workers
 
 _RAY = "World ray"
+_LOOPBACK = "127.0.0.1"
 _WORLDS: tuple[World, ...] = get_args(World)
 
 
@@ -56,16 +57,16 @@ class RunOptions:
     verbose: Annotated[
         bool,
         option(
-            "Print every run, not only those that did not hold, with the implied "
-            "promises that held.",
+            "Print every run, not only those that did not hold, with the implied promises that "
+            "held.",
             names="-v",
         ),
     ] = False
     world: Annotated[
         str | None,
         option(
-            "sim: virtual time, the default. wall: one process in real time, for tools "
-            "with threads or blocking calls. "
+            "sim: virtual time, the default. "
+            "wall: one process in real time, for tools with threads or blocking calls. "
             "ray: a real cluster; the default with a real sandbox.",
             "sim|wall|ray",
             shared.WHERE,
@@ -87,7 +88,7 @@ class RunOptions:
             "ADDRESS",
             _RAY,
         ),
-    ] = "127.0.0.1"
+    ] = _LOOPBACK
     start_timeout: Annotated[
         float | None,
         option(
@@ -102,13 +103,11 @@ class RunOptions:
 
         ``real``: the sandboxes are not fakes. ``not_sim``: why virtual time cannot play the tools.
         """
-        world = self.world or ("ray" if real else "wall" if not_sim else "sim")
+        world = self._named_world() or _default_world(real=real, not_sim=not_sim)
         if world == "sim" and not_sim:
             raise BadOption(
                 f"--world sim cannot play {self.tools}: {not_sim}; leave it out for --world wall"
             )
-        if world not in _WORLDS:
-            raise BadOption(f"--world {world}: no such world; {near(world, _WORLDS)}")
         if real and world != "ray":
             raise BadOption(
                 f"--world {world}: a real sandbox needs --world ray (the default with --sandbox)"
@@ -118,12 +117,29 @@ class RunOptions:
                 f"--start-timeout {self.start_timeout:g}: give a number of seconds above 0"
             )
         if world != "ray":
-            if (self.listen, self.start_timeout) != ("127.0.0.1", None):
-                raise BadOption("--listen and --start-timeout need --world ray")
-            if self.ray_address is not None and self.on == "here":
-                raise BadOption("--ray-address names a Ray cluster; add --world ray or --on ray")
-        if world == "sim":
-            return "sim"
+            self._check_without_ray()
+        if world != "sim":
+            self._check_without_sim(world)
+        return world
+
+    def _named_world(self) -> World | None:
+        """Return the world that ``--world`` names."""
+        if not self.world:
+            return None
+        for world in _WORLDS:
+            if world == self.world:
+                return world
+        raise BadOption(f"--world {self.world}: no such world; {near(self.world, _WORLDS)}")
+
+    def _check_without_ray(self) -> None:
+        """Refuse options that only world ray understands."""
+        if self.listen != _LOOPBACK or self.start_timeout is not None:
+            raise BadOption("--listen and --start-timeout need --world ray")
+        if self.ray_address is not None and self.on == "here":
+            raise BadOption("--ray-address names a Ray cluster; add --world ray or --on ray")
+
+    def _check_without_sim(self, world: World) -> None:
+        """Refuse options that only world sim understands."""
         if self.twice:
             raise BadOption("--twice compares journals byte by byte, which works only in world sim")
         if self.schedule is not None:
@@ -134,16 +150,18 @@ class RunOptions:
             raise BadOption(
                 f"--on spreads the runs of world sim; with --world {world} leave it out"
             )
-        return "ray" if world == "ray" else "wall"
+
+
+def _default_world(*, real: bool, not_sim: str) -> World:
+    """Return the world that is used if none is named."""
+    if real:
+        return "ray"
+    return "wall" if not_sim else "sim"
 
 
 @command
 def run(options: RunOptions) -> int:
-    targets = [
-        one for one in map(read_target, options.sandbox or ()) if not isinstance(one, FakeTarget)
-    ]
-    if targets and len(targets) < len(options.sandbox or ()):
-        raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
+    targets = _real_targets(options.sandbox or [])
     tools, not_sim = read_tools(options.tools)
     world = options.world_for(real=bool(targets), not_sim=not_sim)
     reports = Reports(options.out, options.html, options.junit, options.summary, options.json)
@@ -154,33 +172,56 @@ def run(options: RunOptions) -> int:
 
     runs: list[RunReport] = []
     codes: set[int] = set()
-    jobs = (
-        1 if world == "ray" else min(options.jobs or os.cpu_count() or 1, len(tasks))
-    )  # one cluster plays them
     with (
         _player(options, world, tasks, targets) as player,
-        open_workers(jobs, options.on, None if world == "ray" else options.ray_address) as workers,
+        _workers(options, world, len(tasks)) as workers,
         RunReporter(text_stream(reports.json), len(tasks), verbose=options.verbose) as shown,
     ):
         try:
             for result in run_all(tasks, twice=options.twice, player=player, workers=workers):
                 with _written(result, reports.out) as folder:
-                    one = RunReport.of_result(result, folder)
-                    write_page(one)
-                shown.run_ended(one)
-                if options.verbose and (
-                    held := [one.promise for one in result.implied if one.held]
-                ):
-                    shown.print(f"  also held: {', '.join(held)}", "dim")
-                runs.append(one)
+                    report = RunReport.of_result(result, folder)
+                    write_page(report)
+                shown.run_ended(report)
+                if options.verbose:
+                    _show_implied(shown, result)
+                runs.append(report)
                 codes.add(result.exit_code)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_kept(len(runs), len(tasks), reports)) from None
         shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
+
     reports.write(runs)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         text_stream(reports.json).write(github_annotations(runs))
     return 1 if 1 in codes else max(codes)
+
+
+def _real_targets(sandboxes: Sequence[str]) -> list[Target]:
+    """Return the real sandboxes; they cannot be combined with fakes."""
+    targets: list[Target] = []
+    for sandbox in sandboxes:
+        target = read_target(sandbox)
+        if not isinstance(target, FakeTarget):
+            targets.append(target)
+    if targets and len(targets) < len(sandboxes):
+        raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
+    return targets
+
+
+def _workers(options: RunOptions, world: World, tasks: int) -> AbstractContextManager[Workers]:
+    """Open the processes that run the tasks; world ray has one cluster that plays them all."""
+    if world == "ray":
+        return open_workers(1, options.on, None)
+    jobs = min(options.jobs or os.cpu_count() or 1, tasks)
+    return open_workers(jobs, options.on, options.ray_address)
+
+
+def _show_implied(shown: RunReporter, result: RunResult) -> None:
+    """Print the promises that held without being written in the scenario."""
+    held = [verdict.promise for verdict in result.implied if verdict.held]
+    if held:
+        shown.print(f"  also held: {', '.join(held)}", "dim")
 
 
 def _tasks(
@@ -192,11 +233,11 @@ def _tasks(
     schedule = None if options.schedule is None else read_schedule(options.schedule)
     tasks = adapt_tasks(tasks, seed=options.seed, tools=given, schedule=schedule)
     admit_tasks(tasks, options.tools)
+
     notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]
     if not tasks:
-        raise BadOption(
-            f"no scenario to run: {'; '.join(notes) or f'-k {options.keyword!r} matches none'}"
-        )
+        why_none = "; ".join(notes) or f"-k {options.keyword!r} matches none"
+        raise BadOption(f"no scenario to run: {why_none}")
     return tasks, notes
 
 
@@ -204,14 +245,15 @@ def _tasks(
 def _player(
     options: RunOptions, world: World, tasks: Sequence[Task], targets: Sequence[Target]
 ) -> Iterator[Callable[[Scenario], Journal] | None]:
-    """Open a cluster and the real sandboxes; yield the function that plays scenarios there, None
-    for world sim.
+    """Open a cluster and the real sandboxes, and yield the function that plays scenarios there.
 
-    Afterwards our own cluster is shut down and a given one is left as it was.
+    Outside world ray it yields None. Afterwards our own cluster is shut down and a given one is
+    left as it was.
     """
     if world != "ray":
         yield None
         return
+
     from ..worlds.ray_cluster import open_cluster
 
     instances = max(task.scenario.sandbox.instances for task in tasks)
@@ -242,6 +284,7 @@ def _player(
 def _written(
     result: RunResult, out: Path | None
 ) -> AbstractContextManager[Path] | AbstractContextManager[None]:
+    """Write the folder of a run, if there is a place for it."""
     if out is None:
         return nullcontext()
     return written_run(result, out)
@@ -252,4 +295,7 @@ def _kept(done: int, wanted: int, reports: Reports) -> str:
     text = f"{done} of {counted(wanted, 'run')} ended"
     if reports.out is not None:
         text += f", and what they wrote is in {reports.out}"
-    return f"{text}; {files} not written" if (files := reports.wanted()) else text
+    files = reports.wanted()
+    if files:
+        text += f"; {files} not written"
+    return text

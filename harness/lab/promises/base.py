@@ -109,13 +109,13 @@ class Promise(BaseModel):
         """Return why the promise could not be broken in this training; empty if it can."""
         return ""
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         """Decide from the events of a run whether the promise held; by default each of
-        ``checks`` must be None."""
-        found = list(self.checks(story))
+        ``findings`` must be None."""
+        found = list(self.findings(story))
         return self.concluded([one for one in found if one is not None], len(found))
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         """Yield for each thing that can be judged what is wrong with it, or None."""
         raise NotImplementedError
 
@@ -123,13 +123,13 @@ class Promise(BaseModel):
     def only_single_calls(self) -> bool:
         """Can it be judged by single calls alone?"""
         kind = type(self)
-        return kind.judge is Promise.judge and kind.checks is Promise.checks
+        return kind.check is Promise.check and kind.findings is Promise.findings
 
     def find(self, facts: SuiteFacts) -> Findings:
         """Yield for each thing that single calls show what is wrong with it, or None."""
         raise NotImplementedError
 
-    def judge_calls(self, facts: SuiteFacts) -> list[Verdict]:
+    def check_calls(self, facts: SuiteFacts) -> list[Verdict]:
         """Judge single calls: a broken verdict for each way to fail, else one that it held, or why
         that is unknown."""
         if not self.unseen:

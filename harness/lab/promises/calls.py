@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion_tools.errors import near
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import PROGRAM_OUTCOMES, Outcome
 
 from ....fakes.faults import Seconds
 from ...core.journal import Event
-from ...core.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
+from ...core.story import CallStory, Story, attempt_of
 from ...core.verdict import Verdict
 from ..single_calls.calls import SuiteFacts
 from .base import Promise, evidence
@@ -49,7 +49,7 @@ class ToolNeverRaises(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_exceptions(facts)
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         raised = [call for call in story.made if call.raised]
         if not story.made:
             return self.unknown("no_call")
@@ -92,7 +92,7 @@ class EveryCallEndsOnce(Promise):
         "because no worker was left",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         if not story.made:
             return self.unknown("no_call")
         on_the_way = _SLACK if story.journal.header.get("world") == "sim" else _ON_THE_WAY
@@ -239,7 +239,7 @@ class Outcomes(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_wrong_outcomes(facts)
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         found: Counter[str] = Counter()
         example: dict[str, list[Event]] = {}
         for call in story.made:
@@ -354,7 +354,7 @@ class AttemptsPerCall(Promise):
             raise ValueError("give at_most or at_least")
         return self
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         # Counted at the sandbox for clients that do not report their attempts; it does not see
         # refused connections.
         wrong: list[Verdict] = []
@@ -421,7 +421,7 @@ class RetryAfterHonoured(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_early_returns(facts)
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         asked = again = 0
         wrong: list[Verdict] = []
         for call in story.made:  # code without a mark cannot be told apart from that of other calls
@@ -482,7 +482,7 @@ class DeadlineHonoured(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_late_ends(facts)
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []
         longest = 0.0
         last = story.journal.events[-1]["at"] if story.journal.events else 0.0
@@ -556,7 +556,7 @@ class NoDuplicateExecution(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_duplicates(facts)
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []
         ran = forwarded = 0
         for call in story.made:

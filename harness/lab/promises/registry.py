@@ -1,4 +1,4 @@
-"""Reads promises from scenario files and judges runs by them."""
+"""Reads promises from scenario files and checks them against runs."""
 
 from __future__ import annotations
 
@@ -60,26 +60,26 @@ def read_promise(value: Any) -> Promise:
         ) from None
 
 
-def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
+def check_promises(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
     """Return the verdicts on a run, in the order of the promises; then those on implied ones, if
     they are broken."""
-    return judge_story(Story(journal), promises)[0]
+    return check_story(Story(journal), promises)[0]
 
 
-def judge_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
+def check_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
     """Return the verdicts on a journal that has been read, and those on implied promises that are
     not broken."""
     if has_single_calls(story.journal):
-        return judge_single_calls(SuiteFacts([story.journal]), promises)
+        return check_single_calls(SuiteFacts([story.journal]), promises)
     named = [
-        _judged(promise, story)
+        _checked(promise, story)
         for promise in list(promises) or [read_promise("every_call_ends_once")]
     ]
     names = {verdict.promise for verdict in named}
     applying = (
         promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story)
     )
-    implied = [_judged(promise, story) for promise in applying]
+    implied = [_checked(promise, story) for promise in applying]
     off = story.of_world("broken_off")
     if off and not any(verdict.state == "broken" for verdict in (*named, *implied)):
         made = len(story.made)
@@ -99,19 +99,19 @@ OF_SINGLE_CALLS = tuple(cls.model_construct() for cls in PROMISES.values() if cl
 """The promises that single calls are judged by."""
 
 
-def judge_single_calls(
+def check_single_calls(
     facts: SuiteFacts, promises: Iterable[Promise] = ()
 ) -> tuple[list[Verdict], list[Verdict]]:
     """Return the verdicts on single calls, of one run or of several, and those on implied promises
     that are not broken."""
     promises = list(promises)
-    named = [verdict for promise in promises for verdict in promise.judge_calls(facts)]
+    named = [verdict for promise in promises for verdict in promise.check_calls(facts)]
     names = {promise.name for promise in promises}
     implied = [
         verdict
         for promise in OF_SINGLE_CALLS
         if promise.name not in names
-        for verdict in promise.judge_calls(facts)
+        for verdict in promise.check_calls(facts)
     ]
     broken = [verdict for verdict in implied if verdict.state == "broken"]
     others = [verdict for verdict in implied if verdict.state != "broken"]
@@ -137,10 +137,10 @@ def _applies(promise: Promise, story: Story) -> bool:
     return story.journal.header.get("world") == "sim" or not promise.exact
 
 
-def _judged(promise: Promise, story: Story) -> Verdict:
+def _checked(promise: Promise, story: Story) -> Verdict:
     if promise.only_single_calls:
         return promise.not_applicable("only_single_calls")
-    verdict = promise.judge(story)
+    verdict = promise.check(story)
     if stuck := story.of_world("stuck"):
         return (
             verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])

@@ -49,7 +49,7 @@ class SentAsAsked(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_differences(facts)
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
             asked = (call.called or {}).get("asked")
             if not asked:
@@ -109,7 +109,7 @@ class MetricsAreTrue(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_untrue_metrics(facts)
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         truths = {one.call.call: one.truth for one in read_calls(story)}
         slack = _SLACK if story.journal.header.get("world") == "sim" else _REAL_SLACK
         for call in story.made:
@@ -190,7 +190,7 @@ class InstancesReleased(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_held_instances(facts)
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         looked = story.of_world("looked_inside")
         told = ("worker", "kept", "released", "first")
         found = [(one, {key: one[key] for key in told}) for one in looked if one["kept"]]

@@ -24,8 +24,12 @@ from ..scenarios.reading import JOURNAL, read_scenarios
 from .runner import RunResult
 from .tasks import Task
 
+SCENARIO = "scenario.yaml"
+VERDICT = "verdict.json"
 _LARGEST_VERDICT = 50_000_000
-SCENARIO, VERDICT = "scenario.yaml", "verdict.json"
+"""Bytes; chosen: far more than a verdict has, and little enough for the memory of any machine."""
+_DIGEST_BYTES = 16
+"""Of a checksum; chosen: two files never have the same by chance."""
 
 
 @contextmanager
@@ -50,7 +54,8 @@ def write_run(result: RunResult, out: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (PAGE, VERDICT, JOURNAL):
             (folder / name).unlink(missing_ok=True)
-    scenario, data = scenario_text(result.task.scenario), verdict_data(result)
+    scenario = scenario_text(result.task.scenario)
+    data = verdict_data(result)
     write_file(folder / SCENARIO, scenario)
     result.journal.write(folder / JOURNAL)
     digests = {SCENARIO: _digest(scenario), VERDICT: _digest(json.dumps(data))}
@@ -72,23 +77,21 @@ def edited_line(folder: Path) -> str:
         )
     data = read_verdict(folder / VERDICT)
     digests = data.pop("digests", None)
-    recorded = {
-        JOURNAL: data.get("journal_digest"),
-        **(digests if isinstance(digests, dict) else {}),
-    }
+    recorded = {JOURNAL: data.get("journal_digest")}
+    if isinstance(digests, dict):
+        recorded |= digests
     found = {VERDICT: _digest(json.dumps(data))}
     for name in (JOURNAL, SCENARIO):
-        with (folder / name).open("rb") as file:
-            found[name] = hashlib.file_digest(
-                file, partial(hashlib.blake2b, digest_size=16)
-            ).hexdigest()
-    if unknown := [name for name in found if recorded.get(name) is None]:
-        why = (
-            "it was edited, or an older sfusion wrote it, so its verdicts may not be "
-            "those of the run"
+        found[name] = _digest_of_file(folder / name)
+
+    unknown = [name for name in found if recorded.get(name) is None]
+    if unknown:
+        return (
+            f"{folder}: {VERDICT} has no digest of {', '.join(unknown)}: it was edited, or an "
+            f"older sfusion wrote it, so its verdicts may not be those of the run; {again}"
         )
-        return f"{folder}: {VERDICT} has no digest of {', '.join(unknown)}: {why}; {again}"
-    if edited := [name for name, digest in found.items() if recorded[name] != digest]:
+    edited = [name for name, digest in found.items() if recorded[name] != digest]
+    if edited:
         return (
             f"{folder}: changed, cut short or taken from another run: {', '.join(edited)}; {again}"
         )
@@ -96,7 +99,13 @@ def edited_line(folder: Path) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        make = partial(hashlib.blake2b, digest_size=_DIGEST_BYTES)
+        return hashlib.file_digest(file, make).hexdigest()
 
 
 def verdict_data(result: RunResult) -> dict[str, Any]:
@@ -127,14 +136,8 @@ def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
     """Read a run back, as a task that is not trusted; raise ScenarioError if a file is missing."""
     for name in (SCENARIO, JOURNAL):
         if not (folder / name).is_file():
-            raise ScenarioError(
-                [
-                    (
-                        f"{folder}: not a run: {name} is missing; give the folder of one "
-                        "scenario below --out"
-                    )
-                ]
-            )
+            problem = f"{folder}: not a run: {name} is missing"
+            raise ScenarioError([f"{problem}; give the folder of one scenario below --out"])
     journal = Journal.read(folder / JOURNAL)
     scenario = read_scenarios(folder / SCENARIO)[0].changed(cell=journal.header["cell"])
     world = journal.header["world"]
@@ -149,7 +152,7 @@ def _read_verdicts(path: Path) -> list[Verdict]:
     if not path.is_file():
         return []
     try:
-        return [Verdict.from_dict(one) for one in read_verdict(path)["verdicts"]]
+        return [Verdict.from_dict(data) for data in read_verdict(path)["verdicts"]]
     except ValueError as error:
         raise JournalError(f"{path}: {error}; this is not a verdict, or not a whole one") from None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,16 +12,15 @@ from typing import Any
 
 from sfusion_tools.errors import ConfigError, MissingExtra
 
-from ....fakes.faults.pattern import slow_patterns
 from ...core.journal import Journal, first_difference
 from ...core.verdict import How, Verdict
 from ...errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
 from ..promises import Story
-from ..promises.registry import judge_story
+from ..promises.registry import check_story
 from ..scenarios.model import Scenario
 from ..scenarios.reading import parse_scenarios, read_scenarios
 from ..spreading import Workers, open_workers
-from .effect import judge_effect, unknown
+from .effect import check_effect, unknown
 from .tasks import Task, check_trusted, find_modules_beside
 
 ERROR = "error"
@@ -79,16 +77,17 @@ class RunResult:
 def place_of(error: BaseException, key: str = "lineno") -> str:
     """Return where an error was raised: file and line, or with ``name`` file and function."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}:{getattr(frames[-1], key)}" if frames else ""
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f"{Path(last.filename).name}:{getattr(last, key)}"
 
 
 def how_raised(promise: str, error: BaseException | None, **more: str) -> How:
     """Return what was raised, by type and function; ``promise`` is what stands in place of one."""
-    facts = (
-        {"raised": type(error).__name__, "function": place_of(error, "name")}
-        if error is not None
-        else {}
-    )
+    facts: dict[str, str] = {}
+    if error is not None:
+        facts = {"raised": type(error).__name__, "function": place_of(error, "name")}
     return How(promise, "raised", (*facts.items(), *more.items()))
 
 
@@ -117,7 +116,7 @@ def play(task: Task) -> Journal:
 
 
 def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
-    """Play and judge one task; with ``twice`` play it again and compare the journals byte by byte.
+    """Play one task and check its promises; with ``twice`` play it again and compare the journals byte by byte.
 
     Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it
     instead of the task's world, for example on a cluster that is already open.
@@ -125,36 +124,65 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     check_trusted([task])
     began = time.perf_counter()
     scenario = task.scenario
+    play_it = partial(play, task) if player is None else partial(player, scenario)
     try:
-        journal = player(scenario) if player else play(task)
-        again = (player(scenario) if player else play(task)) if twice else None
-        if (
-            slow_patterns
-        ):  # a fake answers the request with a 500, which says nothing about the tool
-            raise ScenarioError([f"{task.file or scenario.title}: {slow_patterns.popitem()[1]}"])
+        journals = [play_it() for _ in range(2 if twice else 1)]
+        _refuse_slow_patterns(task, journals)
     except (HarnessError, MissingExtra):
         raise
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # one run that cannot be played must not take the others with it
-        head = Journal.begin(
-            scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world
-        )
-        took = time.perf_counter() - began
-        code, how = exit_code_of(error), how_raised(ERROR, error)
-        return RunResult(
-            task, head, [], took, error=_sentence(error), error_how=how, error_code=code
-        )
-    story = Story(journal)
-    verdicts, implied = judge_story(story, scenario.promises)
-    verdicts += judge_effect(scenario, story)
-    difference = ""
-    if again is not None and (found := first_difference(journal, again)) is not None:
-        difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
+    except (Exception, SystemExit) as error:
+        # One run that cannot be played must not take the others with it.
+        return _failed(task, error, time.perf_counter() - began)
+
+    story = Story(journals[0])
+    verdicts, implied = check_story(story, scenario.promises)
+    verdicts += check_effect(scenario, story)
+    difference = _difference(*journals) if twice else ""
     return RunResult(
-        task, journal, verdicts, time.perf_counter() - began, difference, implied=implied
+        task,
+        journals[0],
+        verdicts,
+        wall_seconds=time.perf_counter() - began,
+        difference=difference,
+        implied=implied,
     )
+
+
+def _failed(task: Task, error: BaseException, took: float) -> RunResult:
+    """Return the result of a run that raised an error."""
+    scenario = task.scenario
+    head = Journal.begin(
+        scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world
+    )
+    return RunResult(
+        task,
+        head,
+        verdicts=[],
+        wall_seconds=took,
+        error=_sentence(error),
+        error_how=how_raised(ERROR, error),
+        error_code=exit_code_of(error),
+    )
+
+
+def _difference(journal: Journal, again: Journal) -> str:
+    """Say where two journals differ; empty if they do not."""
+    found = first_difference(journal, again)
+    if found is None:
+        return ""
+    line, was, then = found
+    return f"line {line} of the journal was {was} and then {then}"
+
+
+def _refuse_slow_patterns(task: Task, journals: Iterable[Journal]) -> None:
+    """Raise ScenarioError if a search for a pattern was given up.
+
+    The fake answered with a 500, which says nothing about the tool.
+    """
+    for journal in journals:
+        for event in journal.events:
+            if event["event"] == "slow_pattern":
+                raise ScenarioError([f"{task.file or task.scenario.title}: {event['why']}"])
 
 
 def _sentence(error: BaseException) -> str:
@@ -178,12 +206,11 @@ def run_all(
     """
     tasks = list(tasks)
     run = partial(run_one, twice=twice, player=player)
-    with (
-        open_workers(max(1, min(jobs, len(tasks))))
-        if workers is None
-        else nullcontext(workers) as found
-    ):
-        yield from _compared(found.map(run, tasks))
+    if workers is not None:
+        yield from _compared(workers.map(run, tasks))
+        return
+    with open_workers(max(1, min(jobs, len(tasks)))) as opened:
+        yield from _compared(opened.map(run, tasks))
 
 
 def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
@@ -194,8 +221,9 @@ def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
         other = seen.setdefault(str(scenario.model_dump()), scenario.cell)
         if other != scenario.cell:
             same = unknown([f"cell `{scenario.cell}` is the same as cell `{other}`"])
-            result = replace(result, verdicts=[*result.verdicts, same])
-        yield result
+            yield replace(result, verdicts=[*result.verdicts, same])
+        else:
+            yield result
 
 
 def run_scenario(
@@ -218,13 +246,11 @@ def run_scenario(
     else:
         cells = read_scenarios(Path(source))
         find_modules_beside([Path(source)])
-    results = list(
-        run_all(
-            Task(cell.changed(**changes) if changes else cell, "sim", trusted=True)
-            for cell in cells
-        )
-    )
-    broken = next((result for result in results if not result.ok), None)
-    if check and broken is not None:
-        raise PromisesBroken(broken)
+    if changes:
+        cells = [cell.changed(**changes) for cell in cells]
+    results = list(run_all(Task(cell, "sim", trusted=True) for cell in cells))
+    if check:
+        for result in results:
+            if not result.ok:
+                raise PromisesBroken(result)
     return results

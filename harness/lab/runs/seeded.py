@@ -17,6 +17,9 @@ from ..scenarios.model import World
 from ..spreading import Workers, open_workers
 from .tasks import Task, read_tasks, select_tasks
 
+_SHOWN_NAMES = 4
+"""How many cells an error names; chosen: they fit on a line."""
+
 
 @dataclass(frozen=True)
 class SeededOptions:
@@ -42,7 +45,9 @@ class SeededOptions:
             why = "; ".join(skipped) or f"-k {self.keyword!r} matches no cell"
             raise BadOption(f"{self.scenario} cannot be played: {why}")
         if len(found) > 1:
-            names = ", ".join(task.name for task in found[:4]) + (", ..." if len(found) > 4 else "")
+            names = ", ".join(task.name for task in found[:_SHOWN_NAMES])
+            if len(found) > _SHOWN_NAMES:
+                names += ", ..."
             raise BadOption(f"{self.scenario} has {len(found)} cells ({names}); choose one with -k")
         return found[0]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,16 +43,28 @@ class Task:
     @property
     def folder(self) -> str:
         """Return the name of its folder below --out; no two cells have the same."""
-        cell = "".join(
-            one if one.isalnum() or one in "=,.-_+" else f"%{ord(one):02X}"
-            for one in self.scenario.cell
-        )
-        world = "" if self.world == "sim" else f"@{self.world}"
-        name = f"{self.scenario.scenario}{f'[{cell}]' if cell else ''}{world}"
-        if len(name.encode()) <= _LONGEST_NAME:
-            return name
-        digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
-        return name.encode()[: _LONGEST_NAME - 17].decode(errors="ignore") + "~" + digest
+        name = self.scenario.scenario
+        if self.scenario.cell:
+            cell = "".join(map(_in_file_name, self.scenario.cell))
+            name += f"[{cell}]"
+        if self.world != "sim":
+            name += f"@{self.world}"
+        return _shortened(name)
+
+
+def _in_file_name(character: str) -> str:
+    """Return a character as any file system takes it."""
+    if character.isalnum() or character in "=,.-_+":
+        return character
+    return f"%{ord(character):02X}"
+
+
+def _shortened(name: str) -> str:
+    """Return the name of a file; one that is too long ends with a digest."""
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    digest = "~" + hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+    return name.encode()[: _LONGEST_NAME - len(digest)].decode(errors="ignore") + digest
 
 
 def read_tasks(files: Iterable[Path], world: World, *, trust: bool = False) -> list[Task]:
@@ -105,23 +117,41 @@ def select_tasks(
     scenarios.
     """
     matches = read_keyword(keyword)
-    lacking: list[str] = []
-    if tools is not None and not is_own(tools[0]):
-        lacking = [key for key in _FEATURES if key not in (tools[0].get("config") or {})]
+    lacking = _lacking_features(tools)
     selected: list[Task] = []
     skipped: Counter[str] = Counter()
     for task in tasks:
         if not matches(task.name):
             continue
-        if (why := task.scenario.not_for(task.world)) is not None:
-            skipped[why] += 1
-        elif real and (why := task.scenario.needs_fake) is not None:
-            skipped[f"only for the fake sandbox: {why}"] += 1
-        elif wanted := [key for key in lacking if key in (task.scenario.own_config or {})]:
-            skipped[f"the tool has no key {wanted[0]}"] += 1
-        else:
+        why = _why_not(task, lacking, real=real)
+        if why is None:
             selected.append(task)
+        else:
+            skipped[why] += 1
     return selected, skipped
+
+
+def _lacking_features(tools: list[dict[str, Any]] | None) -> list[str]:
+    """Return the features that the given tools do not have."""
+    if tools is None or is_own(tools[0]):
+        return []
+    config = tools[0].get("config") or {}
+    return [key for key in _FEATURES if key not in config]
+
+
+def _why_not(task: Task, lacking: list[str], *, real: bool) -> str | None:
+    """Say why a task cannot run; None if it can."""
+    scenario = task.scenario
+    why = scenario.not_for(task.world)
+    if why is not None:
+        return why
+    if real and scenario.needs_fake is not None:
+        return f"only for the fake sandbox: {scenario.needs_fake}"
+    own_config = scenario.own_config or {}
+    for key in lacking:
+        if key in own_config:
+            return f"the tool has no key {key}"
+    return None
 
 
 def adapt_tasks(
@@ -132,18 +162,20 @@ def adapt_tasks(
     schedule: dict[str, Any] | None = None,
 ) -> list[Task]:
     """Replace the seed, the tools and the schedule of the scenarios, where given."""
-    wanted = {"seed": seed, "schedule": schedule}
+    common: dict[str, Any] = {}
+    if seed is not None:
+        common["seed"] = seed
+    if schedule is not None:
+        common["schedule"] = schedule
     adapted: list[Task] = []
     for task in tasks:
-        changes: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
+        changes = dict(common)
         if tools is not None:
             changes["tools"] = merged_tools(tools, task.scenario)
-        given = task.tools_given or tools is not None
-        adapted.append(
-            replace(task, scenario=task.scenario.changed(**changes), tools_given=given)
-            if changes
-            else task
-        )
+            task = replace(task, tools_given=True)
+        if changes:
+            task = replace(task, scenario=task.scenario.changed(**changes))
+        adapted.append(task)
     return adapted
 
 
@@ -158,38 +190,49 @@ def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[s
         return client_tools(tools[0], scenario)
     merged = []
     for entry in tools:
-        config, own = entry.get("config") or {}, scenario.own_config or {}
-        taken = {key: value for key, value in own.items() if key in config or is_own(entry)}
-        if isinstance(scenario.tools, list) and scenario.tools[0].get("class_name") == entry.get(
-            "class_name"
-        ):
-            stated = scenario.tools[0].get("config") or {}
-            taken = {
-                key: value
-                for key, value in stated.items()
-                if key in config and HIDDEN not in str(value)
-            }
-        merged.append({**entry, "config": {**config, **taken}})
+        config = entry.get("config") or {}
+        merged.append({**entry, "config": {**config, **_stated_for(entry, config, scenario)}})
     return merged
+
+
+def _stated_for(
+    entry: dict[str, Any], config: dict[str, Any], scenario: Scenario
+) -> dict[str, Any]:
+    """Return the scenario's values that a given tool takes."""
+    stated = scenario.tools[0] if isinstance(scenario.tools, list) else None
+    if stated is not None and stated.get("class_name") == entry.get("class_name"):
+        values = stated.get("config") or {}
+        return {
+            key: value
+            for key, value in values.items()
+            if key in config and HIDDEN not in str(value)
+        }
+    own_config = scenario.own_config or {}
+    if is_own(entry):
+        return own_config
+    return {key: value for key, value in own_config.items() if key in config}
 
 
 def check_trusted(tasks: Iterable[Task]) -> None:
     """Raise Untrusted if a task would run the code or the classes that a file names which the
     user does not trust."""
-    problems: dict[str, None] = {}
+    problems: list[str] = []
     for task in tasks:
-        if task.trusted:
-            continue
-        for path, what, place in task.scenario.runs():
-            if path[0] == "tools" and task.tools_given:
-                continue
-            key = ".".join(map(str, path))
-            found = place or task.name
-            problems[f"{found}: {key}: this would {what}; if you trust the file, add --trust"] = (
-                None
-            )
+        if not task.trusted:
+            problems += _untrusted(task)
     if problems:
-        raise Untrusted(list(problems))
+        raise Untrusted(list(dict.fromkeys(problems)))
+
+
+def _untrusted(task: Task) -> Iterator[str]:
+    """Say what a task would run that its file names."""
+    for path, what, place in task.scenario.runs():
+        if path[0] == "tools" and task.tools_given:
+            continue
+        key = ".".join(map(str, path))
+        yield (
+            f"{place or task.name}: {key}: this would {what}; if you trust the file, add --trust"
+        )
 
 
 def find_modules_beside(files: Iterable[Path]) -> None:
@@ -208,18 +251,17 @@ def admit_tasks(tasks: Sequence[Task], tools: Path | None = None) -> None:
     the tasks.
     """
     check_trusted(tasks)
+    naming = [task for task in tasks if isinstance(task.scenario.tools, list)]
     # Only these: any module in the folder of a stranger's file could stand in for an optional
     # package of ours.
-    naming = [
-        (task.file, task.scenario.tools) for task in tasks if isinstance(task.scenario.tools, list)
-    ]
-    find_modules_beside(
-        [file for file, _ in naming if file is not None] if tools is None else [tools]
-    )
-    named: dict[str, str] = {}
-    for _, entries in naming:
-        for number, entry in enumerate(entries):
+    files = [task.file for task in naming if task.file is not None]
+    find_modules_beside(files if tools is None else [tools])
+
+    places: dict[str, str] = {}
+    for task in naming:
+        assert isinstance(task.scenario.tools, list)
+        for number, entry in enumerate(task.scenario.tools):
             if not is_own(entry):
-                named.setdefault(str(entry.get("class_name")), f"tools[{number}]")
-    for name, place in named.items():
-        load_class(f"{place} ({name})", name)
+                places.setdefault(str(entry.get("class_name")), f"tools[{number}]")
+    for class_name, place in places.items():
+        load_class(f"{place} ({class_name})", class_name)

@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.sandbox.text import plain
 
+from ....fakes.call_mark import mark_for
 from ....fakes.faults import Distribution
 from ....fakes.faults.chance import drawer, uniform
 from ....fakes.fields import Drawn, NotHunted
@@ -134,7 +135,7 @@ class ProgramPart(ScenarioPart):
             name = (
                 f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
             )
-        code = f"{comment} sfusion:call={name} {text}".rstrip() + "\n" + body
+        code = f"{comment} {mark_for(name)} {text}".rstrip() + "\n" + body
         arguments: Any = {"code": code}
         if self.language is not None:
             arguments["language"] = self.language
@@ -229,7 +230,7 @@ _HUNTED: dict[str, tuple[Data, ...]] = {
     ),
     "languages": (
         {"language": "cpp", "prints": "{canary}\n"},
-        {"language": "cpp", "compile_exit": 1, "compile_errors": ("main.cpp:1:1: " "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "" "error: " "expected unqualified-id\n")},
+        {"language": "cpp", "compile_exit": 1, "compile_errors": "main.cpp:1:1: error: expected unqualified-id\n"},
         {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"},
     ),
     "bad_arguments": tuple(

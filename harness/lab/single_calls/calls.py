@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ....fakes.sandbox.executors.scripted import COMPILED
+from sfusion_tools.sandbox.program import COMPILED
+
 from ...core.journal import Event, Journal
 from ..client import UNSET, Settings, Told, TrialAsk
 from ..facts.canary import tokens_in

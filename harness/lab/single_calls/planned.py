@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from sfusion_tools.sandbox.program import COMPILED
+
 from ....fakes.fields import NotShrunk
-from ....fakes.sandbox.executors.scripted import COMPILED
 from ..client import UNSET, TrialAsk
 from ..facts.canary import long_text, token
 from ..facts.truth import Ending, ProgramTruth

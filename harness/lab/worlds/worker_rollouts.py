@@ -23,12 +23,14 @@ from sfusion_tools.rollout import (
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox.tool import CODE_INTERPRETER
 
+from ....fakes.call_mark import MARK
+from ....fakes.errors import SlowPattern
 from ....fakes.faults import Rule
-from ....fakes.faults.pattern import matches
+from ....fakes.faults.pattern import PatternSearches
 from ....fakes.sandbox import FakeSandbox
 from ....fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
+from ....fakes.sglang.generation import GenerateCall
 from ....fakes.sglang.malformed import malformed
-from ....fakes.wire.app import MARK
 from ..scenarios.model import Scenario
 from ..scenarios.program import PreparedCall
 from ..scenarios.rollouts import RolloutPart
@@ -83,6 +85,7 @@ class ScriptedModel:
         self.part, self.seed, self.tool, self.note = part, seed, tool, note
         self.format, self.think = part.format, part.think
         self.faults: Sequence[Rule] = part.faults
+        self._searches = PatternSearches()
 
     def request(self, name: str) -> dict[str, Any]:
         return {"messages": [Message(role="user", content=f"{self.part.prompt} [{name}]")]}
@@ -98,7 +101,8 @@ class ScriptedModel:
             self.note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
             return Reply(text="I have nothing to add.")
         turn = turns[min(number, len(turns) - 1)]
-        if turn.sees is not None and not matches(turn.sees, "\n".join(ask.tool_results)):
+        results = "\n".join(ask.tool_results)
+        if turn.sees is not None and not self._searches.matches(turn.sees, results):
             self.note("engine", "spoke", rollout=name, turn=number + 1, calls=0, missed=turn.sees)
             return Reply(text="I give up.")
         programs = [self.prepared(name, number, place) for place in range(len(turn.programs))]
@@ -184,6 +188,21 @@ class WatchedTool:
         return answer
 
 
+class _RecordedEngine(FakeSGLang):
+    """The engine of a run: the journal says which pattern it gave up."""
+
+    def __init__(self, model: Model, note: Note, **options: Any) -> None:
+        super().__init__(model, **options)
+        self._note = note
+
+    async def generate(self, call: GenerateCall) -> Any:
+        try:
+            return await super().generate(call)
+        except SlowPattern as error:
+            self._note("engine", "slow_pattern", why=str(error))
+            raise
+
+
 @dataclass
 class Rollouts:
     """The trajectories of one worker's tool."""
@@ -201,8 +220,9 @@ class Rollouts:
         model = self.model
         self._strikes = Counter[str]()
         self.tool = WatchedTool(self.own_tool, self)
-        self._engine = FakeSGLang(
+        self._engine = _RecordedEngine(
             model,
+            self.note,
             format=model.format,
             latency=Latency(first_token=model.think),
             stream_interval=model.steps_per_turn,

@@ -29,7 +29,6 @@ from sfusion_tools.errors import InputError, near
 from sfusion_tools.sandbox import LANGUAGES
 from sfusion_tools.wording import counted
 
-from ....fakes.sandbox import FakeSandbox
 from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.exits import fail, say
@@ -260,6 +259,8 @@ def _sandboxes(sandbox: str | None, tools: Path | None) -> Iterator[list[Sandbox
     if sandbox is None and tools is None:
         fail("nothing to examine: give a URL, docker or --tools FILE")
     if sandbox == "fake":
+        from ....fakes.sandbox import FakeSandbox
+
         with FakeSandbox(executor="python") as fake:
             yield _started(fake.url, tools)
     elif sandbox is not None and "://" not in sandbox:

@@ -1,9 +1,9 @@
-"""``sfusion limiter``: show, resize or remove the limiter of a Ray cluster, or show that of this
-machine.
+"""``sfusion limiter``: show, resize or remove the limiter of a Ray cluster.
 
 Shows which clients hold permits and which wait for one. After a resize, permits that are out stay
 out, and waiters are served as soon as there is room. If jobs still use a removed limiter, they
-create a new one, which first learns which permits they hold.
+create a new one, which first learns which permits they hold. With --machine, show or resize the
+limiter of this machine instead, and the processes that hold its permits.
 
 Exit code 0, or 3 if there is no such cluster or limiter, or if it does not answer within ten
 seconds.
@@ -29,7 +29,10 @@ import typer
 
 from sfusion_tools.errors import LimiterUnreachable, import_extra
 from sfusion_tools.limiter import ray_limiter
-from sfusion_tools.limiter.messages import Snapshot, limiter_page
+from sfusion_tools.limiter.machine import machine_slots
+from sfusion_tools.limiter.messages import Snapshot
+from sfusion_tools.limiter.metrics import limiter_page
+from sfusion_tools.limiter.slots import MachineState
 
 from ...commandline.declaring import command, option
 from ...commandline.json_answer import is_stdout, write_json
@@ -43,7 +46,7 @@ def limiter(
         str, option("Name of the limiter: `limiter_name` of the tool config.", "NAME")
     ] = "rate-limiter",
     machine: Annotated[
-        bool, option("Show the limiter of this machine (`limiter: host`), not a cluster's.")
+        bool, option("The limiter of this machine (`limiter: host`), not a cluster's.")
     ] = False,
     ray_address: Annotated[
         str, option(RAY_ADDRESS, "HOST:PORT|auto", envvar="RAY_ADDRESS")
@@ -59,21 +62,23 @@ def limiter(
 ) -> None:
     if (resize is not None) + remove + metrics + (json_file is not None) > 1:
         raise BadOption("--resize, --remove, --metrics and --json exclude each other")
-    if machine and (resize is not None or remove):
+    if machine and remove:
         raise BadOption(
-            "--machine only shows; the limiter of a machine ends with the last process that uses it"
+            "--machine --remove: the limiter of a machine ends with the last process that uses it"
         )
-    found = (
-        _of_this_machine(name) if machine else _of_cluster(name, ray_address, resize, remove=remove)
-    )
+    found: Snapshot | MachineState | None
+    if machine:
+        found = _of_this_machine(name, resize)
+    else:
+        found = _of_cluster(name, ray_address, resize, remove=remove)
     if found is None:
         return
-    snapshot = asdict(found)
-    write_json(json_file, snapshot)
+    write_json(json_file, asdict(found))
     if metrics:
         typer.echo(limiter_page(name, found), nl=False)
     elif not is_stdout(json_file):
-        for label, value in _rows(name, snapshot):
+        rows = _rows(name, found) if isinstance(found, Snapshot) else _machine_rows(name, found)
+        for label, value in rows:
             typer.echo(f"{label:<14} {value}")
 
 
@@ -83,15 +88,22 @@ _PATIENCE, _LEAST = 9.0, 4.0
 case."""
 
 
-def _of_this_machine(name: str) -> Snapshot:
-    from sfusion_tools.limiter.machine import snapshot
-
-    if (found := snapshot(name)) is None:
-        raise LimiterUnreachable(
-            f"this machine has no limiter named {name!r}; the first tool with `limiter: "
-            "host` starts it"
-        )
-    return found
+def _of_this_machine(name: str, resize: int | None) -> MachineState | None:
+    """Return the state of the machine's limiter; None if it was resized."""
+    slots = machine_slots(name)
+    if resize is None:
+        state = slots.state()
+        if state is not None:
+            return state
+    else:
+        before = slots.resize(resize)
+        if before is not None:
+            typer.echo(f"limiter {name!r}: rate_limit {before} -> {resize}")
+            return None
+    raise LimiterUnreachable(
+        f"no process of this machine uses a limiter named {name!r}; the first tool with "
+        "`limiter: host` makes it"
+    )
 
 
 def _of_cluster(name: str, address: str, resize: int | None, *, remove: bool) -> Snapshot | None:
@@ -198,25 +210,43 @@ def _connect(ray: Any, address: str) -> None:
         ) from error
 
 
-def _rows(name: str, snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    narrowed = (
-        f", narrowed to {snapshot['width']}" if snapshot["width"] != snapshot["rate_limit"] else ""
-    )
-    yield "limiter", name + (" (learning after a restart)" if snapshot["learning"] else "")
-    yield "in use", f"{snapshot['in_use']} of {snapshot['rate_limit']}{narrowed}"
-    yield "waiting", snapshot["waiting"]
-    yield "lease", f"{snapshot['lease']:g} s"
-    yield (
-        "per second",
-        "no limit" if snapshot["per_second"] is None else f"{snapshot['per_second']:g}",
-    )
-    yield "adaptive", "yes" if snapshot["adaptive"] else "no"
+def _rows(name: str, snapshot: Snapshot) -> Iterator[tuple[str, object]]:
+    """Yield the lines about a cluster's limiter, as label and value."""
+    yield "limiter", name + (" (learning after a restart)" if snapshot.learning else "")
+    yield "in use", _in_use(snapshot)
+    yield "waiting", snapshot.waiting
+    yield "lease", f"{snapshot.lease:g} s"
+    yield "per second", _per_second(snapshot)
+    yield "adaptive", "yes" if snapshot.adaptive else "no"
     for key in ("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"):
-        yield key.replace("_", " "), snapshot[key]
-    if len(snapshot["shares"]) > 1:
-        for share, state in sorted(snapshot["shares"].items()):
-            state = f"weight {state['weight']:g}, holds {state['in_use']}, waits {state['waiting']}"
-            yield f"share {share}" if share else "no share", state
-    for client in sorted({*snapshot["holders"], *snapshot["waiters"]}):
-        held, waits = snapshot["holders"].get(client, 0), snapshot["waiters"].get(client, 0)
+        yield key.replace("_", " "), getattr(snapshot, key)
+    if len(snapshot.shares) > 1:
+        for share, state in sorted(snapshot.shares.items()):
+            label = f"share {share}" if share else "no share"
+            yield label, f"holds {state.in_use}, waits {state.waiting}"
+    for client in sorted({*snapshot.holders, *snapshot.waiters}):
+        held = snapshot.holders.get(client, 0)
+        waits = snapshot.waiters.get(client, 0)
         yield f"  {client}", f"holds {held}, waits {waits}"
+
+
+def _machine_rows(name: str, state: MachineState) -> Iterator[tuple[str, object]]:
+    """Yield the lines about the limiter of this machine, as label and value."""
+    yield "limiter", name
+    yield "in use", _in_use(state)
+    yield "waiting", "yes" if state.waiting else "no"
+    yield "per second", _per_second(state)
+    yield "adaptive", "yes" if state.adaptive else "no"
+    for process, held in sorted(state.holders.items()):
+        yield f"  process {process}", f"holds {held}"
+
+
+def _in_use(state: Snapshot | MachineState) -> str:
+    in_use = f"{state.in_use} of {state.rate_limit}"
+    if state.width != state.rate_limit:
+        in_use += f", narrowed to {state.width}"
+    return in_use
+
+
+def _per_second(state: Snapshot | MachineState) -> str:
+    return "no limit" if state.per_second is None else f"{state.per_second:g}"

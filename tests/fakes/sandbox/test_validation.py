@@ -20,6 +20,7 @@ from sfusion.fakes.sandbox.fake import no_dataset
 from sfusion.fakes.wire import Answer
 from sfusion.fakes.wire.app import Refused
 from tests.cases import every
+from tests.patience import PATIENCE
 
 JUDGED = [
     json.loads(line)
@@ -137,7 +138,7 @@ def test_the_published_image_does_not_know_the_memory_limit() -> None:
     """The field came some days after it: any value was accepted, and none was used."""
     for profile, status in (("2025-06", 200), ("2026-07", 422)):
         with FakeSandbox(profile=profile, executor="scripted") as sandbox:
-            connection = HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+            connection = HTTPConnection(urlsplit(sandbox.url).netloc, timeout=PATIENCE)
             for path, fields in (
                 ("/run_code", {"code": "", "language": "python"}),
                 ("/run_jupyter", {"cells": []}),

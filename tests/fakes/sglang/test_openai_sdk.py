@@ -16,6 +16,7 @@ from sfusion.fakes.sglang import FakeSGLangServer, WordProblem, problems
 from tests.fakes.sglang.client import CODE_TOOL
 from tests.harness.serving.serve_sglang import serving
 from tests.lazy import Lazy
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("openai sdk")
 
@@ -32,7 +33,7 @@ def command() -> Iterator[str]:
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         assert process.stdout.read().endswith("stopped\n")
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE) == 0
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
+from tests.patience import PATIENCE
+
 End = Literal["closed", "reset"]
-PATIENCE = 60.0
-"""Timeout after which a test counts as hung; it is not used for measuring."""
 
 
 def run_code(code: str = "print(1)", path: str = "/run_code", **fields: Any) -> bytes:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.lab import scenarios
+from tests.patience import PATIENCE
 from tests.warm import warm
 
 
@@ -82,7 +83,7 @@ def test_a_reader_that_goes_away_is_not_a_broken_promise() -> None:
     os.close(reading)
     command = [warm("sfusion"), "run", "single-node"]
     done = subprocess.run(
-        command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
@@ -134,7 +135,7 @@ def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Pa
         )
     else:
         tmp_path.chmod(0o555)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (2, f"--out {tmp_path}: cannot be written: {why}\n")
     assert done.stdout == ""
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 
 def test_ctrl_c_while_the_command_is_imported_shows_no_traceback() -> None:
     # As the script of the package does; enum is the first module of any size.
@@ -47,7 +49,7 @@ def test_ctrl_c_prints_one_line_that_says_what_was_kept(tmp_path: Path) -> None:
         assert process.stdout is not None
         first = process.stdout.readline()  # the processes have begun, and have much to do
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert first.startswith("[")
     assert "Traceback" not in errors
     pattern = rf"interrupted: (\d+) of \d+ runs ended, and what they wrote is in {out}; --html, --junit not written"

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
+from tests.patience import PATIENCE
 
 
 def ask(url: str, text: str = "Hi") -> Any:
     data = json.dumps({"text": text}).encode()
     request = urllib.request.Request(f"{url}/generate", data, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.load(answer)
 
 

@@ -4,13 +4,15 @@ code 3."""
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
@@ -46,22 +48,41 @@ def test_the_cluster_that_ray_remembers_is_gone(
     ) == (3, True)
 
 
-def test_the_limiter_of_this_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The path of a socket must be short; the server writes once more when its client has gone.
-    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:
-        monkeypatch.setenv("SFUSION_LIMITER_DIR", folder)
-        gone = CliRunner().invoke(app, ["limiter", "--machine", "--name", "mine"])
-        assert (gone.exit_code, "this machine has no limiter named 'mine'" in gone.output) == (
-            3,
-            True,
-        )
+def test_the_limiter_of_this_machine_is_shown_and_resized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sfusion(*options: str) -> Result:
+        return CliRunner().invoke(app, ["limiter", "--machine", "--name", "mine", *options])
 
-        async def shown() -> str:
-            async with machine_limiter(LimiterSettings(3), "mine").permit():
-                return CliRunner().invoke(app, ["limiter", "--machine", "--name", "mine"]).output
+    monkeypatch.setenv("SFUSION_LIMITER_DIR", str(tmp_path))
+    for options in ([], ["--resize", "4"]):
+        gone = sfusion(*options)
+        assert gone.exit_code == 3
+        assert "no process of this machine uses a limiter named 'mine'" in gone.output
+    assert sfusion("--remove").exit_code == 2
 
-        assert "in use         1 of 3" in asyncio.run(shown())
-    assert CliRunner().invoke(app, ["limiter", "--machine", "--remove"]).exit_code == 2
+    async def use() -> None:
+        async with machine_limiter(LimiterSettings(3), "mine").permit():
+            shown = sfusion().output
+            assert "in use         1 of 3" in shown
+            assert f"process {os.getpid()}" in shown
+            assert "limiter 'mine': rate_limit 3 -> 4" in sfusion("--resize", "4").output
+            assert json.loads(sfusion("--json", "-").output) == {
+                "rate_limit": 4,
+                "width": 4,
+                "in_use": 1,
+                "holders": {str(os.getpid()): 1},
+                "waiting": False,
+                "per_second": None,
+                "adaptive": False,
+            }
+            page = sfusion("--metrics").output
+            assert 'sfusion_limiter_limit{limiter="mine"} 4' in page
+            assert (
+                f'sfusion_limiter_client_holds{{limiter="mine",client="{os.getpid()}"}} 1' in page
+            )
+
+    asyncio.run(use())
 
 
 def test_what_listens_there_never_answers() -> None:

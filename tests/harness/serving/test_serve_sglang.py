@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from tests.fakes.sglang.client import get, post
 from tests.harness.serving.serve_sglang import serving
+from tests.patience import PATIENCE
 from tests.warm import warm
 
 
@@ -41,7 +42,7 @@ async def test_the_command_serves_with_its_options_and_ends_on_interrupt(tmp_pat
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         rest = process.stdout.read()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE) == 0
     assert "model tiny" in rest
     assert "1 fault rule from" in rest
     assert rest.endswith("stopped\n")
@@ -56,7 +57,9 @@ def test_a_port_in_use_is_reported_in_one_sentence() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         command = [warm("sfusion"), "serve", "sglang", "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
     assert done.returncode == 2
     assert f"port {port} on 127.0.0.1 is in use" in done.stderr
     assert "Traceback" not in done.stderr

@@ -22,7 +22,7 @@ from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.trial.trial import (
     PlayedScenes,
     bundled_scenes,
-    judge_journals,
+    check_journals,
     play_in_sim,
     wording_table,
 )
@@ -71,7 +71,7 @@ def played(
     """Play these scenes alone."""
     scenes = [one for one in bundled_scenes(seed) if one.scenario.removeprefix("judge-") in names]
     found = play_in_sim([one.changed(**changes) for one in scenes], client)
-    return found, judge_journals(found.journals)
+    return found, check_journals(found.journals)
 
 
 def broken_off(found: PlayedScenes) -> str:

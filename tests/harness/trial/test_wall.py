@@ -19,7 +19,7 @@ from sfusion.harness.lab.single_calls.calls import SuiteFacts
 from sfusion.harness.lab.worlds import clients_wall as wall
 from sfusion.harness.lab.worlds.canary_sandbox import CanaryExecutor
 from sfusion.harness.lab.worlds.clients_wall import WallTrial
-from sfusion.harness.trial.trial import judge_facts
+from sfusion.harness.trial.trial import check_facts
 
 
 def post(base_url: str, code: str) -> Any:
@@ -83,7 +83,7 @@ def test_sleeping_clients_are_shortened_too_and_see_the_time_pass() -> None:
 def never_ended(facts: SuiteFacts) -> list[str]:
     return [
         one.sentence.partition(" [")[0]
-        for one in judge_facts(facts)
+        for one in check_facts(facts)
         if one.state == "broken" and one.promise == "deadline_honoured"
     ]
 
@@ -163,7 +163,7 @@ def test_a_sandbox_that_is_late_accuses_only_a_client_that_would_not_have_waited
     shape = shape_of(asks)
     monkeypatch.setattr(CanaryExecutor, "run_code", late)
     journals = [journal for _, journal in WallTrial(shape).play([scenario(ask())])]
-    verdicts = judge_facts(SuiteFacts(journals))
+    verdicts = check_facts(SuiteFacts(journals))
     assert {one.promise for one in verdicts if one.state == "broken"} == broken
 
 

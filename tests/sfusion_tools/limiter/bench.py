@@ -20,9 +20,9 @@ class Bench:
         self.epochs: dict[str, int] = {}
 
     def attach(
-        self, client: str, held: tuple[str, ...] = (), waiting: tuple = (), **share: object
+        self, client: str, held: tuple[str, ...] = (), waiting: tuple = (), share: str = ""
     ) -> LimiterReply:
-        attach = Attach(held, waiting, **share)  # type: ignore[arg-type]
+        attach = Attach(held, waiting, share)
         reply = self.deliver(Batch(client, attach, number=next(self.numbers)))
         self.epochs[client] = reply.version
         return reply

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from sfusion_tools.limiter import Limiter, Permit
+from typing import Any
+
+from sfusion_tools.limiter import Permit, PermitSource
 
 
-async def take(limiter: Limiter, timeout: float | None = None) -> Permit:
+async def take(limiter: PermitSource, timeout: float | None = None) -> Permit[Any]:
     return await limiter.permit(timeout).__aenter__()
 
 
-async def give(permit: Permit) -> None:
+async def give(permit: Permit[Any]) -> None:
     """Release it; this does not let other tasks run."""
     await permit.__aexit__()

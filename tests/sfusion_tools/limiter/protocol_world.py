@@ -17,14 +17,14 @@ from sfusion_tools.limiter.client_core import LAST_RETRY, ClientCore
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterRecord, LimiterReply, Poll
 from sfusion_tools.limiter.record import learning_of
-from sfusion_tools.limiter.settings import LimiterSettings, Share
+from sfusion_tools.limiter.settings import LimiterSettings
 
 LEASES = (6.0, 10.0, 30.0)
 PAUSES = (0.01, 0.5, 2.0, 5.0, 6.0, 10.0, 31.0)
 STRIDE = 1.9
 """Seconds between the looks of clients in a world where nothing goes wrong: less than a third of
 any lease."""
-SHARES = {"a": Share(), "b": Share(), "c": Share(), "d": Share("nightly", 3.0)}
+SHARES = {"a": "", "b": "", "c": "", "d": "nightly"}
 
 
 class WatchedCore(LimiterCore):
@@ -40,13 +40,11 @@ class WatchedCore(LimiterCore):
         if turn is not None:
             share, ticket = turn
             assert ticket == min(share.waiters), "first come, first served"
-            rivals = [one for one in self._shares if one.waiters]
-            part = (self._free() + sum(one.out for one in rivals)) / sum(
-                one.weight for one in rivals
-            )
-            entitled = [one for one in rivals if one.out < part * one.weight - 1e-6]
+            rivals = [rival for rival in self._shares if rival.waiters]
+            part = (self._free() + sum(rival.out for rival in rivals)) / len(rivals)
+            entitled = [rival for rival in rivals if rival.out < part - 1e-6]
             assert share in entitled, "no more than its part"
-            assert share.turns == min(one.turns for one in entitled), "by weight"
+            assert share.turns == min(rival.turns for rival in entitled), "in turn"
         return turn
 
     def take(self, now: float, name: str, epoch: int, number: int) -> tuple[str, float] | None:
@@ -310,7 +308,7 @@ class World:
     ) -> None:
         self.core_class, self.client_class = core_class, client_class
         self.record_of, self.learning_of = record_of, learning_of
-        self.shares = {name: Share() if one_share else share for name, share in SHARES.items()}
+        self.shares = {name: "" if one_share else share for name, share in SHARES.items()}
         self.limit = limit
         self.now = 100.0
         self.steps = 0

@@ -15,6 +15,7 @@ from sfusion_tools.limiter import (
 )
 from sfusion_tools.limiter.blocking import CALLERS, BlockingLimiter, DirectCallers, permit_id
 from sfusion_tools.limiter.messages import Batch, LimiterReply
+from tests.patience import PATIENCE
 
 
 def test_a_permit_of_a_thread_is_visibly_free_after_its_block() -> None:
@@ -94,5 +95,5 @@ def test_direct_callers_get_permits_in_the_order_in_which_they_asked() -> None:
     waiters = [callers.acquire() for _ in range(50)]
     for place, waiter in enumerate(waiters):
         assert callers.release(holder).result()
-        holder = waiter.result(timeout=60)
+        holder = waiter.result(timeout=PATIENCE)
         assert not any(later.done() for later in waiters[place + 1 :])

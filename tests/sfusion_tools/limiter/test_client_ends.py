@@ -12,6 +12,7 @@ from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import LimiterClosed
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
+from tests.patience import PATIENCE
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.limiter.hosts import host_on_loop_time, settle
 
@@ -123,7 +124,10 @@ asyncio.run(main(), debug=True)
 print(host.snapshot().in_use, host.snapshot().waiting)
 """
     run = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-X", "dev", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert (run.stdout, run.stderr) == ("0 0\n", "")
 
@@ -158,6 +162,9 @@ gc.collect()
 print(loop())
 """
     run = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-X", "dev", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert (run.stdout, run.stderr) == ("0 0\nNone\n", "")

@@ -8,7 +8,7 @@ from dataclasses import fields
 from prometheus_client.parser import text_string_to_metric_families
 
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, Snapshot, local_host
-from sfusion_tools.limiter.messages import limiter_page
+from sfusion_tools.limiter.metrics import limiter_page
 from tests.sfusion_tools.limiter.holding import give, take
 
 NAME = 'the "big"\\one'
@@ -64,7 +64,7 @@ async def test_the_page_shows_everything_that_a_snapshot_counts() -> None:
     }
     by_share = {sample.name: sample.value for sample in samples if sample.labels.get("share") == ""}
     assert by_share == {
-        f"sfusion_limiter_share_{key}": n for key, n in (("weight", 1), ("holds", 2), ("waits", 1))
+        f"sfusion_limiter_share_{key}": n for key, n in (("holds", 2), ("waits", 1))
     }
     settings = {
         "shares",

@@ -92,6 +92,6 @@ def test_a_client_works_again_after_an_interrupt_at_any_line(
         "ClientCore._make_batch",
         "ClientCore.receive",
         "Limiter._settle",
-        "Permit.__aexit__",
+        "LeasedPermit.__aexit__",
     } <= places
     assert {"Limiter._take", "ClientCore.take", "ClientCore.give_back"} <= places

@@ -106,10 +106,10 @@ class TestTakingAFreePermit:
     def test_its_turn_counts_for_its_share_like_one_of_a_caller_that_asks_with_a_message(
         self,
     ) -> None:
-        def turns(*takes: str) -> list[float]:
+        def turns(*takes: str) -> list[int]:
             bench = Bench(rate_limit=9)
-            bench.attach("a", share="x", weight=4.0)
-            bench.attach("b", share="y", weight=0.5)
+            bench.attach("a", share="x")
+            bench.attach("b", share="y")
             for number, client in enumerate("aabaab"):
                 assert (
                     self.take(bench, client)

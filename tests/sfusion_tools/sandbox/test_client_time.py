@@ -19,6 +19,7 @@ from sfusion_tools.limiter.host import LocalTransport
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy, SandboxClient
 from sfusion_tools.sandbox.text import model_text
+from tests.patience import PATIENCE
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import (
     Events,
@@ -331,7 +332,7 @@ def test_no_connection_is_left_open_when_loops_end():
         [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)

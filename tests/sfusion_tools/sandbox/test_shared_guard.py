@@ -16,12 +16,13 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
-from sfusion_tools.reward import judge_sync
+from sfusion_tools.reward import score_sync
 from sfusion_tools.sandbox import Program, SandboxClient
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.guard import PROBES, GuardedCall, GuardSettings, SandboxGuard
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+from tests.patience import PATIENCE
 from tests.ports import closed_port
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 
@@ -241,11 +242,11 @@ def test_only_tools_that_send_the_same_requests_share_a_guard(
     assert "good" not in caplog.text
 
 
-async def test_it_also_watches_the_client_and_judgements() -> None:
+async def test_it_also_watches_the_client_and_scores() -> None:
     url = f"http://127.0.0.1:{closed_port()}"
     cases = {"inputs": [""] * 10, "outputs": [""] * 10}
     with pytest.raises(GuardTripped):
-        await asyncio.to_thread(judge_sync, "1", cases, make(url, then="fail").config)
+        await asyncio.to_thread(score_sync, "1", cases, make(url, then="fail").config)
     assert await call(make(url, then="fail")) == ["GuardTripped"]
     with pytest.raises(GuardTripped):
         await make(url, then="fail").client.run(Program("1"))
@@ -278,7 +279,7 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
         own = asyncio.run(mine())
         assert own.begin(0.0) and own is not parents
     """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 async def test_the_guard_hears_of_a_call_that_is_broken_off_at_its_very_end() -> None:

@@ -18,6 +18,7 @@ from sfusion_tools.sandbox.guard import GuardSettings
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.tool_registry import initialize_tools_from_config
 from tests import ROOT
+from tests.patience import PATIENCE
 
 PAGE = ROOT / "docs" / "tool.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -78,7 +79,11 @@ def test_the_example_config_is_valid(tmp_path):
 @pytest.mark.parametrize("snippet", PYTHON, ids=range(len(PYTHON)))
 def test_snippets_print_what_their_comments_say(snippet):
     done = subprocess.run(
-        [sys.executable, "-c", snippet], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", snippet],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     promised = COMMENTED.findall(snippet)
     assert (done.returncode, done.stdout.splitlines()) == (0, promised), done.stderr

@@ -18,7 +18,6 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.limiter.host import shared_host
-from sfusion_tools.limiter.settings import Share
 from sfusion_tools.runtime import Runtime
 from sfusion_tools.sandbox.client import chosen_transport
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -132,11 +131,11 @@ async def test_a_failing_call_does_not_affect_others():
 
 
 def test_a_share_of_the_limiter_is_passed_on():
-    tool = make("http://127.0.0.1:1", limiter_share={"name": "eval", "weight": 2})
-    assert tool.settings.share == Share("eval", 2.0)
-    assert make("http://127.0.0.1:1").settings.share is None
+    tool = make("http://127.0.0.1:1", limiter_share="eval")
+    assert tool.settings.share == "eval"
+    assert make("http://127.0.0.1:1").settings.share == ""
     with pytest.raises(ConfigError, match="limiter_share"):
-        make("http://127.0.0.1:1", limiter_share={"name": "eval", "weight": 0})
+        make("http://127.0.0.1:1", limiter_share="")
 
 
 async def test_a_limiter_can_be_injected():

@@ -25,6 +25,7 @@ from sfusion.fakes.sandbox.executors.python.guard.spec import Abilities
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
+from tests.patience import PATIENCE
 
 pytestmark = on_linux
 
@@ -226,7 +227,7 @@ def test_users_other_than_root_have_a_private_tmp_too() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     refused = (
         "a user of its own is not available on this machine, but was set to True for "

@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.lab.client import Told, TrialAsk
 from sfusion.harness.lab.single_calls.calls import SuiteFacts
-from sfusion.harness.trial.trial import bundled_scenes, judge_facts, play_in_sim
+from sfusion.harness.trial.trial import bundled_scenes, check_facts, play_in_sim
 from tests.harness.trial.test_sim import (
     FirstSandboxOnly,
     PausesWithAPermit,
@@ -30,7 +30,7 @@ def found(make: MAKE, scene: str, promise: str, accepted: Any = None) -> Verdict
     scenes = [one for one in bundled_scenes() if one.scenario == f"judge-{scene}"]
     facts = SuiteFacts(play_in_sim(scenes, make).journals)
     facts.accepted = accepted
-    return next(verdict for verdict in judge_facts(facts) if verdict.promise == promise)
+    return next(verdict for verdict in check_facts(facts) if verdict.promise == promise)
 
 
 def assert_broken(verdict: Verdict) -> None:

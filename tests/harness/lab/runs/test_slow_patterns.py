@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
+import aiohttp
 import pytest
 
 from sfusion.fakes.errors import SlowPattern
 from sfusion.fakes.faults import pattern
+from sfusion.fakes.faults.pattern import PatternSearches
+from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.lab.scenarios import ScenarioError
 
@@ -35,8 +40,16 @@ def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
                 "turns": [{"programs": [{"prints": TEXT}]}, {"sees": BACKTRACKS}],
             }
         },
+        {
+            "rollouts": {
+                "count": 1,
+                "prompt": TEXT,
+                "turns": [{"programs": [{}]}],
+                "faults": [{"code": BACKTRACKS, "what": {"status": 503}}],
+            }
+        },
     ],
-    ids=["code of a rule", "sees of a turn"],
+    ids=["code of a rule", "sees of a turn", "code of an engine's rule"],
 )
 def test_a_pattern_that_backtracks_ends_the_run(where: dict[str, Any]) -> None:
     scenario = {
@@ -51,9 +64,46 @@ def test_a_pattern_that_backtracks_ends_the_run(where: dict[str, Any]) -> None:
         run_scenario(scenario)
 
 
-def test_a_pattern_is_given_up_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pattern, "slow_patterns", {})
+HEALTHY = {
+    "scenario": "healthy",
+    "about": "It has no pattern at all.",
+    "load": {"calls": 3},
+    "promises": ["every_call_ends_once"],
+}
+
+
+def test_a_slow_pattern_of_a_fake_does_not_refuse_the_next_scenario() -> None:
+    async def call() -> tuple[int, list[str]]:
+        events: list[Mapping[str, Any]] = []
+        async with (
+            FakeSandbox(
+                faults=[{"code": BACKTRACKS, "what": "hang"}], journal=events.append
+            ) as sandbox,
+            aiohttp.ClientSession() as session,
+        ):
+            body = {"code": TEXT, "language": "python"}
+            async with session.post(f"{sandbox.url}/run_code", json=body) as answer:
+                return answer.status, [event["event"] for event in events]
+
+    status, events = asyncio.run(call())
+    assert status == 500
+    assert "slow_pattern" in events, "it is in the journal of the server that met it"
+    (result,) = run_scenario(HEALTHY)
+    assert result.ok
+
+
+def test_a_slow_pattern_of_one_scenario_does_not_refuse_the_next() -> None:
+    slow = {**HEALTHY, "sandbox": {"faults": [{"code": BACKTRACKS, "what": "hang"}]}}
+    with pytest.raises(ScenarioError, match="takes more than"):
+        run_scenario({**slow, "load": {"calls": 3, "program": {"prints": TEXT}}})
+    (result,) = run_scenario(HEALTHY)
+    assert result.ok
+
+
+def test_a_pattern_is_given_up_only_once() -> None:
+    searches = PatternSearches()
     with pytest.raises(SlowPattern):
-        pattern.matches(BACKTRACKS, TEXT)
+        searches.matches(BACKTRACKS, TEXT)
     with pytest.raises(SlowPattern):
-        pattern.matches(BACKTRACKS, "-")
+        searches.matches(BACKTRACKS, "-")
+    assert PatternSearches().matches(BACKTRACKS, "-"), "others have not met that text"

@@ -13,6 +13,7 @@ import yaml
 from sfusion.harness.lab.runs import read_tasks, select_tasks
 from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.lab.scenarios.program import ProgramPart
+from tests.patience import PATIENCE
 
 PROGRAMS: list[dict[str, Any]] = [
     {"prints": "{call}\n"},
@@ -35,7 +36,7 @@ def run(part: ProgramPart) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         encoding="utf-8",
     )

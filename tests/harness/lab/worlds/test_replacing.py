@@ -18,6 +18,7 @@ from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.lab.worlds.play import Play
 from sfusion.harness.lab.worlds.replacing import diverted_logs, fast_clock
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
+from tests.patience import PATIENCE
 
 
 def _patched() -> list[object]:
@@ -37,13 +38,13 @@ def _in_two_threads(first_fails: bool) -> tuple[float, BaseException | None]:
 
     async def first() -> None:
         first_is_in.set()
-        assert second_is_in.wait(60)
+        assert second_is_in.wait(PATIENCE)
         if first_fails:
             raise RuntimeError("as it happens")
 
     async def second() -> None:
         second_is_in.set()
-        assert first_is_over.wait(60)
+        assert first_is_over.wait(PATIENCE)
         time.sleep(3600)  # noqa: ASYNC251 - what a careless tool does
         times.append(asyncio.get_running_loop().time())
 
@@ -54,7 +55,7 @@ def _in_two_threads(first_fails: bool) -> tuple[float, BaseException | None]:
             errors.append(error)
 
     def run_second() -> None:
-        assert first_is_in.wait(60)
+        assert first_is_in.wait(PATIENCE)
         run_virtually(second())
 
     threads = [threading.Thread(target=run_first), threading.Thread(target=run_second)]
@@ -92,11 +93,11 @@ def test_fast_clocks_and_virtual_time_may_end_in_any_order() -> None:
 
     async def main() -> None:
         loop_is_in.set()
-        assert clock_is_in.wait(60)
+        assert clock_is_in.wait(PATIENCE)
 
     thread = threading.Thread(target=lambda: run_virtually(main()))
     thread.start()
-    assert loop_is_in.wait(60)
+    assert loop_is_in.wait(PATIENCE)
     with fast_clock(5.0):
         clock_is_in.set()
         thread.join()
@@ -136,15 +137,15 @@ def test_threads_that_divert_the_same_logger_get_their_own_lines_and_set_it_back
     def divert_first() -> None:
         with diverted_logs(first, logger.name, level=logging.WARNING):
             first_is_in.set()
-            assert second_is_in.wait(60)
+            assert second_is_in.wait(PATIENCE)
             logger.warning("of the first")
 
     def divert_second() -> None:
-        assert first_is_in.wait(60)
+        assert first_is_in.wait(PATIENCE)
         with diverted_logs(second, logger.name, level=logging.WARNING):
             logger.warning("of the second")
             second_is_in.set()
-            assert first_is_over.wait(60)
+            assert first_is_over.wait(PATIENCE)
             logger.warning("of the second, alone")
 
     threads = [threading.Thread(target=divert_first), threading.Thread(target=divert_second)]
@@ -170,7 +171,7 @@ def test_two_scenarios_in_two_threads_write_the_journals_that_each_writes_alone(
     run = Play.run
 
     async def run_together(play: Play) -> None:
-        both_are_in.wait(60)
+        both_are_in.wait(PATIENCE)
         await run(play)
 
     monkeypatch.setattr(Play, "run", run_together)

@@ -31,7 +31,7 @@ class BlockingTool(BaseTool):
     def _post(self, code: str) -> Any:
         body = {"code": code, "language": "python"}
         while (
-            answer := requests.post(self.config["sandbox_fusion_url"], json=body, timeout=30)
+            answer := requests.post(self.config["sandbox_fusion_url"], json=body, timeout=600)
         ).status_code == 503:
             time.sleep(0.5)
         return answer.json()

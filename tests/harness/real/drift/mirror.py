@@ -11,9 +11,9 @@ from typing import Any
 
 from sfusion.harness.real.probes.model import Probe
 from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server, request_bytes
+from tests.patience import PATIENCE
 
 Plant = Callable[[ProbeAnswer], ProbeAnswer]
-PATIENCE = 60.0
 
 
 @dataclass

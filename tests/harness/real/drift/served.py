@@ -9,9 +9,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.patience import PATIENCE
 from tests.warm import warm
-
-PATIENCE = 60.0
 
 
 @contextmanager
@@ -41,5 +40,5 @@ def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=3 * PATIENCE,
+        timeout=PATIENCE,
     )

@@ -15,6 +15,7 @@ from sfusion.harness.real.probes.cassette import probe_request_record, read_resp
 from sfusion.harness.real.probes.model import Probe, bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from tests.fakes.sandbox.recordings import Recording, recordings
+from tests.patience import PATIENCE
 
 FILES = ("http", "run_code_languages", "run_code_python", "run_jupyter", "validation")
 
@@ -50,7 +51,9 @@ def test_the_fake_answers_like_the_recorded_server() -> None:
         probe.id: read_response(recording.response) for probe, recording in same()
     }
     report = compare_answers(
-        probes, asyncio.run(fake_answers(probes)), ServerAnswers("recorded", golden)
+        probes,
+        asyncio.run(fake_answers(probes, timeout=PATIENCE)),
+        ServerAnswers("recorded", golden),
     )
     assert [finding.difference for finding in report.findings] == []
     assert report.compared + len(report.not_comparable) == len(same())

@@ -21,6 +21,7 @@ from sfusion.harness.real.probes.model import Probe, bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from tests.cases import every
 from tests.harness.real.drift.mirror import Mirror, Plant, body, header, headers, put, renamed, text
+from tests.patience import PATIENCE
 
 NOTHING = ""
 PLANTS: dict[str, tuple[Plant, str]] = {
@@ -200,11 +201,11 @@ def report() -> DriftReport:
 
 
 async def planted_report() -> DriftReport:
-    fake = await fake_answers(probes())
+    fake = await fake_answers(probes(), timeout=PATIENCE)
     plants = {name: plant for name, (plant, _) in PLANTS.items()}
     plants[MISSING] = body(_without_perl)
     async with Mirror.serving(probes(), fake.answers, plants) as mirror:
-        planted = await live_answers(mirror.url, probes(), name="planted")
+        planted = await live_answers(mirror.url, probes(), name="planted", timeout=PATIENCE)
     return compare_answers(probes(), fake, planted)
 
 

@@ -16,6 +16,7 @@ from sfusion.harness.real.drift.judging import (
 )
 from sfusion.harness.real.probes.model import bundled_probes, chosen
 from tests.harness.real.drift.served import served
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("drift between processes")
 
@@ -59,12 +60,12 @@ DIFFERENT = {
 @pytest.fixture(scope="module")
 def here() -> ServerAnswers:
     """The whole quick suite, answered by the fake of 2026-07 in this process."""
-    return asyncio.run(fake_answers(QUICK))
+    return asyncio.run(fake_answers(QUICK, timeout=PATIENCE))
 
 
 def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
     with served("--executor", "python", "--profile", "2025-06", *LIKE_THE_REAL_ONE) as url:
-        there = asyncio.run(live_answers(url, SAMPLE, name="2025-06"))
+        there = asyncio.run(live_answers(url, SAMPLE, name="2025-06", timeout=PATIENCE))
     report = compare_answers(SAMPLE, here, there)
     found: dict[str, set[str]] = {}
     for finding in report.findings:
@@ -80,7 +81,7 @@ def test_the_same_profile_in_another_process_does_not_differ(here: ServerAnswers
         probe for probe in LIGHT if probe.id in DIFFERENT
     ]  # the others do not differ between profiles either
     with served("--executor", "python", *LIKE_THE_REAL_ONE) as url:
-        there = asyncio.run(live_answers(url, told_apart, name="the same"))
+        there = asyncio.run(live_answers(url, told_apart, name="the same", timeout=PATIENCE))
     report = compare_answers(told_apart, here, there)
     assert report.findings == ()
     assert report.compared == len(DIFFERENT)
@@ -92,7 +93,7 @@ def test_every_probe_of_the_quick_suite_is_answered(here: ServerAnswers) -> None
 
 def test_with_a_fake_that_runs_no_code_programs_are_not_comparable() -> None:
     some = chosen(QUICK, keyword="http/ or datasets/")
-    scripted = asyncio.run(fake_answers(some, executor="scripted"))
+    scripted = asyncio.run(fake_answers(some, executor="scripted", timeout=PATIENCE))
     ran = [probe.id for probe in some if probe.runs and scripted.answers[probe.id].status == 200]
     assert ran
     report = compare_answers(some, scripted, ServerAnswers("other", scripted.answers))

@@ -16,6 +16,7 @@ from sfusion.harness.real.probes.raw_http import (
     exchange,
     request_bytes,
 )
+from tests.patience import PATIENCE
 from tests.ports import closed_port
 
 
@@ -92,7 +93,7 @@ async def test_an_answer_is_read_exactly(
     sent: bytes, status: int, headers: tuple[tuple[str, str], ...], body: bytes
 ) -> None:
     async with saying(sent) as server:
-        answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
+        answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=PATIENCE)
     assert (answer.status, answer.headers, answer.body, answer.failure) == (
         status,
         headers,
@@ -103,7 +104,9 @@ async def test_an_answer_is_read_exactly(
 
 async def test_the_answer_to_head_has_no_body_whatever_its_length() -> None:
     async with saying(b"HTTP/1.1 200 OK\r\ncontent-length: 22\r\n\r\n", hang=True) as server:
-        answer = await exchange(server, b"HEAD / HTTP/1.1\r\n\r\n", head_only=True, timeout=20)
+        answer = await exchange(
+            server, b"HEAD / HTTP/1.1\r\n\r\n", head_only=True, timeout=PATIENCE
+        )
     assert (answer.header("content-length"), answer.body) == ("22", b"")
 
 
@@ -135,7 +138,7 @@ async def test_the_answer_to_head_has_no_body_whatever_its_length() -> None:
 )
 async def test_an_incomplete_answer_is_a_failure(sent: bytes, failure: str) -> None:
     async with saying(sent) as server:
-        answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
+        answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=PATIENCE)
     assert answer.status is None
     assert answer.failure.startswith(failure)
 
@@ -148,13 +151,13 @@ async def test_a_missing_answer_is_a_failure() -> None:
 
 async def test_a_closed_port_raises_not_connected() -> None:
     with pytest.raises(NotConnected, match="connection refused"):
-        await exchange(Server("http", "127.0.0.1", closed_port()), b"x", timeout=20)
+        await exchange(Server("http", "127.0.0.1", closed_port()), b"x", timeout=PATIENCE)
 
 
 async def test_https_to_a_plain_server_raises_not_connected() -> None:
     async with saying(b"HTTP/1.1 400 Bad\r\n\r\n") as server:
         with pytest.raises(NotConnected, match="is it http rather than https"):
-            await exchange(Server("https", server.host, server.port), b"x", timeout=20)
+            await exchange(Server("https", server.host, server.port), b"x", timeout=PATIENCE)
 
 
 def test_header_lookup_ignores_case() -> None:

@@ -80,7 +80,7 @@ def test_a_fake_that_serves_a_recording_does_not_differ_from_it(recorded: Path) 
     probes = [probe for probe in bundled_probes() if probe.id in recording]
     allowed = {"allow_hosts": ["probe"], "allow_origins": ["http://browser.test"]}
     with FakeSandbox(executor="recorded", cassette=recorded, **allowed) as sandbox:
-        served = asyncio.run(live_answers(sandbox.url, probes, name="served"))
+        served = asyncio.run(live_answers(sandbox.url, probes, name="served", timeout=PATIENCE))
     report = compare_answers(probes, served, recorded_answers(recording, probes, name="recorded"))
     assert (report.findings, report.compared) == ((), len(probes))
 
@@ -174,7 +174,7 @@ def test_a_recorded_500_is_served_again() -> None:
         probe = Probe(
             id="a/b", about="Any question will do.", request=ProbeRequest(text=request["raw_body"])
         )
-        side = asyncio.run(live_answers(sandbox.url, [probe], name="served"))
+        side = asyncio.run(live_answers(sandbox.url, [probe], name="served", timeout=PATIENCE))
     assert side.answers["a/b"].status == 500
     assert json.loads(side.answers["a/b"].body)["detail"] == "it cannot"
 
