@@ -56,7 +56,7 @@ class FaultSite(Protocol):
 
 
 @dataclass(slots=True)
-class Spoilage:
+class BodyDamage:
     """What goes wrong while a body is sent."""
 
     content_type: str | None = None
@@ -99,7 +99,7 @@ class Action(BaseModel):
     phases: ClassVar[tuple[Phase, ...]]
     strike: ClassVar[Callable[[Any, FaultSite, Draw], Wait]]
     """The method that acts in any phase but ``body``; a kind with such a phase defines it."""
-    spoil_body: ClassVar[Callable[[Any, Spoilage, Draw], None]]
+    damage_body: ClassVar[Callable[[Any, BodyDamage, Draw], None]]
     """The method for phase ``body``: it adds to what goes wrong while the body is sent."""
     final: ClassVar[bool] = True
     """The request goes no further.
@@ -112,7 +112,7 @@ class Action(BaseModel):
     """Has no effect in a phase in which a final fault replaces the answer."""
     sandbox_only: ClassVar[bool] = False
     passes: ClassVar[bool] = False
-    """Another attempt, which it does not strike, succeeds."""
+    """An attempt that it does not strike succeeds: it leaves nothing broken behind."""
     examples: ClassVar[tuple[Any, ...]] = ()
     """Actions of this kind, as YAML has them, that a hunt tries often.
 
@@ -129,7 +129,7 @@ class Action(BaseModel):
         if not cls.built_in or "kind" not in cls.__dict__:
             return
         for phase in cls.phases:
-            method = "spoil_body" if phase == "body" else "strike"
+            method = "damage_body" if phase == "body" else "strike"
             if not hasattr(cls, method):
                 raise TypeError(
                     f"{cls.__name__} names phase {phase!r}, so it needs a method {method}"
@@ -172,7 +172,7 @@ class Action(BaseModel):
     # -- what a hunt may expect of the calls that it strikes --
 
     def is_harmless(self, phase: Phase) -> bool:
-        """Does an attempt that it strikes succeed all the same?"""
+        """Does an attempt that it strikes still succeed?"""
         return False
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
@@ -194,9 +194,9 @@ class Action(BaseModel):
 
     @property
     def lasts(self) -> float | None:
-        """The most seconds for which it disturbs anything, if it does nothing but that.
+        """For how many seconds at most it disturbs the server, if that is all it does.
 
-        0 changes nothing.
+        0 for an action without any effect, None for one that does more.
         """
         return None
 

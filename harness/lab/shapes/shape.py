@@ -24,7 +24,7 @@ from sfusion_tools.tool_registry import read_entries
 from ....fakes.sandbox.body import render
 from ....fakes.sandbox.protocol import CommandResult, RunCodeAnswer
 from ....fakes.wire import Answer, Request, WireApp, WireServer
-from ....fakes.wire.served import Served
+from ....fakes.wire.fake_server import FakeServer
 from ...errors import BadOption
 from ..client import WARM_UP, Settings, Shape, Told, TrialAsk
 from ..facts.sent import encoded_files, request_fields
@@ -216,7 +216,7 @@ _FIRST = TrialAsk(
 )
 
 
-class _AnyServer(Served):
+class _AnyServer(FakeServer):
     """Accepts every POST, whatever its path, and keeps it."""
 
     def __init__(self) -> None:
