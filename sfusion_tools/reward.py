@@ -41,7 +41,7 @@ _PROGRAM = """\
 import json, linecache, os, sys, traceback, types
 
 source = {source!a}
-# The solution may close or replace stdout, patch modules, and leave tracebacks that should quote it.
+# The solution may close or replace stdout, patch modules, and leave tracebacks, which quote it.
 out = os.fdopen(os.dup(1), "w", encoding="ascii")
 encode = json.JSONEncoder().encode
 arguments = json.loads(sys.stdin.read())
@@ -71,7 +71,7 @@ except Exception:
     pass
 out.write({mark!a} + result + "\\n")
 out.close()
-"""  # noqa: E501  # a comment that goes along with the program, whose lines tracebacks number
+"""
 
 _GIVEN = (
     "typing",
