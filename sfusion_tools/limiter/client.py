@@ -37,8 +37,10 @@ class Transport(Protocol):
         """Deliver a batch and return the limiter's reply."""
 
     async def wait(self, poll: Poll) -> LimiterReply:
-        """Return when there is an update for the client, at the latest after ``poll.at_most``
-        seconds."""
+        """Return when there is an update for the client.
+
+        Return after ``poll.at_most`` seconds at the latest.
+        """
 
     def detach(self, farewell: Batch) -> None:
         """Deliver a client's last message without waiting, also when no event loop runs."""

@@ -21,8 +21,7 @@ class KnownClient:
     share: ShareQueue
     seen: float
     lease: float
-    """The lease in the last reply to it: the one that it knows, and by which its silence is
-    judged."""
+    """The lease in the last reply to it, by which its silence is judged."""
     tickets: dict[int, int] = field(default_factory=dict)
     in_deaths: bool = False
     """Is it in the heap of clients that wait?"""

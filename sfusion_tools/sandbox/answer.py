@@ -1,5 +1,7 @@
-"""What a transport returns or raises, and how an answer is read: any body becomes an outcome and a
-message."""
+"""What a transport returns or raises, and how an answer is read.
+
+Any body becomes an outcome and a message.
+"""
 
 from __future__ import annotations
 

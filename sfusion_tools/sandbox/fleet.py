@@ -220,8 +220,10 @@ def _best(endpoints: list[Endpoint], now: float) -> Endpoint:
 
 
 def _slowness(endpoint: Endpoint, fastest: float, now: float) -> float:
-    """Return how many times as slow as the fastest it is; without an answer it is taken for as
-    fast."""
+    """Return how many times as slow as the fastest it is.
+
+    Without an answer it is taken for as fast.
+    """
     if endpoint.speed is None:
         return 1.0
     ratio = min(math.exp(endpoint.speed - fastest), SLOWEST) / NOISE
@@ -251,6 +253,8 @@ def slots_of(scope: LoopScope, fleet: Fleet | None = None) -> LoopSlots:
 
 
 def process_fleet() -> Fleet:
-    """Return the fleet that all loops of this process share, but for those that keep their own
-    time."""
+    """Return the fleet that all loops of this process share.
+
+    Loops that keep their own time have fleets of their own.
+    """
     return runtime.shared(Fleet, Fleet)
