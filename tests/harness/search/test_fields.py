@@ -44,8 +44,12 @@ def name_of(field: Field) -> str:
 TURN = {"programs": [{"prints": "4\n"}], "sees": "4"}
 NOT_HUNTED: list[dict[str, Any]] = [
     {
-        "incident": "volcengine/verl#1", "expected": "It goes on.", "worlds": ["sim", "ray"], "time_scale": 0.5,
-        "horizon": "100s", "schedule": {"deviations": [[3, 1], [5, 2]]},
+        "incident": "volcengine/verl#1",
+        "expected": "It goes on.",
+        "worlds": ["sim", "ray"],
+        "time_scale": 0.5,
+        "horizon": "100s",
+        "schedule": {"deviations": [[3, 1], [5, 2]]},
         "observed": {"rate_limit": [2, 4], "unknown": "what more would do"},
         "sandbox": {
             "executor": "python",
@@ -56,28 +60,39 @@ NOT_HUNTED: list[dict[str, Any]] = [
         "load": {"calls": 3, "program": [{"call": "c0001", "real": True, "code": "print(1)"}, {}]},
         "cluster": {"nodes": 2},
         "events": [
-            {"at": 1, "crash": "sandbox", "may_not_strike": True}, {"at": 1, "kill": "n2-w1"},
-            {"at": 1, "pause": "n2-w1", "seconds": 1}, {"at": 1, "cut_off": "n2-w1", "seconds": 1},
+            {"at": 1, "crash": "sandbox", "may_not_strike": True},
+            {"at": 1, "kill": "n2-w1"},
+            {"at": 1, "pause": "n2-w1", "seconds": 1},
+            {"at": 1, "cut_off": "n2-w1", "seconds": 1},
         ],
         "promises": ["every_call_ends_once", "no_stall"],
     },
     {
-        "expected": "It goes on.", "promises": ["every_call_ends_once", "no_stall"],
+        "expected": "It goes on.",
+        "promises": ["every_call_ends_once", "no_stall"],
         "sandbox": {"model": {"kind": "quota", "in_flight": 3, "status": 503}},
         "rollouts": {"turns": [TURN, {"raw": "<tool_call>", "say": "x"}]},
     },
     {
         "promises": ["tool_use_kept", "no_stall"],
         "training": {
-            "steps": 3, "prompts": 2, "group": 3, "estimator": "rloo", "lost": "mask", "divide_by": "kept",
-            "learning_rate": 2.0, "think": "1s", "seconds": "1s", "update_time": "1s",
+            "steps": 3,
+            "prompts": 2,
+            "group": 3,
+            "estimator": "rloo",
+            "lost": "mask",
+            "divide_by": "kept",
+            "learning_rate": 2.0,
+            "think": "1s",
+            "seconds": "1s",
+            "update_time": "1s",
             "behaviours": [
                 {"name": "head", "right": 0.5, "share": 2.0},
                 {"name": "call", "right": 0.9, "calls": 2, "again": 1, "guess": 0.5},
             ],
         },
     },
-]  # fmt: skip
+]
 """Scenarios with the fields that no case has."""
 
 
