@@ -27,7 +27,7 @@ load: &l {calls: 8, concurrency: 2, program: [{seconds: {uniform: [0.1, 1]}, pri
 events: [{at: 1s, kill: n1-w1}]
 promises: [no_stall, {outcomes: {ok: all}}]
 """
-JOURNAL = b"""{"journal":1,"scenario":"x","cell":"","seed":0,"world":"sim"}
+JOURNAL = b"""{"journal":2,"scenario":"x","cell":"","seed":0,"world":"sim"}
 {"at":0.5,"source":"world","event":"began","workers":["n1-w1"],"limit":null}
 {"at":1e3,"source":"server","event":"arrived","call":"c0001","attempt":1}
 """
@@ -73,7 +73,7 @@ SPLICES = st.one_of(
             b'"',
             b"\\",
             b"*l",
-            (b"&l "),
+            b"&l ",
             b"<<: ",
             b"1e999",
             b"-0",

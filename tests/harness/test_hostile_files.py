@@ -159,7 +159,7 @@ _ODD = st.sampled_from(
         b"true",
         b"\xff",
         b"\x00",
-        (b"&a [*a]"),
+        b"&a [*a]",
         b"[" * 2000,
         b'{"a":' * 2000,
         b"\n",

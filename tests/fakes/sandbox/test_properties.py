@@ -152,7 +152,7 @@ targets = st.sampled_from(
         b"/docs",
         b"x",
         b"/\x00",
-        (b"/a b"),
+        b"/a b",
     ]
 )
 headers = st.lists(
