@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
 
-from tests import ROOT
 from tests.sfusion.graph import Graph, cycles, import_graph
 
 pytestmark = pytest.mark.xdist_group("import graph")
@@ -138,17 +136,3 @@ def test_cycles_are_found_through_relative_and_deferred_imports(tmp_path: Path) 
 
 def _inside(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
-
-
-def test_a_class_name_means_one_thing_in_all_packages() -> None:
-    places: dict[str, list[str]] = {}
-    for path in (
-        path
-        for package in ("sfusion_tools", "fakes", "harness")
-        for path in (ROOT / package).rglob("*.py")
-    ):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
-    assert {name: where for name, where in places.items() if len(where) > 1} == {}
-    assert len(places) > 500
