@@ -43,6 +43,7 @@ from .tools import (
     masked,
     secrets_in,
     simpler_tools,
+    with_canaries,
 )
 from .training import TrainingPart
 
@@ -242,6 +243,8 @@ class Scenario(ScenarioPart):
             wrong = event.wrong_target(targets, nodes, self.sandbox.names)
             if event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
+            if event.kind == "clock_jump" and not self.has_single_calls:
+                wrong = "clock_jump: works only with `load.each`"
             if wrong is not None:
                 raise Misplaced(wrong, "events", number)
         seen: set[str] = set()
@@ -275,7 +278,7 @@ class Scenario(ScenarioPart):
 
         ``place`` returns the file and line of a value.
         """
-        made = cls.model_validate({**data, "cell": cell})
+        made = cls.model_validate({**with_canaries(data), "cell": cell})
         made._written = data
         made._places = (
             {path: str(place(path)) for path, _, _ in made.runs()} if place is not None else {}
@@ -311,6 +314,17 @@ class Scenario(ScenarioPart):
         """Return the cell as plain data, without matrix, extends and the secrets of its tools."""
         data = {**self._written, "seed": self.seed}
         return {**data, "tools": masked(data["tools"])} if "tools" in data else data
+
+    @property
+    def has_single_calls(self) -> bool:
+        """Does it list its calls one by one?"""
+        return self.load is not None and bool(self.load.each)
+
+    @property
+    def stated_config(self) -> Data:
+        """Return the settings of the tool as the file has them, canaries not written out."""
+        stated = self._written.get("tools") or {}
+        return stated if isinstance(stated, dict) else dict(stated[0].get("config") or {})
 
     @property
     def title(self) -> str:

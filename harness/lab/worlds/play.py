@@ -102,6 +102,17 @@ class Backend(ABC):
         for worker in self.workers:
             await getattr(worker, method)(*args)
 
+    async def make_single_calls(self) -> None:
+        """Make the calls of ``load.each`` with a client."""
+        raise WorldError("single calls need world sim or wall")
+
+    def jump(self, seconds: float) -> None:
+        """Let the wall clock of the client jump."""
+        raise WorldError("a clock can jump only for single calls")
+
+    async def leave(self) -> None:  # noqa: B027 # only a client is looked at
+        """Note what a client leaves behind, and end it."""
+
     def use_model(self, model: Model) -> None:
         """Let this play the model of rollouts, instead of the script of the scenario."""
         raise WorldError("a training needs a simulated cluster")
@@ -139,7 +150,11 @@ class Play:
             for event in self._scenario.events
         ]
         load = self._train if self._scenario.training is not None else self._roll_out
-        work = loop.create_task(self._load() if self._scenario.load is not None else load())
+        if self._scenario.has_single_calls:
+            load = backend.make_single_calls
+        elif self._scenario.load is not None:
+            load = self._load
+        work = loop.create_task(load())
         try:
             await asyncio.wait([work], timeout=backend.horizon)
             if not work.done():
@@ -284,6 +299,9 @@ class Play:
                 await backend.sandboxes.do(event.kind, target, seconds, event.ping)
             case "cancel":
                 await backend.broadcast("cancel_calls", event.target)
+            case "clock_jump":
+                self._note("world", "clock_jumped", seconds=event.target)
+                backend.jump(event.target)
 
     async def _disturb(
         self, limiter: LimiterHandle, event: EventPart, seconds: float | None
@@ -336,6 +354,7 @@ class Play:
             if snapshot is not None:
                 keys = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
                 facts["limiter"] = {key: getattr(snapshot, key) for key in keys}
+        await backend.leave()
         await backend.sandboxes.settle()
         self._note("world", "ended", **facts, **backend.closing_facts())
         backend.recorder.on = False
@@ -344,7 +363,7 @@ class Play:
 def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more: Any) -> None:
     """Record the settings of the run, and watch for its secrets from now on."""
     for name, secret in scenario.secrets.items():
-        recorder.keep_secret(secret, name)
+        recorder.keep_secret(_telling_part(secret), name)
     recorder.note(
         "world",
         "began",
@@ -359,6 +378,17 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more
         **more,
         **({"foreign": True} if scenario.own_config is None else {}),
     )
+
+
+def _telling_part(secret: str) -> str:
+    """Return what is secret of a header such as ``Bearer TOKEN``: its last word, unless it is
+    short."""
+    last = secret.split()[-1:]
+    return last[0] if last and len(last[0]) >= _TELLING else secret
+
+
+_TELLING = 8
+"""Characters of a word that does not occur by chance. Chosen."""
 
 
 def _more_settings(scenario: Scenario) -> Event:
