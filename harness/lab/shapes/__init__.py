@@ -4,4 +4,4 @@ from ..client import Shape
 from .results import returned_from
 from .shape import Adapter, shape_of
 
-__all__ = ["Adapter", "Shape", "shape_of", "returned_from"]
+__all__ = ["Adapter", "Shape", "returned_from", "shape_of"]

@@ -54,7 +54,7 @@ def _by_name(events: list[Event]) -> dict[str, list[Event]]:
 
 
 @dataclass
-class CallStory:
+class CallEvents:
     """The events of one call, in order."""
 
     call: str
@@ -169,18 +169,18 @@ class CallStory:
         return intent
 
 
-class Story:
+class RunEvents:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.calls: dict[str, CallStory] = {}
+        self.calls: dict[str, CallEvents] = {}
         by_source: defaultdict[str, list[Event]] = defaultdict(list)
         self.world, self.limiter = by_source["world"], by_source["limiter"]
         self.server, self.engine = by_source["server"], by_source["engine"]
         self.cache: dict[str, Any] = {}
         """What promises have found out and share."""
-        self._repeated: dict[str, list[CallStory]] = {}
+        self._repeated: dict[str, list[CallEvents]] = {}
         """Calls that send the same code, by what the sandbox calls it."""
-        self._owners: dict[tuple[Any, ...], CallStory] = {}
+        self._owners: dict[tuple[Any, ...], CallEvents] = {}
         for event in journal.events:
             source, call = event["source"], event.get("call")
             by_source[source].append(event)
@@ -192,7 +192,7 @@ class Story:
                 else self.calls.get(call)
             )
             if story is None:
-                story = self.calls[call] = CallStory(call)
+                story = self.calls[call] = CallEvents(call)
             story.events.append(event)
             if source == "client":
                 story.client.append(event)
@@ -205,7 +205,7 @@ class Story:
             elif event["event"] in ENDINGS:
                 story.endings.append(event)
 
-    def _repeating(self, event: Event) -> CallStory:
+    def _repeating(self, event: Event) -> CallEvents:
         """Return the call that an event of repeated code belongs to: a new request is that of the
         call under way with the fewest requests, and of several the one that ends first, so that
         each call finds a request if it can."""
@@ -225,7 +225,7 @@ class Story:
             if one["source"] == "world" and one["event"] in ENDINGS
         }
 
-    def _need(self, call: CallStory) -> tuple[float, ...]:
+    def _need(self, call: CallEvents) -> tuple[float, ...]:
         arrived = sum(one["event"] == "arrived" for one in call.server)
         return arrived, self._ends.get(call.call, math.inf)
 
@@ -270,7 +270,7 @@ class Story:
         return sorted(folded, key=lambda call: call.began)
 
     @cached_property
-    def made(self) -> list[CallStory]:
+    def made(self) -> list[CallEvents]:
         """Return the calls that the world made (the server may have seen others)."""
         return [story for story in self.calls.values() if story.called is not None]
 
@@ -280,7 +280,7 @@ class Story:
         return {id(event): number for number, event in enumerate(self.journal.events)}
 
     @cached_property
-    def callers(self) -> dict[int, CallStory]:
+    def callers(self) -> dict[int, CallEvents]:
         """Return the call of each request that arrived."""
         return {id(one): call for call in self.made for one in call.of_server("arrived")}
 
