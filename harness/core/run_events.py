@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -78,65 +77,71 @@ class CallEvents:
 
     @cached_property
     def answers(self) -> list[Event]:
-        """Return the answers that reached the client: it had not left, and its time was not up in
-        that very moment."""
-        gave_up = {one["at"] for one in self.of_client("attempt_ended") if one["status"] is None}
+        """Return the answers that reached the client.
+
+        It had not left, and its time was not up in that very moment.
+        """
+        ended = self.of_client("attempt_ended")
+        gave_up = {event["at"] for event in ended if event["status"] is None}
         return [
-            one
-            for one in self.of_server("answered")
-            if not one.get("client_gone") and one["at"] not in gave_up
+            answer
+            for answer in self.of_server("answered")
+            if not answer.get("client_gone") and answer["at"] not in gave_up
         ]
 
     @cached_property
     def results(self) -> list[Event]:
-        """Return the answers of the sandbox that carried a result of the program, as far as its
-        ledger tells.
+        """Return the answers of the sandbox that carried a result of the program.
 
-        A SandboxError and a cut body also have status 200, but the fault that made them is in the
-        journal.
+        That is as far as its ledger tells. A SandboxError and a cut body also have status 200, but
+        the fault that made them is in the journal.
         """
-        if self.intent.get("kind") in ("sandbox_error", "bad_arguments"):
+        kind = self.intent.get("kind")
+        if kind in ("sandbox_error", "bad_arguments"):
             return []
-        compiles = (
-            self.intent.get("kind") != "compile_error"
-        )  # then there is no output to be spoilt
-        spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one, compiles)}
-        given = [one for one in self.answers if one["status"] == 200]
-        return [one for one in given if attempt_of(one) not in spoiled] or self._given_in_the_end(
-            given
-        )
+        # A program that does not compile has no output that a fault could spoil.
+        compiles = kind != "compile_error"
+        strikes = self.of_server("strike")
+        spoiled = {attempt_of(strike) for strike in strikes if _spoils(strike, compiles)}
+        given = [answer for answer in self.answers if answer["status"] == 200]
+        whole = [answer for answer in given if attempt_of(answer) not in spoiled]
+        return whole or self._given_in_the_end(given)
 
     def _given_in_the_end(self, given: list[Event]) -> list[Event]:
-        """Return attempts after these answers that ended with their program, as where the sandbox
-        crashed just then.
+        """Return attempts after these answers that ended with their program.
 
-        Their answer may have been sent, and was if the tool says so.
+        The sandbox may have crashed just then. Their answer may have been sent, and was if the tool
+        says so.
         """
         if (self.returned or {}).get("outcome") not in PROGRAM_OUTCOMES:
             return []
-        struck = {attempt_of(one) for one in self.of_server("strike")}
+        struck = {attempt_of(strike) for strike in self.of_server("strike")}
         ran = {
-            attempt_of(one): one["at"]
-            for one in self.of_server("finished")
-            if attempt_of(one) not in struck
+            attempt_of(event): event["at"]
+            for event in self.of_server("finished")
+            if attempt_of(event) not in struck
         }
         later = self.server[self.server.index(given[-1]) :] if given else self.server
-        left = [one for one in later if one["event"] == "unanswered" and not one.get("client_gone")]
-        return [one for one in left if ran.get(attempt_of(one)) == one["at"]]
+        unanswered = [event for event in later if event["event"] == "unanswered"]
+        left = [event for event in unanswered if not event.get("client_gone")]
+        return [event for event in left if ran.get(attempt_of(event)) == event["at"]]
 
     @cached_property
     def is_misled(self) -> bool:
-        """Did a fault answer in place of the program, so that nobody but the fake knows what
-        happened?"""
-        told = {attempt_of(one) for one in self.answers}
-        return any(
-            one["kind"] == "timeout" and attempt_of(one) in told for one in self.of_server("strike")
-        )
+        """Did a fault answer in place of the program?
+
+        Then nobody but the fake knows what happened.
+        """
+        answered = {attempt_of(answer) for answer in self.answers}
+        timeouts = [strike for strike in self.of_server("strike") if strike["kind"] == "timeout"]
+        return any(attempt_of(strike) in answered for strike in timeouts)
 
     @property
     def raised(self) -> str | None:
-        """Return the type of what the tool raised; None if nothing, or the guard that is meant to
-        end the job."""
+        """Return the type of what the tool raised, if it did.
+
+        A tripped guard does not count: it is meant to end the job.
+        """
         kind = (self.returned or {}).get("raised")
         return None if kind == GuardTripped.__name__ else kind
 
@@ -151,64 +156,94 @@ class CallEvents:
     @cached_property
     def returned(self) -> Event | None:
         """Return the event `returned`; None if the call ended in another way."""
-        return next((one for one in self.endings if one["event"] == "returned"), None)
+        return next((event for event in self.endings if event["event"] == "returned"), None)
 
     @cached_property
     def intent(self) -> dict[str, Any]:
-        """Return what its program does when nothing goes wrong, unless it is stopped because it
-        must share cores."""
-        intent = (self.called or {}).get("intent") or {}
+        """Return what its program does when nothing goes wrong.
+
+        If it was stopped because it must share cores, it is one that takes too long.
+        """
+        intent: dict[str, Any] = (self.called or {}).get("intent") or {}
+        if not self._was_stopped:
+            return intent
+        stopped = {"kind": "program_timeout"}
+        for key in ("early", "mark"):
+            if key in intent:
+                stopped[key] = intent[key]
+        return stopped
+
+    @property
+    def _was_stopped(self) -> bool:
+        """Was the last execution stopped, of those that were answered if one was?"""
         executed = self.of_server("finished")
-        if any(one.get("stopped") for one in executed):
-            read = {attempt_of(one) for one in self.answers}
-            executed = [one for one in executed if attempt_of(one) in read] or executed
-        if executed and executed[-1].get("stopped"):
-            return {"kind": "program_timeout"} | {
-                key: intent[key] for key in ("early", "mark") if key in intent
-            }
-        return intent
+        if not any(event.get("stopped") for event in executed):
+            return False
+        answered = {attempt_of(answer) for answer in self.answers}
+        read = [event for event in executed if attempt_of(event) in answered]
+        return bool((read or executed)[-1].get("stopped"))
 
 
 class RunEvents:
+    """The events of a run by call and by source, which all promises share."""
+
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.calls: dict[str, CallEvents] = {}
-        by_source: defaultdict[str, list[Event]] = defaultdict(list)
-        self.world, self.limiter = by_source["world"], by_source["limiter"]
-        self.server, self.engine = by_source["server"], by_source["engine"]
+        self.world: list[Event] = []
+        self.limiter: list[Event] = []
+        self.server: list[Event] = []
+        self.engine: list[Event] = []
         self.cache: dict[str, Any] = {}
         """What promises have found out and share."""
         self._repeated: dict[str, list[CallEvents]] = {}
         """Calls that send the same code, by what the sandbox calls it."""
         self._owners: dict[tuple[Any, ...], CallEvents] = {}
+        by_source = {
+            "world": self.world,
+            "limiter": self.limiter,
+            "server": self.server,
+            "engine": self.engine,
+        }
         for event in journal.events:
-            source, call = event["source"], event.get("call")
-            by_source[source].append(event)
-            if call is None or source == "limiter":
-                continue
-            story = (
-                self._repeating(event)
-                if source == "server" and call in self._repeated
-                else self.calls.get(call)
-            )
-            if story is None:
-                story = self.calls[call] = CallEvents(call)
-            story.events.append(event)
-            if source == "client":
-                story.client.append(event)
-            elif source == "server":
-                story.server.append(event)
-            elif event["event"] == "called":
-                story.called = event
-                if (mark := (event.get("intent") or {}).get("mark")) is not None:
-                    self._repeated.setdefault(mark, []).append(story)
-            elif event["event"] in ENDINGS:
-                story.endings.append(event)
+            if event["source"] in by_source:
+                by_source[event["source"]].append(event)
+            self._note_call(event)
+
+    def _note_call(self, event: Event) -> None:
+        """Add an event to those of its call, if it names one."""
+        source = event["source"]
+        if event.get("call") is None or source == "limiter":
+            return
+        call = self._call_of(event)
+        call.events.append(event)
+        if source == "client":
+            call.client.append(event)
+        elif source == "server":
+            call.server.append(event)
+        elif event["event"] == "called":
+            call.called = event
+            mark = (event.get("intent") or {}).get("mark")
+            if mark is not None:
+                self._repeated.setdefault(mark, []).append(call)
+        elif event["event"] in ENDINGS:
+            call.endings.append(event)
+
+    def _call_of(self, event: Event) -> CallEvents:
+        """Return the call that an event belongs to."""
+        name = event["call"]
+        if event["source"] == "server" and name in self._repeated:
+            return self._repeating(event)
+        if name not in self.calls:
+            self.calls[name] = CallEvents(name)
+        return self.calls[name]
 
     def _repeating(self, event: Event) -> CallEvents:
-        """Return the call that an event of repeated code belongs to: a new request is that of the
-        call under way with the fewest requests, and of several the one that ends first, so that
-        each call finds a request if it can."""
+        """Return the call that an event of repeated code belongs to.
+
+        A new request is that of the call under way with the fewest requests, and of several the one
+        that ends first, so that each call finds a request if it can.
+        """
         key = attempt_of(event)
         if key not in self._owners:
             calls = self._repeated[event["call"]]
@@ -220,22 +255,24 @@ class RunEvents:
     def _ends(self) -> dict[str, int]:
         """The places of the events that end calls."""
         return {
-            one["call"]: place
-            for place, one in enumerate(self.journal.events)
-            if one["source"] == "world" and one["event"] in ENDINGS
+            event["call"]: place
+            for place, event in enumerate(self.journal.events)
+            if event["source"] == "world" and event["event"] in ENDINGS
         }
 
     def _need(self, call: CallEvents) -> tuple[float, ...]:
-        arrived = sum(one["event"] == "arrived" for one in call.server)
+        """Order calls by how few requests they have, then by when they end."""
+        arrived = sum(event["event"] == "arrived" for event in call.server)
         return arrived, self._ends.get(call.call, math.inf)
 
     def of_world(self, *events: str) -> list[Event]:
-        found = [self._world_by_name[event] for event in events if event in self._world_by_name]
-        return (
-            found[0]
-            if len(found) == 1
-            else [one for one in self.world if found and one["event"] in events]
-        )
+        """Return the world's events with one of these names, in order."""
+        known = [name for name in events if name in self._world_by_name]
+        if not known:
+            return []
+        if len(known) == 1:
+            return self._world_by_name[known[0]]
+        return [event for event in self.world if event["event"] in known]
 
     @cached_property
     def _world_by_name(self) -> dict[str, list[Event]]:
@@ -255,24 +292,24 @@ class RunEvents:
 
     @cached_property
     def records(self) -> list[Call]:
-        """Return all calls in the order in which they began; what has no end stops with its worker
-        or the journal.
+        """Return all calls in the order in which they began.
 
-        A fault that strikes a connection names that in place of a call, which nobody knows yet.
+        What has no end stops with its worker or the journal. A fault that strikes a connection
+        names that in place of a call, which nobody knows yet.
         """
         last = self.journal.last_time
         known = [
-            one
-            for one in self.calls.values()
-            if any(event["event"] != "strike" for event in one.events)
+            call
+            for call in self.calls.values()
+            if any(event["event"] != "strike" for event in call.events)
         ]
-        folded = [fold_call(one.call, one.events, last, self.deaths) for one in known]
+        folded = [fold_call(call.call, call.events, last, self.deaths) for call in known]
         return sorted(folded, key=lambda call: call.began)
 
     @cached_property
     def made(self) -> list[CallEvents]:
         """Return the calls that the world made (the server may have seen others)."""
-        return [story for story in self.calls.values() if story.called is not None]
+        return [call for call in self.calls.values() if call.called is not None]
 
     @cached_property
     def places(self) -> dict[int, int]:
@@ -282,14 +319,18 @@ class RunEvents:
     @cached_property
     def callers(self) -> dict[int, CallEvents]:
         """Return the call of each request that arrived."""
-        return {id(one): call for call in self.made for one in call.of_server("arrived")}
+        found: dict[int, CallEvents] = {}
+        for call in self.made:
+            for request in call.of_server("arrived"):
+                found[id(request)] = call
+        return found
 
     @cached_property
     def is_disturbed(self) -> bool:
         """Did something happen to the cluster or a sandbox as a whole?"""
-        return bool(self.of_world(*_DISTURBING)) or any(
-            one["event"] in ("crash", "wedge") for one in self.server
-        )
+        if self.of_world(*_DISTURBING):
+            return True
+        return any(event["event"] in ("crash", "wedge") for event in self.server)
 
     @cached_property
     def foreign(self) -> bool:
@@ -307,8 +348,9 @@ class RunEvents:
     @cached_property
     def has_client(self) -> bool:
         """Does the client report its attempts? Only our own does."""
-        return any(story.client for story in self.calls.values())
+        return any(call.client for call in self.calls.values())
 
     @cached_property
     def deaths(self) -> dict[str, float]:
-        return {one["worker"]: one["at"] for one in self.of_world("worker_died")}
+        """Return when each worker died that did."""
+        return {event["worker"]: event["at"] for event in self.of_world("worker_died")}
