@@ -22,7 +22,7 @@ from ray._private import services
 
 from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.errors import MissingWorld
-from sfusion.harness.lab.promises import Story, Verdict, check_promises
+from sfusion.harness.lab.promises import RunEvents, Verdict, check_promises
 from sfusion.harness.lab.runs import read_tasks, run_all, write_run
 from sfusion.harness.lab.runs.effect import check_effect
 from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
@@ -445,7 +445,7 @@ events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
     )
     journal, verdicts = played(place, tried)
     all_held(verdicts)
-    assert check_effect(tried, Story(journal)) == []
+    assert check_effect(tried, RunEvents(journal)) == []
     assert {one["call"] for one in of(journal, "server", "strike") if one["rule"] == "odd"} <= {
         "c0001",
         "c0002",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.advice_round_trips import productions, round_trip, sweep
-from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.promises import RunEvents
 from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
@@ -37,7 +37,7 @@ def played(**data: Any) -> list[Call]:
     (result,) = run_scenario(
         {"scenario": "x", "about": "x", "promises": ["every_call_ends_once"], **data}, check=False
     )
-    return list(Story(result.journal).records)
+    return list(RunEvents(result.journal).records)
 
 
 def advised(learned: Learned) -> tuple[Any, str]:
