@@ -31,7 +31,7 @@ from ...commandline.declaring import command, option
 from ...commandline.json_answer import is_stdout, text_stream, write_json
 from ...commandline.options import Json, Out, Seed
 from ...core.journal import Journal
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...core.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from ...lab.promises.permits import FlightCount, count_in_flight, server_steps
 from ...lab.runs import RunResult, Task, run_one, write_run
@@ -361,8 +361,8 @@ def _sentence(event: EventPart) -> str:
 
 def count_at_sandbox(journal: Journal) -> FlightCount:
     """Count the requests in flight against the limit from the sandbox's own events."""
-    story = Story(journal)
-    return count_in_flight(server_steps(story, story.began["lease"]), story.began["limit"])
+    run = RunEvents(journal)
+    return count_in_flight(server_steps(run, run.began["lease"]), run.began["limit"])
 
 
 _STYLES = {"held": "green", "broken": "bold red", "unknown": "yellow"}
