@@ -205,7 +205,7 @@ class RoundTrip:
     cause: str
 
 
-def judge(values: list[Any], limit: int, truth: Any, advice: Any) -> str:
+def rated(values: list[Any], limit: int, truth: Any, advice: Any) -> str:
     """same, neighbour, cannot tell, wrong direction or off."""
     if advice is None:
         return "cannot tell"
@@ -235,7 +235,7 @@ def round_trip(
         production.limit,
         right,
         advice,
-        judge(values, production.limit, right, advice),
+        rated(values, production.limit, right, advice),
         rates[advice] / rates[right] if advice is not None else 0.0,
         learned.causes[0].says if learned.causes else "none",
     )

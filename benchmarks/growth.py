@@ -29,7 +29,7 @@ from benchmarks.texts import SHAPES, parse
 from sfusion.harness.core.figures import figures_of
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import HarnessError
-from sfusion.harness.lab.promises import judge
+from sfusion.harness.lab.promises import check_promises
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.reports.html import render_run
@@ -246,7 +246,7 @@ def _journal_lines(ground: Ground, lines: int) -> Costs:
         with _cpu(costs, "reading", count):
             journal = Journal.read(file)
     with _cpu(costs, "judging", count):
-        verdicts = judge(journal, scenario.promises)
+        verdicts = check_promises(journal, scenario.promises)
     run = RunReport("growth", verdicts, events=journal.events)
     with _cpu(costs, "reporting", count):
         render_run(run)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sfusion.harness.core.journal import Event, Journal
-from sfusion.harness.lab.promises import Verdict, judge
+from sfusion.harness.lab.promises import Verdict, check_promises
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds import sim
 
@@ -114,18 +114,18 @@ class StepJournal(Journal):
             case "released" | "expired" if event["source"] == "limiter":
                 self.out.discard(event["permit"])
             case "step_ended" if not self.out:
-                self._judge(event)
+                self._check(event)
             case "ended":
-                self._judge(event)
+                self._check(event)
 
-    def _judge(self, last: Event) -> None:
+    def _check(self, last: Event) -> None:
         made = sum(one["event"] == "called" for one in self.events)
         began = {**self.began, "calls": made}
         ended = {"at": last["at"], "source": "world", "event": "ended"}
         step = Journal(
             self.header, [began, *(one for one in self.events if one is not self.began), ended]
         )
-        for verdict in judge(step, self.scenario.promises):
+        for verdict in check_promises(step, self.scenario.promises):
             self.states[verdict.state] += 1
             if verdict.failed and (
                 verdict.how is None or verdict.how.kind != "never_reached"
@@ -164,7 +164,7 @@ def run_soak(
 def play_in_steps(
     scenario: Scenario, journal: Path, every: int, show: Callable[[Milestone], None]
 ) -> StepJournal:
-    """Play a scenario in world sim and judge its steps one by one."""
+    """Play a scenario in world sim and check its steps one by one."""
     found = StepJournal.begin(scenario=scenario.scenario, cell="", seed=0, world="sim")
     with journal.open("w", encoding="ascii") as file:
         found.prepare(scenario, file, every, show)

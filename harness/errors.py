@@ -1,27 +1,32 @@
 """The errors of the harness.
 
-    HarnessError ├── BadOption           an option of a command makes no sense, alone or with others
-    ├── JournalError        a file is not a journal that this version can read ├── LogError
-    a log of production cannot be read ├── ScenarioError       a scenario file cannot be read; one
-    line per problem: FILE:LINE: found; expected ├── Untrusted           a file names code or
-    classes to run, and --trust was not given ├── WorldError          a run cannot go on │   ├──
-    NothingLeft     every task waits and no timer is set (a deadlock, exposed by virtual time) │
-    ├── NoProgress      the run is always busy and time never advances │   ├── MissingWorld
-    something the world needs is not there (Ray, a sandbox); exit code 3 │   └── WorkerLost      the
-    process that ran a piece of work died again and again; exit code 3 ├── TargetError         a
-    real sandbox cannot be used │   ├── BadTarget       the target or one of its options makes no
-    sense (also a ValueError) │   └── MissingTarget   engine, image or address is missing or does
-    not work; exit code 3 ├── ProbeError          probing a server failed │   ├── BadProbes       a
-    probe file or a recording is wrong (also a ValueError) │   └── Unreachable     the server cannot
-    be reached, stopped answering or is not a sandbox; exit code 3 ├── DoctorError         a check
-    of the doctor did not finish; these never reach the user │   ├── NotExamined     the check could
-    not be made; becomes a line of the report │   └── Vanished        the sandbox stopped answering;
-    becomes a finding ├── NotContained        the machine does not offer the level that --require
-    names; exit code 3 ├── CannotWrite         a file cannot be written: a full disk, a folder that
-    is read-only; exit code 3 ├── NoDump              there is no rollout dump at the path └──
-    BadFilter           a filter of the viewer is malformed AssertionError ├── PromisesBroken
-    not every promise of a scenario held; raised by run_scenario and the pytest plugin └──
-    ClientBroken        a trial found a client broken; raised by the fixture sandbox_trial
+HarnessError
+├── BadOption                   an option of a command makes no sense, alone or with others
+├── JournalError                a file is not a journal that this version can read
+├── LogError                    a log of production cannot be read
+├── ScenarioError               a scenario file cannot be read; one line for each problem
+├── Untrusted                   a file names code or classes to run, and --trust was not given
+├── WorldError                  a run cannot go on
+│   ├── NothingLeft             every task waits and no timer is set: a deadlock
+│   ├── NoProgress              the run is always busy and time never advances
+│   ├── MissingWorld            something the world needs is not there (Ray, a sandbox); exit code 3
+│   └── WorkerLost              the process of a piece of work died repeatedly; exit code 3
+├── TargetError                 a real sandbox cannot be used
+│   ├── BadTarget (ValueError)  the target or one of its options makes no sense
+│   └── MissingTarget           engine, image or address is missing or does not work; exit code 3
+├── ProbeError                  probing a server failed
+│   ├── BadProbes (ValueError)  a probe file or a recording is wrong
+│   └── Unreachable             no answer, or not that of a sandbox; exit code 3
+├── DoctorError                 a check of the doctor did not finish; these never reach the user
+│   ├── NotExamined             the check could not be made; becomes a line of the report
+│   └── Vanished                the sandbox stopped answering; becomes a finding
+├── NotContained                the machine lacks the level that --require names; exit code 3
+├── CannotWrite                 a file cannot be written, such as on a full disk; exit code 3
+├── NoDump                      there is no rollout dump at the path
+└── BadFilter                   a filter of the viewer is malformed
+AssertionError
+├── PromisesBroken              not every promise held; of run_scenario and the pytest plugin
+└── ClientBroken                a trial found a client broken; of the fixture sandbox_trial
 
 Commands print the message and exit with the error's ``exit_code``: 2 (the input is wrong) unless
 noted above. Errors of the system (OSError) exit with 3; any other exception is a defect of sfusion

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sfusion.fakes.sandbox import FakeSandbox
     from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer
     from sfusion.harness.core.journal import Journal
-    from sfusion.harness.lab.promises import Verdict, judge
+    from sfusion.harness.lab.promises import Verdict, check_promises
     from sfusion.harness.lab.runs import PromisesBroken, RunResult, run_scenario
     from sfusion.harness.lab.scenarios import Scenario, ScenarioError, read_scenarios
     from sfusion_tools._version import __version__
@@ -32,7 +32,7 @@ __all__ = [
     "ScenarioError",
     "Verdict",
     "__version__",
-    "judge",
+    "check_promises",
     "read_scenarios",
     "run_scenario",
 ]
@@ -44,7 +44,7 @@ __getattr__ = on_first_use(
         "sfusion.fakes.sandbox": ["FakeSandbox"],
         "sfusion.fakes.sglang": ["FakeSGLang", "FakeSGLangServer"],
         "sfusion.harness.core.journal": ["Journal"],
-        "sfusion.harness.lab.promises": ["Verdict", "judge"],
+        "sfusion.harness.lab.promises": ["Verdict", "check_promises"],
         "sfusion.harness.lab.runs": ["PromisesBroken", "RunResult", "run_scenario"],
         "sfusion.harness.lab.scenarios": ["Scenario", "ScenarioError", "read_scenarios"],
         "sfusion_tools._version": ["__version__"],

@@ -1,29 +1,31 @@
 """The errors of sfusion_tools.
 
-    SfusionError ├── ConfigError                a tool config, a limiter setting or a URL is wrong
-    (also a ValueError) ├── YamlError                  a YAML text cannot be read; every problem
-    names its line (also a ValueError) ├── InputError                 a file or text is too large,
-    too deep, damaged or unreadable (also a ValueError) ├── MissingExtra               an optional
-    dependency is not installed (also an ImportError); exit code 3 ├── JudgeError
-    the test cases of a reward are invalid (also a ValueError) ├── LimiterError               the
-    limiter could not do what was asked │   ├── PermitTimeout          no permit within the given
-    time (also a TimeoutError) │   ├── LimiterUnreachable     the limiter does not answer: no Ray,
-    or its actor is gone; exit code 3 │   │   └── SessionChanged     this process has connected to a
-    Ray cluster again, perhaps to another one │   ├── ProtocolMismatch       the cluster's limiter
-    was created by another version of sfusion │   └── LimiterClosed          the client was closed,
-    perhaps while a caller waited for a permit ├── FormatError                a tool-call format
-    cannot be used (also a ValueError) │   ├── UnknownFormatError     there is no format with this
-    name │   └── RenderError            the format cannot express this call or content ├──
-    RolloutError               a rollout cannot go on │   ├── IllegalTransition      the request's
-    state does not allow this step │   ├── EngineAnswerError      the engine's answer is not a
-    generation │   ├── StepTimeout            a step of a tool or an interaction did not end in time
-    (also a TimeoutError) │   ├── TemplateError          the chat template raised, or cannot be
-    continued turn by turn │   └── BadLimits              a limit is out of range, or two contradict
-    each other (also a ValueError) └── TokenizerError             a tokenizer cannot be used
-        ├── TokenizerNotFound      there is no usable tokenizer at the path
-        └── UnknownToken           an id to decode is outside the vocabulary (also a ValueError)
+SfusionError
+├── ConfigError (ValueError)          a tool config, a limiter setting or a URL is wrong
+├── YamlError (ValueError)            a YAML text cannot be read; every problem names its line
+├── InputError (ValueError)           a file or text is too large, too deep, damaged or unreadable
+├── MissingExtra (ImportError)        an optional dependency is not installed; exit code 3
+├── ScoringError (ValueError)           the test cases of a reward are invalid
+├── LimiterError                      the limiter could not do what was asked
+│   ├── PermitTimeout (TimeoutError)  no permit within the given time
+│   ├── LimiterUnreachable            no Ray, or the limiter's actor is gone; exit code 3
+│   │   └── SessionChanged            this process has connected to Ray again since then
+│   ├── ProtocolMismatch              the cluster's limiter is of another version of sfusion
+│   └── LimiterClosed                 the client was closed, perhaps while a caller waited
+├── FormatError (ValueError)          a tool-call format cannot be used
+│   ├── UnknownFormatError            there is no format with this name
+│   └── RenderError                   the format cannot express this call or content
+├── RolloutError                      a rollout cannot go on
+│   ├── IllegalTransition             the request's state does not allow this step
+│   ├── EngineAnswerError             the engine's answer is not a generation
+│   ├── StepTimeout (TimeoutError)    a step of a tool or an interaction did not end in time
+│   ├── TemplateError                 the chat template raised, or cannot be continued turn by turn
+│   └── BadLimits (ValueError)        a limit is out of range, or two contradict each other
+└── TokenizerError                    a tokenizer cannot be used
+    ├── TokenizerNotFound             there is no usable tokenizer at the path
+    └── UnknownToken (ValueError)     an id to decode is outside the vocabulary
 
-    GuardTripped                   the guard stops the job; a BaseException and no SfusionError
+GuardTripped                          the guard stops the job; a BaseException and no SfusionError
 
 What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Neither is a malformed
 tool call: see ``sfusion_tools.formats.model.Problem``. Commands exit with an error's ``exit_code``,
@@ -74,7 +76,7 @@ class MissingExtra(SfusionError, ImportError):
         )
 
 
-class JudgeError(SfusionError, ValueError):
+class ScoringError(SfusionError, ValueError):
     """Raised when the test cases of a reward are invalid, whatever the program does."""
 
 

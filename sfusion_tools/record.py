@@ -25,7 +25,7 @@ ENDINGS = ("returned", "cancelled", "lost")
 """Events of the world that end a call."""
 
 
-class Event(TypedDict, total=False):
+class CallEvent(TypedDict, total=False):
     """An event of a journal, as far as it is about a call; docs/journal.md lists which event has
     which keys."""
 
@@ -207,7 +207,7 @@ class _Followed:
         "call",
     )
 
-    def __init__(self, name: str, event: Event, source: str = "client") -> None:
+    def __init__(self, name: str, event: CallEvent, source: str = "client") -> None:
         self.call = Call(name, event["at"], source=source)
         self._by_world = event["source"] == "world"
         self._granted = False
@@ -223,7 +223,7 @@ class _Followed:
         tells of."""
         self._served: dict[tuple[Any, Any], Attempt] = {}
 
-    def note(self, event: Event) -> bool:
+    def note(self, event: CallEvent) -> bool:
         """Add an event; return True if it ends the call."""
         call, source, kind = self.call, event["source"], event["event"]
         after = event["at"] - call.began
@@ -245,7 +245,7 @@ class _Followed:
             call.outcome = Outcome.CANCELLED if kind == "cancelled" else None
         return True
 
-    def _note_client(self, event: Event, kind: str, after: float) -> bool:
+    def _note_client(self, event: CallEvent, kind: str, after: float) -> bool:
         call = self.call
         match kind:
             case "call_started":
@@ -272,7 +272,7 @@ class _Followed:
                 return True
         return False
 
-    def _note_server(self, event: Event, kind: str, after: float) -> bool:
+    def _note_server(self, event: CallEvent, kind: str, after: float) -> bool:
         key = event.get("sandbox"), event.get("attempt")
         request = self._requests.get(key)
         if request is None:
@@ -331,7 +331,7 @@ def fold_call(
     name: str, events: Sequence[Mapping[str, Any]], last: float, deaths: Mapping[str, float]
 ) -> Call:
     """Return a call out of its events, of which there is one at least, see ``_Followed.end``."""
-    told = cast("Sequence[Event]", events)
+    told = cast("Sequence[CallEvent]", events)
     followed = _Followed(name, told[0])
     for event in told:
         followed.note(event)
@@ -352,7 +352,7 @@ class CallFold:
 
     def add(self, told: Mapping[str, Any]) -> Iterator[Call]:
         """Add an event; yield the calls that end with it."""
-        event = cast("Event", told)
+        event = cast("CallEvent", told)
         name, source, kind = event.get("call"), event["source"], event["event"]
         if not name:
             return
@@ -380,7 +380,7 @@ class CallFold:
             yield self._open.popitem(last=False)[1].end()
 
 
-def _outcome(event: Event) -> Outcome | None:
+def _outcome(event: CallEvent) -> Outcome | None:
     stated: object = event.get("outcome")
     return OUTCOMES.get(stated) if isinstance(stated, str) else None  # any tool may state anything
 

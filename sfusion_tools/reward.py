@@ -1,4 +1,4 @@
-"""Judges a generation on input/output cases, run in the sandbox.
+"""Scores a generation on input/output cases, run in the sandbox.
 
 The result of a case is True, False, or a number that says why it did not pass. An infrastructure
 failure is never a wrong answer: its case is lost, and the score has bounds. A program that raises
@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from sfusion_tools._loops import in_own_loop
 from sfusion_tools.code_blocks import extract_code
-from sfusion_tools.errors import GuardTripped, JudgeError, near
+from sfusion_tools.errors import GuardTripped, ScoringError, near
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES
 from sfusion_tools.runner import CodeRunner
@@ -100,7 +100,7 @@ class RunsPrograms(Protocol):
 
 
 @dataclass(slots=True)
-class Judgement:
+class Scoring:
     """The results of all cases, in their order."""
 
     results: list[CaseResult]
@@ -109,7 +109,7 @@ class Judgement:
 
     @property
     def lost(self) -> int:
-        """The number of cases that infrastructure kept from being judged."""
+        """The number of cases that infrastructure kept from being scored."""
         return sum(result is not True and result == INFRASTRUCTURE for result in self.results)
 
     @property
@@ -131,7 +131,7 @@ class Judgement:
         return None if lowest < highest == 1.0 else lowest == 1.0
 
 
-async def judge(
+async def score(
     generation: str,
     in_outs: Mapping[str, Any],
     runner: RunsPrograms,
@@ -142,32 +142,34 @@ async def judge(
     concurrency: int = 8,
     deadline: float = 120.0,
     tolerance: float = 0.0,
-) -> Judgement:
+) -> Scoring:
     """Run a generation on every case of ``{"inputs": […], "outputs": […]}``; with ``fn_name``,
     cases call a function.
 
-    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not judged.
+    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not scored.
     Numbers may differ from the expected ones by ``tolerance``, absolute or relative.
     """
     if not _is_whole(concurrency) or concurrency < 1:
-        raise JudgeError(f"concurrency must be a whole number of at least 1, found {concurrency!r}")
+        raise ScoringError(
+            f"concurrency must be a whole number of at least 1, found {concurrency!r}"
+        )
     if not _is_whole(memory_limit_mb):
-        raise JudgeError(f"memory_limit_mb must be a whole number, found {memory_limit_mb!r}")
+        raise ScoringError(f"memory_limit_mb must be a whole number, found {memory_limit_mb!r}")
     if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
-        raise JudgeError(f"timeout must be a number of seconds above 0, found {timeout!r}")
+        raise ScoringError(f"timeout must be a number of seconds above 0, found {timeout!r}")
     if not isinstance(deadline, int | float) or math.isnan(deadline):
-        raise JudgeError(f"deadline must be a number of seconds, found {deadline!r}")
+        raise ScoringError(f"deadline must be a number of seconds, found {deadline!r}")
     if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
-        raise JudgeError(f"tolerance must be a number from 0 to below 1, found {tolerance!r}")
+        raise ScoringError(f"tolerance must be a number from 0 to below 1, found {tolerance!r}")
     if language not in LANGUAGES:
-        raise JudgeError(
+        raise ScoringError(
             f"{language!r} is not a language of Sandbox Fusion; {near(str(language), LANGUAGES)}"
         )
     if not isinstance(in_outs, Mapping):
-        raise JudgeError(f"cases must be a mapping, found {in_outs!r:.100}")
+        raise ScoringError(f"cases must be a mapping, found {in_outs!r:.100}")
     fn_name = in_outs.get("fn_name")
     if fn_name is not None and language != "python":
-        raise JudgeError(f"fn_name works for python only, the language is {language!r}")
+        raise ScoringError(f"fn_name works for python only, the language is {language!r}")
     cases = _cases(in_outs, fn_name)
     # A lone surrogate would make the server fail, so that the model's mistake would look like the
     # sandbox's.
@@ -175,7 +177,7 @@ async def judge(
     code = source if fn_name is None else calling_program(source, str(fn_name))
     mark = None if fn_name is None else mark_of(source)
     places = asyncio.Semaphore(concurrency)
-    judgement = Judgement([INFRASTRUCTURE] * len(cases), [None] * len(cases))
+    scoring = Scoring([INFRASTRUCTURE] * len(cases), [None] * len(cases))
 
     async def run(number: int, case: Case) -> None:
         program = Program(
@@ -183,8 +185,8 @@ async def judge(
         )
         async with places:
             call = await runner.run(program)
-        judgement.calls[number] = call
-        judgement.results[number] = _verdict(call, case, mark, tolerance)
+        scoring.calls[number] = call
+        scoring.results[number] = _verdict(call, case, mark, tolerance)
 
     # Cases that are not reached in time keep the result INFRASTRUCTURE.
     try:
@@ -196,16 +198,16 @@ async def judge(
         raise next(
             (one for one in several.exceptions if isinstance(one, GuardTripped)), several
         ) from None
-    return judgement
+    return scoring
 
 
-def judge_sync(
+def score_sync(
     generation: str,
     in_outs: Mapping[str, Any],
     sandbox: str | Sequence[str] | Mapping[str, Any],
     **settings: Any,
-) -> Judgement:
-    """Do what ``judge`` does, and block until it is done: for reward functions, from any thread.
+) -> Scoring:
+    """Do what ``score`` does, and block until it is done: for reward functions, from any thread.
 
     ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its
     limiter, headers, retries and guard. Everything opened for this is closed again.
@@ -215,17 +217,17 @@ def judge_sync(
         sandbox if isinstance(sandbox, Mapping) else {"sandbox_fusion_url": sandbox, **_UNLIMITED}
     )
     runner = CodeRunner(config)
-    return in_own_loop(judge(generation, in_outs, runner, **settings))
+    return in_own_loop(score(generation, in_outs, runner, **settings))
 
 
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
     inputs, outputs = _sequence(in_outs, "inputs"), _sequence(in_outs, "outputs")
     if len(inputs) != len(outputs) or not inputs:
         found = f"{counted(len(inputs), 'input')} and {counted(len(outputs), 'output')}"
-        raise JudgeError(f"{found}; give the same number of both, at least one")
+        raise ScoringError(f"{found}; give the same number of both, at least one")
     for number, expected in enumerate(outputs):
         if expected is None:
-            raise JudgeError(
+            raise ScoringError(
                 f"outputs[{number}] is null: a case without an expected output would pass "
                 "or fail by luck"
             )
@@ -241,7 +243,7 @@ def _sequence(in_outs: Mapping[str, Any], name: str) -> Sequence[Any]:
     given = in_outs.get(name)
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
         found = f"{name} is a {type(given).__name__}" if name in in_outs else f"{name} is missing"
-        raise JudgeError(f"cases need the lists `inputs` and `outputs`, but {found}")
+        raise ScoringError(f"cases need the lists `inputs` and `outputs`, but {found}")
     return given
 
 
@@ -257,11 +259,11 @@ def _whole(text: Any, where: str) -> str:
     lines = text if isinstance(text, list) else [text]
     for line in lines:
         if isinstance(line, bytes | bytearray | set | frozenset):
-            raise JudgeError(f"{where} is not text but {type(line).__name__}")
+            raise ScoringError(f"{where} is not text but {type(line).__name__}")
     try:
         return "\n".join(map(str, lines))
     except ValueError as error:
-        raise JudgeError(f"{where} is not text: {error}") from None
+        raise ScoringError(f"{where} is not text: {error}") from None
 
 
 def _function_case(number: int, given: Any, expected: Any) -> Case:
@@ -272,11 +274,11 @@ def _function_case(number: int, given: Any, expected: Any) -> Case:
         try:
             arguments = [json.loads(line) for line in given.splitlines() if line.strip()]
         except (ValueError, RecursionError) as error:
-            raise JudgeError(
+            raise ScoringError(
                 f"the input of a function case is not one JSON value per line: {error}"
             ) from None
     if not isinstance(arguments, list | tuple):
-        raise JudgeError(
+        raise ScoringError(
             f"the input of a function case must be a list of arguments, found {given!r}"
         )
     # Text may be the value itself or its JSON; a function may return either.
@@ -293,11 +295,11 @@ def _json(value: Any, where: str) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise JudgeError(f"{where} is not JSON: {error}") from None
+        raise ScoringError(f"{where} is not JSON: {error}") from None
 
 
 def _verdict(call: CallResult, case: Case, mark: str | None, tolerance: float) -> CaseResult:
-    """Judge a call; its result follows the mark in a function case."""
+    """Score a call; its result follows the mark in a function case."""
     match call.outcome:
         case Outcome.OK:
             if mark is None:
@@ -356,7 +358,7 @@ def calling_program(source: str, name: str) -> str:
     importing them. The function itself is never one of them.
     """
     if not name.isidentifier():
-        raise JudgeError(f"fn_name must be the name of a function, found {name!r}")
+        raise ScoringError(f"fn_name must be the name of a function, found {name!r}")
     words = set(_WORD.findall(source)) - {name, "Solution"}
     names = {word: home for word, home in _given_names().items() if word in words}
     return _PROGRAM.format(source=source, name=name, mark=mark_of(source), names=names)

@@ -17,7 +17,7 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.arguments import BadArguments, check_text, read_arguments
 from sfusion_tools.sandbox.call_log import CallLog
-from sfusion_tools.sandbox.client import Event, SandboxClient
+from sfusion_tools.sandbox.client import OnEvent, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.guard import SandboxGuard, shared_guard
@@ -61,7 +61,7 @@ class Parts:
 
     limiter: Callable[[], PermitSource | None] | None = None
     """Returns the limiter of the running loop."""
-    on_event: Event | None = None
+    on_event: OnEvent | None = None
     """One that raises is logged once and does not affect the call."""
     fleet: Fleet | None = None
     """The state of the sandboxes, if it is not to be that of this process."""

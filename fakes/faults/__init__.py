@@ -4,7 +4,7 @@ The plan decides which attempts a rule strikes.
 """
 
 from ..errors import FaultError
-from .action import KINDS, PHASES, Action, ContentFault, Phase, Spoilage
+from .action import KINDS, PHASES, Action, BodyDamage, ContentFault, Phase
 from .chance import uniform
 from .duration import Distribution, Seconds, seconds
 from .kinds import Output, SandboxError, Status, Timeout
@@ -16,6 +16,7 @@ __all__ = [
     "PHASES",
     "Action",
     "Arrival",
+    "BodyDamage",
     "ContentFault",
     "Distribution",
     "Fate",
@@ -26,7 +27,6 @@ __all__ = [
     "Rule",
     "SandboxError",
     "Seconds",
-    "Spoilage",
     "Status",
     "Timeout",
     "load_rules",

@@ -56,7 +56,7 @@ class FaultSite(Protocol):
 
 
 @dataclass(slots=True)
-class Spoilage:
+class BodyDamage:
     """What goes wrong while a body is sent."""
 
     content_type: str | None = None
@@ -99,7 +99,7 @@ class Action(BaseModel):
     phases: ClassVar[tuple[Phase, ...]]
     strike: ClassVar[Callable[[Any, FaultSite, Draw], Wait]]
     """The method that acts in any phase but ``body``; a kind with such a phase defines it."""
-    spoil_body: ClassVar[Callable[[Any, Spoilage, Draw], None]]
+    damage_body: ClassVar[Callable[[Any, BodyDamage, Draw], None]]
     """The method for phase ``body``: it adds to what goes wrong while the body is sent."""
     final: ClassVar[bool] = True
     """The request goes no further.
@@ -129,7 +129,7 @@ class Action(BaseModel):
         if not cls.built_in or "kind" not in cls.__dict__:
             return
         for phase in cls.phases:
-            method = "spoil_body" if phase == "body" else "strike"
+            method = "damage_body" if phase == "body" else "strike"
             if not hasattr(cls, method):
                 raise TypeError(
                     f"{cls.__name__} names phase {phase!r}, so it needs a method {method}"

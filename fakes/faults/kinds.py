@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from ..fields import Drawn, NotShrunk
-from .action import Action, ContentFault, FaultSite, Phase, Ping, Spoilage, StrikeNote, Wait
+from .action import Action, BodyDamage, ContentFault, FaultSite, Phase, Ping, StrikeNote, Wait
 from .chance import Draw
 from .duration import Distribution, Seconds
 
@@ -129,8 +129,8 @@ class Delay(Action):
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.sleep(self.delay.sample(draw))
 
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.pause += self.delay.sample(draw)
+    def damage_body(self, damage: BodyDamage, draw: Draw) -> None:
+        damage.pause += self.delay.sample(draw)
 
 
 class Degrade(Action):
@@ -176,10 +176,10 @@ class Hang(Action):
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.hang(self.seconds)
 
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.cut = _HALF
-        spoilage.ending = "hang"
-        spoilage.ending_seconds = self.seconds
+    def damage_body(self, damage: BodyDamage, draw: Draw) -> None:
+        damage.cut = _HALF
+        damage.ending = "hang"
+        damage.ending_seconds = self.seconds
 
 
 class Reset(Action):
@@ -196,9 +196,9 @@ class Reset(Action):
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.reset()
 
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.cut = self.at
-        spoilage.ending = "reset"
+    def damage_body(self, damage: BodyDamage, draw: Draw) -> None:
+        damage.cut = self.at
+        damage.ending = "reset"
 
 
 class Close(Action):
@@ -230,9 +230,9 @@ class Truncate(Action):
         is_visibly_cut = self.then == "close" and 0 < self.at < 1
         return is_visibly_cut and first_attempts is not None and may_have_run
 
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.cut = self.at
-        spoilage.ending = self.then
+    def damage_body(self, damage: BodyDamage, draw: Draw) -> None:
+        damage.cut = self.at
+        damage.ending = self.then
 
 
 class Drip(Action):
@@ -248,8 +248,8 @@ class Drip(Action):
     every: Seconds = 0.1
     """The pause between two pieces."""
 
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.drip = self.bytes, self.every
+    def damage_body(self, damage: BodyDamage, draw: Draw) -> None:
+        damage.drip = self.bytes, self.every
 
 
 class MalformedAnswer(Action):
@@ -263,8 +263,8 @@ class MalformedAnswer(Action):
     what: Literal["chunk", "json", "header", "status_line"] = "chunk"
     """Which part to break: ``chunk``, ``json``, ``header`` or ``status_line``."""
 
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.rewrite = self._rewritten
+    def damage_body(self, damage: BodyDamage, draw: Draw) -> None:
+        damage.rewrite = self._rewritten
 
     def _rewritten(self, head: bytes, body: bytes) -> bytes:
         match self.what:
@@ -306,8 +306,8 @@ class ContentType(Action):
     def is_harmless(self, phase: Phase) -> bool:
         return True
 
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.content_type = self.content_type
+    def damage_body(self, damage: BodyDamage, draw: Draw) -> None:
+        damage.content_type = self.content_type
 
 
 class SandboxError(ContentFault):
@@ -410,10 +410,10 @@ class Crash(Action):
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.crash(self.restart_after)
 
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        spoilage.cut = _HALF
-        spoilage.ending = "crash"
-        spoilage.ending_seconds = self.restart_after
+    def damage_body(self, damage: BodyDamage, draw: Draw) -> None:
+        damage.cut = _HALF
+        damage.ending = "crash"
+        damage.ending_seconds = self.restart_after
 
 
 class Wedge(Action):

@@ -13,7 +13,7 @@ from ..faults import read_rules
 from ..sandbox.gate import Gate
 from ..sandbox.models import read_model
 from ..wire.core import EventLogPath, RequestLog, WorkEvents
-from ..wire.served import Served, ServerOptions, queue_family, server_of
+from ..wire.fake_server import FakeServer, ServerOptions, queue_family, server_of
 from .app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedger
 from .forwarding import Forwarder, UpstreamFailed, read_upstream
 
@@ -22,7 +22,7 @@ _WORK_EVENTS = WorkEvents(
 )
 
 
-class FaultProxy(Served):
+class FaultProxy(FakeServer):
     """A reverse proxy that changes nothing, except where its faults strike.
 
     ``async with FaultProxy("http://127.0.0.1:8080") as proxy:`` or ``with FaultProxy(...) as

@@ -22,8 +22,8 @@ from ..errors import SandboxSetupError
 from ..faults import read_rules
 from ..wire.app import Execution, Refused, Request, Routes, Subject, call_of, digest_of
 from ..wire.core import EventLogPath, RequestLog
+from ..wire.fake_server import FakeServer, ServerOptions, queue_family, server_of
 from ..wire.message import Answer
-from ..wire.served import Served, ServerOptions, queue_family, server_of
 from . import protocol as known
 from .body import check_body, render, server_error
 from .executors import Cassette, make_executor
@@ -290,7 +290,7 @@ def no_dataset(fields: dict[str, Any]) -> Answer:
         return server_error(error, str(error))
 
 
-class FakeSandbox(Served):
+class FakeSandbox(FakeServer):
     """A fake Sandbox Fusion.
 
     ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then

@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sfusion_tools.errors import near
 from sfusion_tools.output_sizes import PIPE_BYTES
 
+from ..call_mark import MARK
 from ..faults import Seconds, seconds
 from ..faults.pattern import Pattern, PatternSearches
-from ..wire.app import MARK
 
 _HINT = re.compile(r'(?<![A-Za-z_])([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 

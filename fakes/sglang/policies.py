@@ -17,6 +17,7 @@ from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError, YamlError, near, refusal
 from sfusion_tools.marked_yaml import read_marked
 
+from ..call_mark import mark_for
 from ..errors import BadScript, NothingToSay
 from ..faults.pattern import Pattern, PatternSearches
 from .keyed_digest import Key, digest, draw, hex_id, pick, whole
@@ -218,7 +219,7 @@ class Gsm8kSolver:
 
         code = template.program(numbers)
         if self.marks:
-            code = f"# sfusion:call={_call_mark(ask, template)}\n{code}"
+            code = f"# {mark_for(_call_id(ask, template))}\n{code}"
         call = ToolCall("code_interpreter", {"code": code, **template.extra_arguments})
         return Reply(f"<think>\n{thought}</think>\n\n", (call,))
 
@@ -242,7 +243,7 @@ def _has_called_reward(ask: Ask) -> bool:
     return False
 
 
-def _call_mark(ask: Ask, template: Template) -> str:
+def _call_id(ask: Ask, template: Template) -> str:
     """Return the id by which a sandbox's ledger knows the call of this turn."""
     keys: list[Key] = [ask.question, ask.sample]
     if ask.sampling.get("sampling_seed") is not None:

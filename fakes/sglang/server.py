@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar, Unpack
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
 
+from ..call_mark import MARK
 from ..errors import EngineRefused, UnsafeBindError
 from ..faults import Rule
 from ..wire.app import (
-    MARK,
     App,
     Execution,
     Handler,
@@ -25,8 +25,8 @@ from ..wire.app import (
     Visit,
     digest_of,
 )
+from ..wire.fake_server import FakeServer, ServerOptions, queue_family, server_of
 from ..wire.message import Answer
-from ..wire.served import Served, ServerOptions, queue_family, server_of
 from ..wire.server import WireServer
 from .completions import error_answer
 from .engine import FakeSGLang
@@ -164,7 +164,7 @@ class _EngineServer(WireServer):
         await super().restart()
 
 
-class FakeSGLangServer(Served):
+class FakeSGLangServer(FakeServer):
     """An sglang server without a model.
 
     ``async with FakeSGLangServer(policy) as server`` inside a loop, ``with FakeSGLangServer(policy)

@@ -6,18 +6,18 @@ from sfusion_tools._lazy import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
     from .app import Request, WireApp
+    from .fake_server import FakeServer
     from .message import Answer
-    from .served import Served
     from .server import WireServer
 
-__all__ = ["Answer", "Request", "Served", "WireApp", "WireServer"]
+__all__ = ["Answer", "FakeServer", "Request", "WireApp", "WireServer"]
 
 __getattr__ = _on_first_use(
     __name__,
     {
         "sfusion.fakes.wire.app": ["Request", "WireApp"],
         "sfusion.fakes.wire.message": ["Answer"],
-        "sfusion.fakes.wire.served": ["Served"],
+        "sfusion.fakes.wire.fake_server": ["FakeServer"],
         "sfusion.fakes.wire.server": ["WireServer"],
     },
 )

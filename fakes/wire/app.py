@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from sfusion_tools.bounded_input import nesting
 
+from ..call_mark import MARK
 from .message import Answer
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
     from ..faults import ContentFault
     from .events import EventNote
-
-MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
-"""The mark that a workload puts in a comment of its code.
-
-With it, the calls of any client can be followed.
-"""
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..errors import BrokenStream
-from ..faults import Spoilage
+from ..faults import BodyDamage
 from ..faults.action import Ending, part
 from .connection import Connection
 from .message import Answer, chunk, render_head
@@ -80,56 +80,56 @@ class Delivery:
                 await connection.drained()
             return
         connection.write(head)
-        if not self._head_only and await self._stream(answer, Spoilage()):
+        if not self._head_only and await self._stream(answer, BodyDamage()):
             connection.finish()
 
-    async def send_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
-        """Send an answer as the spoilage says.
+    async def send_spoiled(self, answer: Answer, damage: BodyDamage) -> Ending | None:
+        """Send an answer as the damage says.
 
         Return how the caller must end the connection, None if it stays open.
         """
-        if spoilage.content_type is not None:
-            answer = answer.with_type(spoilage.content_type)
-        if answer.stream is not None and _needs_whole(answer, spoilage):
+        if damage.content_type is not None:
+            answer = answer.with_type(damage.content_type)
+        if answer.stream is not None and _needs_whole(answer, damage):
             answer = await answer.whole()
 
         head = render_head(answer, announce_close=self._announce_close)
-        if spoilage.rewrite is not None:
-            await self._write_slowly(spoilage.rewrite(head, answer.body), spoilage)
+        if damage.rewrite is not None:
+            await self._write_slowly(damage.rewrite(head, answer.body), damage)
             return "close"
 
         self._connection.write(head)
         if self._head_only or answer.stream is not None:
-            if spoilage.pause:
-                await asyncio.sleep(spoilage.pause)
-            return None if self._head_only else await self._stream(answer, spoilage)
+            if damage.pause:
+                await asyncio.sleep(damage.pause)
+            return None if self._head_only else await self._stream(answer, damage)
 
-        if spoilage.cut is None:
-            await self._write_slowly(answer.body, spoilage)
+        if damage.cut is None:
+            await self._write_slowly(answer.body, damage)
             return None
-        size = part(spoilage.cut, len(answer.body))
-        await self._write_slowly(answer.body[:size], spoilage)
-        return spoilage.ending
+        size = part(damage.cut, len(answer.body))
+        await self._write_slowly(answer.body[:size], damage)
+        return damage.ending
 
-    async def _stream(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
+    async def _stream(self, answer: Answer, damage: BodyDamage) -> Ending | None:
         """Send a stream; return how to end the connection, None if it stays open."""
         assert answer.stream is not None
-        cut = None if spoilage.cut is None else _cut_of(answer, spoilage.cut)
+        cut = None if damage.cut is None else _cut_of(answer, damage.cut)
         if cut is not None and cut.is_at_start:
-            return spoilage.ending
+            return damage.ending
 
         try:
             async for piece in answer.stream:
                 if self._connection.lost:
                     return None
                 kept = piece if cut is None else cut.keep(piece)
-                if spoilage.drip is not None:
-                    await self._drip(kept, *spoilage.drip, chunked=answer.chunked)
+                if damage.drip is not None:
+                    await self._drip(kept, *damage.drip, chunked=answer.chunked)
                 elif kept:
                     self._connection.write(chunk(kept) if answer.chunked else kept)
                 await self._connection.drained()
                 if cut is not None and cut.is_reached(piece):
-                    return spoilage.ending
+                    return damage.ending
         except BrokenStream:
             return "close"
 
@@ -144,13 +144,13 @@ class Delivery:
             self._connection.write(chunk(drop) if chunked else drop)
             await asyncio.sleep(pause)
 
-    async def _write_slowly(self, data: bytes, spoilage: Spoilage) -> None:
-        if spoilage.pause:
-            await asyncio.sleep(spoilage.pause)
-        if spoilage.drip is None:
+    async def _write_slowly(self, data: bytes, damage: BodyDamage) -> None:
+        if damage.pause:
+            await asyncio.sleep(damage.pause)
+        if damage.drip is None:
             self._connection.write(data)
         else:
-            step, pause = spoilage.drip
+            step, pause = damage.drip
             for start in range(0, len(data), step):
                 if start:
                     await asyncio.sleep(pause)
@@ -160,11 +160,11 @@ class Delivery:
         await self._connection.drained()
 
 
-def _needs_whole(answer: Answer, spoilage: Spoilage) -> bool:
+def _needs_whole(answer: Answer, damage: BodyDamage) -> bool:
     """True when all of a stream must be known before its first byte can be sent."""
-    if spoilage.rewrite is not None:
+    if damage.rewrite is not None:
         return True
     # Pieces of a relayed answer are as large as the network made them, so a share of one piece
     # means nothing.
-    is_share = spoilage.cut is not None and spoilage.cut < 1
+    is_share = damage.cut is not None and damage.cut < 1
     return is_share and answer.relayed and answer.length is None

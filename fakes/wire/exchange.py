@@ -10,7 +10,7 @@ from typing import Unpack
 from sfusion_tools.sandbox.endpoints import redact_path
 
 from ..errors import BrokenStream
-from ..faults import Arrival, ContentFault, Fate, Phase, Spoilage, Status
+from ..faults import Arrival, BodyDamage, ContentFault, Fate, Phase, Status
 from ..faults.action import Ping, StrikeNote
 from .app import Request, Subject, Visit, is_json
 from .connection import Connection
@@ -267,12 +267,12 @@ class Exchange:
 
         self._delivered = answer
         self._spoiled = True
-        spoilage = Spoilage()
+        damage = BodyDamage()
         for strike in strikes:
             self._struck(strike.rule, "body", strike.action.kind)
-            strike.action.spoil_body(spoilage, strike.draw)
+            strike.action.damage_body(damage, strike.draw)
         try:
-            ending = await self._delivery.send_spoiled(answer, spoilage)
+            ending = await self._delivery.send_spoiled(answer, damage)
         except BrokenStream as error:
             self._delivered = answer = self._core.app.failure(error)
             await self._delivery.send(answer)
@@ -280,9 +280,9 @@ class Exchange:
 
         match ending:
             case "hang":
-                await self.hang(spoilage.ending_seconds)
+                await self.hang(damage.ending_seconds)
             case "crash":
-                self.crash(spoilage.ending_seconds)
+                self.crash(damage.ending_seconds)
             case "reset":
                 self.reset()
             case "close":

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import ANSWERED, Call
 
 from .journal import Journal
-from .story import PROGRAM_OUTCOMES, Story
+from .story import Story
 
 REFUSALS = ("429", "503")
 """The reasons in ``RunFigures.failures`` that are refusals: the sandbox or its gateway turned the

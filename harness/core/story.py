@@ -9,13 +9,10 @@ from functools import cache, cached_property
 from typing import Any
 
 from sfusion_tools.errors import GuardTripped
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import ENDINGS, Call, fold_call
 
 from .journal import Event, Journal
-
-PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
-
 
 _DISTURBING = (
     "killed",

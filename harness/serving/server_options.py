@@ -24,7 +24,7 @@ from sfusion_tools.marked_yaml import parse_marked
 from sfusion_tools.wording import counted
 
 from ...fakes.faults import Rule, load_rules
-from ...fakes.wire import Served
+from ...fakes.wire import FakeServer
 from ..commandline.declaring import option
 from ..commandline.exits import say
 from ..commandline.options import Faults, Seed
@@ -268,7 +268,7 @@ def _checked_event_log(path: Path | None) -> Path | None:
 
 
 async def serve_until_interrupted(
-    served: Served, token: str | None, print_banner: Callable[[], Awaitable[None]]
+    served: FakeServer, token: str | None, print_banner: Callable[[], Awaitable[None]]
 ) -> None:
     """Serve until Ctrl-C or SIGTERM, then let requests in flight finish.
 
@@ -290,7 +290,7 @@ async def serve_until_interrupted(
     typer.echo("stopped")
 
 
-def _admin_line(served: Served, token: str | None) -> str:
+def _admin_line(served: FakeServer, token: str | None) -> str:
     url = f"admin: {served.url}/__sfusion/state (faults, ledger, reset)"
     if served.token is None:
         return url

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ...fakes.sandbox.executors.scripted import COMPILED
+from sfusion_tools.sandbox.program import COMPILED
+
 from ..lab.facts.canary import tokens_in
 from ..lab.facts.read import TextReading, normal_wording, read_text
 from ..lab.facts.sent import WIRE_DEFAULTS

@@ -13,8 +13,9 @@ from dataclasses import replace
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Any
 
+from sfusion_tools.sandbox.program import COMPILED
+
 from ...fakes.sandbox import FakeSandbox
-from ...fakes.sandbox.executors.scripted import COMPILED
 from ...fakes.sandbox.program import mark_of
 from ...fakes.sandbox.protocol import (
     CommandResult,

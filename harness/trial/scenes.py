@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...fakes.sandbox.executors.scripted import COMPILED
+from sfusion_tools.sandbox.program import COMPILED
+
 from ..lab.facts.canary import long_text, token
 from ..lab.facts.read import SHORTEST_CUT, read_text
 from ..lab.facts.truth import ProgramTruth

@@ -1,8 +1,9 @@
 """Render tool calls as models write them, and parse them back, whole or as they stream.
 
-    form = get_format("hermes") text = form.render([{"name": "code_interpreter", "arguments":
-    {"code": "print(1)"}}], content="Let me see.") form.parse(text).calls[0].arguments          #
-    {'code': 'print(1)'}
+    form = get_format("hermes")
+    call = {"name": "code_interpreter", "arguments": {"code": "print(1)"}}
+    text = form.render([call], content="Let me see.")
+    form.parse(text).calls[0].arguments  # {'code': 'print(1)'}
 
 A broken text is data, not an exception: the good calls are returned, and each refused call is a
 ``Problem``.
@@ -14,6 +15,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from sfusion_tools.errors import FormatError, RenderError, UnknownFormatError, near
@@ -50,11 +52,22 @@ _FILE = re.compile(r"(?P<file>.+\.ya?ml)(?::(?P<name>[^:/\\]+))?")
 _FORMATS: list[Format] = []
 _BY_NAME: dict[str, Format] = {}
 _FIRST = (
-    *("hermes", "qwen25", "qwen3_coder", "llama3", "mistral", "deepseekv3", "deepseekv31"),
-    *("glm45", "kimi_k2", "pythonic", "gpt-oss"),
+    "hermes",
+    "qwen25",
+    "qwen3_coder",
+    "llama3",
+    "mistral",
+    "deepseekv3",
+    "deepseekv31",
+    "glm45",
+    "kimi_k2",
+    "pythonic",
+    "gpt-oss",
 )
-"""Messages list the formats, and marks are searched, in this order; the others follow as they are
-declared."""
+"""Messages list the formats, and marks are searched, in this order.
+
+The others follow as they are declared.
+"""
 
 
 def format_names() -> tuple[str, ...]:
@@ -63,38 +76,56 @@ def format_names() -> tuple[str, ...]:
 
 
 def get_format(name: str) -> Format:
-    """Return the format called ``name``, or the one that the YAML file of this name declares
-    (``FILE.yaml:NAME``).
+    """Return the format called ``name``.
 
+    ``FILE.yaml``, or ``FILE.yaml:NAME`` if it has several, is a format that a YAML file declares.
     Raises UnknownFormatError, proposing a near match, if there is none.
     """
     form = _BY_NAME.get(name) or _BY_NAME.get(name.lower().replace("-", "_"))
-    if form is None and (found := _FILE.fullmatch(name)):
-        form = _from_file(Path(found["file"]), found["name"])
-    if form is None:
-        raise UnknownFormatError(f"There is no tool-call format {name!r}: {near(name, _BY_NAME)}")
-    return form
+    if form is not None:
+        return form
+    file = _FILE.fullmatch(name)
+    if file:
+        return _from_file(Path(file["file"]), file["name"])
+    raise UnknownFormatError(f"There is no tool-call format {name!r}: {near(name, _BY_NAME)}")
 
 
 def format_for(*, template: str | None = None, model: str | None = None) -> Format | None:
-    """Return the format whose signs the template has, or whose pattern the id of the model matches;
-    None if none.
+    """Return the format of a chat template or of a model, by its id; None if none fits.
 
     The template decides if both are given: people train models with other templates than their own.
-    Of several formats the one with the longest signs, or with the first and longest match, is the
-    most special.
     """
-    found: list[tuple[tuple[int, int], Format]] = []
+    form = _of_template(template) if template else None
+    if form is None and model:
+        return _of_model(model)
+    return form
+
+
+def _of_template(template: str) -> Format | None:
+    """Return the format whose signs the template has; of several, that with the longest signs."""
+    fitting = [
+        form for form in _FORMATS if form.signs and all(sign in template for sign in form.signs)
+    ]
+    return max(fitting, key=lambda form: sum(map(len, form.signs)), default=None)
+
+
+def _of_model(model: str) -> Format | None:
+    """Return the format whose pattern matches the id; of several, the first and longest match."""
+    best: Format | None = None
+    best_rank = (0, 0)
     for form in _FORMATS:
-        if template and form.signs and all(sign in template for sign in form.signs):
-            found.append(((0, sum(map(len, form.signs))), form))
-    for form in _FORMATS if not found and model else ():
-        if form.models and (match := re.search(form.models, model or "", re.IGNORECASE)):
-            found.append(((-match.start(), len(match[0])), form))
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+        match = re.search(form.models, model, re.IGNORECASE) if form.models else None
+        if match is None:
+            continue
+        rank = (-match.start(), len(match[0]))
+        if best is None or rank > best_rank:
+            best = form
+            best_rank = rank
+    return best
 
 
 def _from_file(path: Path, wanted: str | None) -> Format:
+    """Register the formats of a file and return the one that is wanted, or the only one."""
     forms = {form.name: form for form in _read_formats(path)}
     for name, form in forms.items():
         if _BY_NAME.get(name) in _FORMATS:
@@ -108,18 +139,27 @@ def _from_file(path: Path, wanted: str | None) -> Format:
 
 
 def _discover() -> None:
-    found: list[Format] = [declared.build() for declared in DECLARED]
-    for module in pkgutil.iter_modules(families.__path__):
-        for item in vars(importlib.import_module(f"{families.__name__}.{module.name}")).values():
-            if inspect.isclass(item) and issubclass(item, Format) and hasattr(item, "name"):
-                found.append(item())
-    for form in sorted(
-        found, key=lambda form: _FIRST.index(form.name) if form.name in _FIRST else len(_FIRST)
-    ):
+    """Register the formats that come with sfusion."""
+    found = [declared.build() for declared in DECLARED]
+    found += _formats_of_families()
+    for form in sorted(found, key=_rank):
         _FORMATS.append(form)
         _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
         for mark in form.marks:
             MARKS.setdefault(mark, []).append(form.name)
+
+
+def _formats_of_families() -> Iterator[Format]:
+    """Yield the formats of the modules in ``families``."""
+    for info in pkgutil.iter_modules(families.__path__):
+        module = importlib.import_module(f"{families.__name__}.{info.name}")
+        for item in vars(module).values():
+            if inspect.isclass(item) and issubclass(item, Format) and hasattr(item, "name"):
+                yield item()
+
+
+def _rank(form: Format) -> int:
+    return _FIRST.index(form.name) if form.name in _FIRST else len(_FIRST)
 
 
 _discover()

@@ -10,7 +10,7 @@ from .callobject import UNESCAPED, load_arguments
 from .format import Format
 from .jsontext import CUT_HEAD, CUT_MARKER, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, Loaded, scan_json
 from .streamparser import NAMELESS, StreamParser
-from .text_reader import Markers, Scan
+from .text_reader import Markers, Scan, begins_any
 
 
 class ArgumentTextParser(StreamParser):
@@ -35,8 +35,10 @@ class ArgumentTextParser(StreamParser):
         repaired: Sequence[Flaw] = (),
         padding: str = "",
     ) -> Scan[None]:
-        """Read the arguments and report the call; ``padding`` is allowed between them and the end
-        marker."""
+        """Read the arguments and report the call.
+
+        ``padding`` is allowed between them and the end marker.
+        """
         reader = self.reader
         yield from reader.spaces()
         reader.mark()
@@ -45,6 +47,7 @@ class ArgumentTextParser(StreamParser):
                 flaw = Flaw("missing_arguments", "it has no arguments; write {} if there are none")
                 self.refuse(flaw, position=start, raw=header + end, name=name)
                 return
+
         scan = yield from scan_json(reader)
         if scan.fault:
             yield from self._broken(scan, scan.fault, name, start, header)
@@ -58,11 +61,13 @@ class ArgumentTextParser(StreamParser):
             self.call(name, read, position=start, raw=raw, call_id=call_id, repaired=repaired)
 
     def to_edge(self) -> Scan[tuple[str, str | None]]:
-        """Read up to the marker that ends the call, and that marker too if it is the correct one;
-        return both."""
+        """Read up to the marker that ends the call; return the text and the marker.
+
+        The marker is read too if it is the correct one.
+        """
         text, edge = yield from self.reader.text_before(self.edges)
-        if edge in self.ends:
-            self.reader.take(len(edge or ""))
+        if edge is not None and edge in self.ends:
+            self.reader.take(len(edge))
         return text, edge
 
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
@@ -71,6 +76,7 @@ class ArgumentTextParser(StreamParser):
     def _broken(
         self, scan: JsonScan, fault: Flaw, name: str | None, start: int, header: str
     ) -> Scan[None]:
+        """Refuse a call whose arguments are not JSON, and skip it."""
         reader = self.reader
         if scan.truncated and not any(end in reader.since_mark() for end in self.ends):
             yield from self.skip_rest()
@@ -85,16 +91,13 @@ class ArgumentTextParser(StreamParser):
         self.refuse(fault, position=start, raw=raw, name=name)
 
     def _read(self, scan: JsonScan, tail: str, edge: str | None, padding: str) -> Loaded | Flaw:
+        """Return the arguments, judged by what is between them and the end marker."""
         read = load_arguments(scan)
         if isinstance(read, Flaw):
             return read
+
         repaired = list(read.repaired)
-        rest = tail.strip()
-        if edge is None and rest and any(end.startswith(rest) for end in (*self.ends, padding)):
-            rest = ""
-        rest = rest.removeprefix(padding).removesuffix(padding).strip()
-        if edge is None and rest and any(end.startswith(rest) for end in self.ends):
-            rest = ""
+        rest = self._rest(tail, edge, padding)
         if rest == scan.text.strip():
             repaired.append(
                 Flaw("doubled_payload", "its arguments appear twice; one copy was used")
@@ -106,20 +109,31 @@ class ArgumentTextParser(StreamParser):
         elif '"' in rest:
             return UNESCAPED
         elif rest:
-            repaired.append(
-                Flaw(
-                    "stray_text",
-                    f"there is text after its arguments ({rest[:40]!r}), which was ignored",
-                )
-            )
+            message = f"there is text after its arguments ({rest[:40]!r}), which was ignored"
+            repaired.append(Flaw("stray_text", message))
         if edge != self.ends[0]:
             repaired.append(Flaw("missing_close", f"its {self.ends[0]} is missing"))
         return Loaded(read.value, tuple(repaired))
 
+    def _rest(self, tail: str, edge: str | None, padding: str) -> str:
+        """Return what does not belong after the arguments.
+
+        At the end of the text, the beginning of an end marker belongs there.
+        """
+        rest = tail.strip()
+        if edge is None and begins_any(rest, (*self.ends, padding)):
+            return ""
+        rest = rest.removeprefix(padding).removesuffix(padding).strip()
+        if edge is None and begins_any(rest, self.ends):
+            return ""
+        return rest
+
 
 class SectionParser(ArgumentTextParser):
-    """A parser for formats that put all calls of a turn into one section, each with a head before
-    its arguments."""
+    """A parser for formats that put all calls of a turn into one section.
+
+    Each call has a head before its arguments.
+    """
 
     tags: ClassVar[tuple[str, str]]
     """The markers around one call."""
@@ -135,7 +149,9 @@ class SectionParser(ArgumentTextParser):
     def __init_subclass__(cls) -> None:
         begin, end = cls.tags
         section = tuple(filter(None, cls.section))
-        cls.openers, cls.drafts, cls.ends = (*section[:1], begin), (begin,), (end,)
+        cls.openers = (*section[:1], begin)
+        cls.drafts = (begin,)
+        cls.ends = (end,)
         cls.edges = Markers((end, begin, *section))
         cls._heads = Markers((cls.separator, *section, begin, end))
 
@@ -145,19 +161,19 @@ class SectionParser(ArgumentTextParser):
         if marker != begin:
             yield from self._call_opened(start, marker)
             return
+
         self._open = True
         following = yield from self.reader.ahead((end, *self.openers))
         if following == end:
-            self.refuse(
-                Flaw("empty_call", "the section of calls is empty"), position=start, raw=marker
-            )
+            flaw = Flaw("empty_call", "the section of calls is empty")
+            self.refuse(flaw, position=start, raw=marker)
         elif following == "":
             self.refuse(NOT_BEGUN, position=start, raw=marker)
             self._open = False
-        elif (
-            following is None and (yield from self.reader.upcoming(self.edges)) not in self.openers
-        ):
-            yield from self._without_call(start, marker)
+        elif following is None:
+            edge = yield from self.reader.upcoming(self.edges)
+            if edge not in self.openers:
+                yield from self._without_call(start, marker)
         self.interrupt()
 
     def _without_call(self, start: int, marker: str) -> Scan[None]:
@@ -182,10 +198,8 @@ class SectionParser(ArgumentTextParser):
             self.cut_inside = True
             flaw = CUT_HEAD
         elif head.strip():
-            flaw = Flaw(
-                "bad_layout",
-                f"{self.separator} is missing between its {self.heading} and its arguments",
-            )
+            message = f"{self.separator} is missing between its {self.heading} and its arguments"
+            flaw = Flaw("bad_layout", message)
         else:
             flaw = Flaw("empty_call", f"there is nothing between {marker} and {self.tags[1]}")
         yield from self.reader.accept(self.tags[1])
@@ -195,10 +209,9 @@ class SectionParser(ArgumentTextParser):
         """Continue after the separator; the head has the name, and the id if there is one."""
         found = self.head.fullmatch(head.strip())
         parts = found.groupdict() if found else {"name": head.strip()}
+        name = parts["name"].strip() or None
         header = f"{self.tags[0]}{head}{self.separator}"
-        yield from self.arguments(
-            parts["name"].strip() or None, start, header, call_id=parts.get("id") or None
-        )
+        yield from self.arguments(name, start, header, call_id=parts.get("id") or None)
 
     def passed(self, marker: str) -> None:
         if marker == self.section[1]:

@@ -1,5 +1,7 @@
-"""Gemma: ``call:NAME{KEY:VALUE,…}`` between two tokens; strings stand between quoting tokens and
-have no escapes."""
+"""Gemma: ``call:NAME{KEY:VALUE,…}`` between two tokens.
+
+Strings stand between quoting tokens and have no escapes.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ _CUT = Flaw("truncated", "the text ends before its last }")
 class _BrokenError(Exception):
     """Raised where a value cannot be read."""
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.flaw = Flaw(kind, message)
+    def __init__(self, flaw: Flaw) -> None:
+        super().__init__(flaw.message)
+        self.flaw = flaw
 
 
 class BraceParser(StreamParser):
@@ -51,49 +53,53 @@ class BraceParser(StreamParser):
             if not (yield from reader.accept(_CALL)):
                 yield from self._fail_head(marker)
             name = (yield from reader.run(NAME)) or None
-            yield from reader.spaces()
-            if not (yield from reader.sees("{")):
-                at_end = not (yield from reader.peek())
-                raise _BrokenError(
-                    *(
-                        (CUT_HEAD.kind, CUT_HEAD.message)
-                        if at_end
-                        else ("bad_layout", "it has no {")
-                    )
-                )
+            yield from self._expect_brace()
             if name is None:
-                raise _BrokenError("missing_name", f"there is no name after {_CALL}")
+                raise _BrokenError(Flaw("missing_name", f"there is no name after {_CALL}"))
             arguments = yield from self._value()
         except _BrokenError as error:
             yield from self._broken(error.flaw, start, marker, name)
             return
+
         yield from reader.spaces()
-        repaired = []
+        repaired: list[Flaw] = []
         if not (yield from reader.accept(self.close)):
-            if (yield from reader.peek()) and (
-                yield from reader.upcoming(self._edges)
-            ) == self.close:
+            if (yield from self._closes_later()):
                 flaw = Flaw("stray_text", f"there is text between its }} and {self.close}")
                 yield from self._broken(flaw, start, marker, name)
                 return
             repaired.append(Flaw("missing_close", f"its {self.close} is missing"))
-        self.call(
-            name,
-            Loaded(arguments),
-            position=start,
-            raw=marker + reader.since_mark(),
-            repaired=repaired,
-        )
+        raw = marker + reader.since_mark()
+        self.call(name, Loaded(arguments), position=start, raw=raw, repaired=repaired)
 
     def _fail_head(self, marker: str) -> Scan[None]:
+        """Raise why no call begins after the opening token."""
         text, edge = yield from self.reader.text_before(self._edges)
         if not text.strip() and edge == self.close:
-            raise _BrokenError("empty_call", f"there is nothing between {marker} and {self.close}")
+            message = f"there is nothing between {marker} and {self.close}"
+            raise _BrokenError(Flaw("empty_call", message))
         if edge is None and _CALL.startswith(text.strip()):
-            raise _BrokenError(NOT_BEGUN.kind, NOT_BEGUN.message)
-        raise _BrokenError("no_call_object", f"there is no {_CALL}TOOL after {marker}")
+            raise _BrokenError(NOT_BEGUN)
+        raise _BrokenError(Flaw("no_call_object", f"there is no {_CALL}TOOL after {marker}"))
+
+    def _expect_brace(self) -> Scan[None]:
+        """Raise if the arguments do not begin here."""
+        yield from self.reader.spaces()
+        if (yield from self.reader.sees("{")):
+            return
+        if (yield from self.reader.peek()):
+            raise _BrokenError(Flaw("bad_layout", "it has no {"))
+        raise _BrokenError(CUT_HEAD)
+
+    def _closes_later(self) -> Scan[bool]:
+        """Return whether the closing token comes after other text, before the next call."""
+        if not (yield from self.reader.peek()):
+            return False
+        edge = yield from self.reader.upcoming(self._edges)
+        return edge == self.close
 
     def _broken(self, flaw: Flaw, start: int, marker: str, name: str | None) -> Scan[None]:
+        """Refuse a call and skip the rest of it."""
         reader = self.reader
         if flaw.kind == "truncated":
             yield from self.skip_rest()
@@ -105,8 +111,10 @@ class BraceParser(StreamParser):
         self.refuse(flaw, position=start, raw=marker + reader.since_mark(), name=name)
 
     def _value(self) -> Scan[Any]:
-        """Read an object with all that is in it; not recursively, because each level would slow
-        down a stream."""
+        """Read an object with all that is in it.
+
+        Not recursively: each level would slow down a stream.
+        """
         reader = self.reader
         reader.take(1)
         outer: list[tuple[Any, Any]] = []
@@ -125,9 +133,10 @@ class BraceParser(StreamParser):
                     yield from reader.spaces()
                 key = (yield from self._key(found)) if closing == "}" else None
                 yield from reader.spaces()
-                if (char := (yield from reader.peek())) in ("{", "["):
+                char = yield from reader.peek()
+                if char in ("{", "["):
                     if len(outer) > ENOUGH:
-                        raise _BrokenError(TOO_DEEP.kind, TOO_DEEP.message)
+                        raise _BrokenError(TOO_DEEP)
                     outer.append((found, key))
                     reader.take(1)
                     found = {} if char == "{" else []
@@ -139,50 +148,58 @@ class BraceParser(StreamParser):
                 found.append(value)
 
     def _key(self, found: dict[str, Any]) -> Scan[str]:
+        """Read a key that the object does not have yet, and the colon after it."""
         quoted = yield from self.reader.accept(self.quote)
-        key = (yield from self._quoted()) if quoted else (yield from self.reader.run(_WORD))
+        if quoted:
+            key = yield from self._quoted()
+        else:
+            key = yield from self.reader.run(_WORD)
         yield from self.reader.spaces()
         if not quoted and not key:
             yield from self._expect("a key", "}")
         yield from self._expect(":", "")
         if key in found:
-            raise _BrokenError(
-                "duplicate_key", f"it has the key {dump(key)} twice; write every key once"
-            )
+            message = f"it has the key {dump(key)} twice; write every key once"
+            raise _BrokenError(Flaw("duplicate_key", message))
         return key
 
     def _scalar(self) -> Scan[Any]:
+        """Read a string, a number, true, false or null."""
         reader = self.reader
         if (yield from reader.accept(self.quote)):
             return (yield from self._quoted())
         word = yield from reader.run(_WORD)
-        if not (yield from reader.peek()):
-            raise _BrokenError(_CUT.kind, _CUT.message)
+        following = yield from reader.peek()
+        if not following:
+            raise _BrokenError(_CUT)
         with suppress(ValueError):
-            if not isinstance(value := loads(word, strict=True), str):
+            value = loads(word, strict=True)
+            if not isinstance(value, str):
                 return value
-        found = dump(word[:40]) if word else f"the place before {(yield from reader.peek())!r}"
-        raise _BrokenError(
-            "bad_literal", f"{found} in it is neither a text in {self.quote} nor a number"
-        )
+        found = dump(word[:40]) if word else f"the place before {following!r}"
+        message = f"{found} in it is neither a text in {self.quote} nor a number"
+        raise _BrokenError(Flaw("bad_literal", message))
 
     def _quoted(self) -> Scan[str]:
+        """Read the rest of a string."""
         parts: list[str] = []
         edge = yield from self.reader.until(self._string, parts.append)
         if edge is None:
-            raise _BrokenError("truncated", "the text ends inside a string")
+            raise _BrokenError(Flaw("truncated", "the text ends inside a string"))
         if edge != self.quote:
-            raise _BrokenError("unbalanced", f"a string in it is not closed by {self.quote}")
+            raise _BrokenError(Flaw("unbalanced", f"a string in it is not closed by {self.quote}"))
         return "".join(parts)
 
     def _expect(self, char: str, other: str) -> Scan[None]:
+        """Read a character; raise if another one comes, naming ``other`` as possible too."""
         if (yield from self.reader.accept(char)):
             return
         seen = yield from self.reader.peek()
         if not seen:
-            raise _BrokenError(_CUT.kind, _CUT.message)
+            raise _BrokenError(_CUT)
         expected = f"{char} or {other}" if other else char
-        raise _BrokenError("bad_literal", f"it has {seen!r} where {expected} is expected")
+        message = f"it has {seen!r} where {expected} is expected"
+        raise _BrokenError(Flaw("bad_literal", message))
 
 
 class BraceFormat(Format):
@@ -194,11 +211,13 @@ class BraceFormat(Format):
     def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
         return self._written(arguments)
 
+    def _key(self, key: str) -> str:
+        return key if _WORD.fullmatch(key) else self._written(key)
+
     def _written(self, value: Any) -> str:
         if isinstance(value, dict):
-            keys = [key if _WORD.fullmatch(key) else self._written(key) for key in value]
-            pairs = zip(keys, map(self._written, value.values()), strict=True)
-            return "{" + ",".join(f"{key}:{written}" for key, written in pairs) + "}"
+            pairs = [f"{self._key(key)}:{self._written(inner)}" for key, inner in value.items()]
+            return "{" + ",".join(pairs) + "}"
         if isinstance(value, list):
             return "[" + ",".join(map(self._written, value)) + "]"
         if not isinstance(value, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .format import Format
@@ -52,24 +52,24 @@ def read_arguments(value: Any) -> Loaded | Flaw:
 
 
 def load_arguments(scan: JsonScan) -> Loaded | Flaw:
-    """Return the arguments that a complete scan consists of, or the flaw for which they must be
-    refused."""
+    """Return the arguments of a complete scan, or the flaw for which they must be refused."""
     loaded = load(scan)
     if isinstance(loaded, Flaw):
         return loaded
     read = read_arguments(loaded.value)
-    return (
-        read if isinstance(read, Flaw) else Loaded(read.value, (*loaded.repaired, *read.repaired))
-    )
+    if isinstance(read, Flaw):
+        return read
+    return Loaded(read.value, (*loaded.repaired, *read.repaired))
 
 
 DOUBLED = Flaw("doubled_payload", "the call appears twice; it was made once")
 UNESCAPED = Flaw("stray_text", "text follows its JSON; a quote inside it is probably not escaped")
-"""JSON that looks complete may be the first half of a string that was closed too early, so the
-call is refused."""
+"""The call is refused: its JSON may be the first half of a string that was closed too early."""
 SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
-"""How the next call begins. Inside a string the quotes would be escaped, so this is never part
-of an argument."""
+"""How the next call begins.
+
+Inside a string the quotes would be escaped, so this is never part of an argument.
+"""
 CLOSERS = re.compile(r"\}+")
 
 
@@ -77,8 +77,10 @@ class ObjectCallParser(StreamParser):
     """A parser for formats in which every call is a JSON object."""
 
     keys: ClassVar[tuple[str, str, str]] = ("name", "arguments", "id")
-    """The keys of a call's name, arguments and id; without that of the name, an object has the
-    name as its only key."""
+    """The keys of a call's name, arguments and id.
+
+    If the first is empty, the name itself is the only key of an object.
+    """
     siblings: tuple[str, ...] = SIBLINGS
     signs: Markers
     """How another call begins, in formats in which a broken one may have swallowed it."""
@@ -90,31 +92,43 @@ class ObjectCallParser(StreamParser):
         *,
         crowded: Flaw | None = None,
     ) -> None:
-        """Report the calls that were found together; ``crowded`` is the flaw if each should have
-        had its own tag."""
+        """Report the calls that were found together.
+
+        ``crowded`` is the flaw if each of them should have had its own tag.
+        """
         seen: set[Any] = set()
-        for one in found:
-            loaded = load(one.scan)
+        for item in found:
+            loaded = load(item.scan)
             if isinstance(loaded, Flaw):
-                self.refuse(loaded, position=one.position, raw=one.raw)
+                self.refuse(loaded, position=item.position, raw=item.raw)
                 continue
-            values = loaded.value if isinstance(loaded.value, list) else [loaded.value]
-            if not values:
-                self.refuse(
-                    Flaw("empty_call", "its list is empty"), position=one.position, raw=one.raw
-                )
-            shared = (
-                [crowded] if crowded and (isinstance(loaded.value, list) or len(found) > 1) else []
-            )
-            repaired = [*loaded.repaired, *remarks, *shared]
-            for value in values:
-                if shared:
-                    key = _frozen(value)
-                    if key in seen:
-                        self.refuse(DOUBLED, position=one.position, raw=one.raw)
-                        continue
-                    seen.add(key)
-                self._make(value, one, repaired)
+
+            repaired = [*loaded.repaired, *remarks]
+            in_list = isinstance(loaded.value, list)
+            if crowded is None or not (in_list or len(found) > 1):
+                self._report_values(loaded.value, item, repaired, seen=None)
+            else:
+                self._report_values(loaded.value, item, [*repaired, crowded], seen=seen)
+
+    def _report_values(
+        self, value: Any, item: FoundObject, repaired: Sequence[Flaw], *, seen: set[Any] | None
+    ) -> None:
+        """Report an object, or each element of a list, as a call.
+
+        What is already in ``seen`` is refused.
+        """
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            flaw = Flaw("empty_call", "its list is empty")
+            self.refuse(flaw, position=item.position, raw=item.raw)
+        for single in values:
+            if seen is not None:
+                key = _frozen(single)
+                if key in seen:
+                    self.refuse(DOUBLED, position=item.position, raw=item.raw)
+                    continue
+                seen.add(key)
+            self._make(single, item, repaired)
 
     @staticmethod
     def extra_text(stray: str) -> Flaw:
@@ -124,8 +138,7 @@ class ObjectCallParser(StreamParser):
         )
 
     def refuse_up_to_sibling(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
-        """Refuse a broken object that has swallowed the next call, and go back to the beginning of
-        that call.
+        """Refuse a broken object that has swallowed the next call, and go back to that call.
 
         Return False and do nothing if no call begins in what was read since the mark.
         """
@@ -142,64 +155,82 @@ class ObjectCallParser(StreamParser):
         return bool(nearest)
 
     def _make(self, value: Any, found: FoundObject, repaired: Sequence[Flaw]) -> None:
-        """Report a decoded value as a call, with its arguments under ``own_key`` or the other
-        usual key."""
-        position, raw = found.position, found.raw
+        """Report a decoded value as a call, or refuse it."""
         name_key, own_key, id_key = self.keys
-        other_key = "parameters" if own_key == "arguments" else "arguments"
         if not isinstance(value, dict):
-            flaw = Flaw(
-                "not_an_object", f"it is {_kind(value)}, not an object with a name and {own_key}"
-            )
-            self.refuse(flaw, position=position, raw=raw)
+            message = f"it is {_kind(value)}, not an object with a name and {own_key}"
+            flaw = Flaw("not_an_object", message)
+            self.refuse(flaw, position=found.position, raw=found.raw)
             return
+
         if not name_key:
             value = _unfolded(value, own_key)
         name = value.get(name_key) or value.get("name")
         if not isinstance(name, str) or not name.strip():
-            message = (
-                f"its name is {_kind(name)}, not the name of a tool"
-                if "name" in value
-                else "its object has no name"
-            )
-            self.refuse(Flaw("missing_name", message), position=position, raw=raw)
+            message = "its object has no name"
+            if "name" in value:
+                message = f"its name is {_kind(name)}, not the name of a tool"
+            flaw = Flaw("missing_name", message)
+            self.refuse(flaw, position=found.position, raw=found.raw)
             return
-        keys = [key for key in (own_key, other_key) if key in value]
-        read: Loaded | Flaw
-        if not keys:
-            read = Flaw(
-                "missing_arguments",
-                f'it has no {own_key}; write "{own_key}": {{}} if there are none',
-            )
-        elif len(keys) == 2 and value[own_key] != value[other_key]:
-            read = Flaw(
-                "ambiguous_arguments", f"it has both {own_key} and {other_key}, and they differ"
-            )
-        else:
-            read = read_arguments(value[keys[0]])
-        misplaced = keys[:1] == ["parameters"] and own_key == "arguments"
-        moved = (
-            [Flaw("other_key", "its arguments are under parameters; use arguments")]
-            if misplaced
-            else []
-        )
-        call_id = value[id_key] if isinstance(value.get(id_key), str) else None
+
+        call_id = value.get(id_key)
+        if own_key == "arguments" and own_key not in value and "parameters" in value:
+            repaired = [*repaired, _OTHER_KEY]
         self.call(
-            name, read, position=position, raw=raw, call_id=call_id, repaired=[*repaired, *moved]
+            name,
+            _arguments_of(value, own_key),
+            position=found.position,
+            raw=found.raw,
+            call_id=call_id if isinstance(call_id, str) else None,
+            repaired=repaired,
         )
+
+
+_OTHER_KEY = Flaw("other_key", "its arguments are under parameters; use arguments")
+
+
+def _arguments_of(value: dict[str, Any], own_key: str) -> Loaded | Flaw:
+    """Read the arguments of an object, under ``own_key`` or the other usual key."""
+    other_key = "parameters" if own_key == "arguments" else "arguments"
+    if own_key in value and other_key in value and value[own_key] != value[other_key]:
+        message = f"it has both {own_key} and {other_key}, and they differ"
+        return Flaw("ambiguous_arguments", message)
+    if own_key in value:
+        return read_arguments(value[own_key])
+    if other_key in value:
+        return read_arguments(value[other_key])
+    return Flaw(
+        "missing_arguments",
+        f'it has no {own_key}; write "{own_key}": {{}} if there are none',
+    )
 
 
 def _unfolded(value: dict[str, Any], own_key: str) -> dict[str, Any]:
     """Return the usual form of an object whose only key is the name, ``{"TOOL": {…}}``."""
-    if len(value) != 1 or "name" in value:
-        return value if "name" in value and own_key in value else {}
-    ((name, arguments),) = value.items()
-    return {"name": name, own_key: arguments}
+    if len(value) == 1 and "name" not in value:
+        ((name, arguments),) = value.items()
+        return {"name": name, own_key: arguments}
+    if "name" in value and own_key in value:
+        return value
+    return {}
+
+
+@dataclass(slots=True)
+class _TagContent:
+    """What was read after an opening tag."""
+
+    marker: str
+    start: int
+    found: list[FoundObject] = field(default_factory=list)
+    stray: str = ""
+    """Text between the objects."""
+    refused: int = 0
+    closed: bool = False
 
 
 class TaggedParser(ObjectCallParser):
-    """Reads an object between two tags; accepts every valid object there, whatever else there
-    is."""
+    """Reads an object between two tags; accepts every valid object there, whatever else is."""
 
     close: ClassVar[str]
 
@@ -210,15 +241,14 @@ class TaggedParser(ObjectCallParser):
 
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
-        start = reader.offset - len(marker)
-        found: list[FoundObject] = []
+        content = _TagContent(marker, reader.offset - len(marker))
         strays: list[str] = []
-        refused = 0
         while True:
             yield from reader.spaces()
             place = reader.offset
             reader.mark()
-            if closed := (yield from reader.accept(self.close)):
+            content.closed = yield from reader.accept(self.close)
+            if content.closed:
                 break
             char = yield from reader.peek()
             if not char or (yield from reader.sees(marker)):
@@ -226,53 +256,72 @@ class TaggedParser(ObjectCallParser):
             if char not in "{[":
                 yield from reader.before(self._next, strays.append)
                 continue
+
             scan = yield from scan_json(reader)
             if scan.fault is None:
-                found.append(FoundObject(scan, place, reader.since_mark()))
+                content.found.append(FoundObject(scan, place, reader.since_mark()))
                 continue
-            refused += 1
-            if scan.truncated and self.close not in reader.since_mark():
-                yield from self.skip_rest()
-                self.refuse(scan.fault, position=start, raw=marker + reader.since_mark())
+            content.refused += 1
+            if not (yield from self._skip_broken(scan, scan.fault, content)):
                 break
-            fault = UNCLOSED if scan.truncated else scan.fault
-            reader.rewind()
-            skipped, _ = yield from reader.text_before(self._edges)
-            self.refuse(fault, position=start, raw=marker + skipped)
-        self._report_found(found, refused, "".join(strays), start, marker, closed=closed)
+        content.stray = "".join(strays)
+        self._report_content(content)
 
-    def _report_found(
-        self,
-        found: list[FoundObject],
-        refused: int,
-        stray: str,
-        start: int,
-        marker: str,
-        *,
-        closed: bool,
-    ) -> None:
-        ended = not closed and not self.reader.left
-        if not found and not refused:
-            if stray.strip():
-                flaw = Flaw(
-                    "no_call_object",
-                    f"there is no object with a name and {self.keys[1]} after {marker}",
-                )
-            elif ended:
-                flaw = NOT_BEGUN
-            else:
-                flaw = Flaw("empty_call", f"there is nothing between {marker} and {self.close}")
-            self.refuse(flaw, position=start, raw=f"{marker}{stray}")
+    def _skip_broken(self, scan: JsonScan, fault: Flaw, content: _TagContent) -> Scan[bool]:
+        """Refuse a broken object and read up to the next tag; return whether there is more."""
+        reader = self.reader
+        if scan.truncated and self.close not in reader.since_mark():
+            yield from self.skip_rest()
+            raw = content.marker + reader.since_mark()
+            self.refuse(fault, position=content.start, raw=raw)
+            return False
+        if scan.truncated:
+            fault = UNCLOSED
+        reader.rewind()
+        skipped, _ = yield from reader.text_before(self._edges)
+        self.refuse(fault, position=content.start, raw=content.marker + skipped)
+        return True
+
+    def _report_content(self, content: _TagContent) -> None:
+        """Report the calls of a tag, or why there is none."""
+        if not content.found and not content.refused:
+            raw = f"{content.marker}{content.stray}"
+            self.refuse(self._why_empty(content), position=content.start, raw=raw)
             return
-        if '"' in stray:
-            for one in found:
-                self.refuse(UNESCAPED, position=one.position, raw=one.raw)
+        if '"' in content.stray:
+            for item in content.found:
+                self.refuse(UNESCAPED, position=item.position, raw=item.raw)
             return
-        remarks = [self.extra_text(stray)] if stray.strip(" \n,;") else []
-        if not closed:
+
+        remarks: list[Flaw] = []
+        if content.stray.strip(" \n,;"):
+            remarks.append(self.extra_text(content.stray))
+        if not content.closed:
             remarks.append(Flaw("missing_close", f"its {self.close} is missing"))
-        crowded = Flaw("several_in_one_tag", f"every call needs its own {marker} and {self.close}")
-        self.report(found, remarks, crowded=crowded)
+        message = f"every call needs its own {content.marker} and {self.close}"
+        self.report(content.found, remarks, crowded=Flaw("several_in_one_tag", message))
+
+    def _why_empty(self, content: _TagContent) -> Flaw:
+        """Return why there is no call after an opening tag."""
+        marker = content.marker
+        if content.stray.strip():
+            message = f"there is no object with a name and {self.keys[1]} after {marker}"
+            return Flaw("no_call_object", message)
+        if not content.closed and not self.reader.left:
+            return NOT_BEGUN
+        return Flaw("empty_call", f"there is nothing between {marker} and {self.close}")
+
+
+@dataclass(slots=True)
+class _ListContent:
+    """What was read of a list of calls."""
+
+    elements: int = 0
+    closed: bool = False
+    separated: bool = True
+    """A comma, or nothing at all, is before the next element."""
+    found: list[tuple[FoundObject, list[Flaw]]] = field(default_factory=list)
+    """The good elements, each with what was repaired in it."""
 
 
 class ListParser(ObjectCallParser):
@@ -302,7 +351,7 @@ class ListParser(ObjectCallParser):
             reader.take(1)
             yield from self._list(start, marker)
         elif char == "{":
-            yield from self._one(start)
+            yield from self._object(start)
         elif char:
             yield from self.without_list(start, marker)
         else:
@@ -314,66 +363,77 @@ class ListParser(ObjectCallParser):
         text, edge = yield from self.reader.text_before(edges)
         if edge == self.close and edge:
             self.reader.take(len(edge))
-        empty = not text.strip()
-        flaw = Flaw(
-            "empty_call" if empty else "no_call_object", f"there is no list of calls after {marker}"
-        )
+        kind = "no_call_object" if text.strip() else "empty_call"
+        flaw = Flaw(kind, f"there is no list of calls after {marker}")
         self.refuse(flaw, position=start, raw=marker + text)
 
     def _list(self, start: int, marker: str) -> Scan[None]:
+        """Read the rest of a list and report its calls."""
         reader = self.reader
-        elements = 0
-        closed = False
-        separated = True
-        found: list[tuple[FoundObject, list[Flaw]]] = []
-        while not closed:
+        content = _ListContent()
+        while not content.closed:
             yield from reader.spaces()
             if (yield from reader.accept(",")):
-                separated = True
+                content.separated = True
                 continue
-            closed = yield from reader.accept("]")
+            content.closed = yield from reader.accept("]")
             char = yield from reader.peek()
-            if closed or not char or (yield from self._sees_edge()):
+            if content.closed or not char or (yield from self._sees_edge()):
                 break
-            elements += 1
-            remarks = [] if separated else [Flaw("bad_separator", "there is no comma before it")]
-            separated = False
-            position = reader.offset
-            reader.mark()
-            scan = yield from scan_json(reader)
-            if scan.fault:
-                closed = yield from self._broken(scan, scan.fault, position)
-                separated = True
-                continue
-            one = FoundObject(scan, position, reader.since_mark())
-            if (yield from reader.run(CLOSERS)):
-                remarks.append(Flaw("stray_text", "it is followed by an extra }"))
-            if not (yield from self._ends_well()):
-                reader.waste(position)
-                closed = yield from self._broken(scan, UNESCAPED, position)
-            elif remarks and found and found[-1][0].scan.text == scan.text:
-                self.refuse(DOUBLED, position=position, raw=one.raw)
-            else:
-                found.append((one, remarks))
-        if not elements:
-            kind = "empty_call" if closed else "truncated"
-            self.refuse(
-                Flaw(kind, f"there is no call in the list after {marker}"),
-                position=start,
-                raw=f"{marker} [",
-            )
-        missing = "" if closed else "the ] after the calls"
-        if self.close:
-            reader.mark()
-            yield from reader.spaces()
-            if not (yield from reader.accept(self.close)):
-                reader.rewind()
-                missing = missing or self.close
-        if missing and found:
-            found[-1][1].append(Flaw("missing_close", f"{missing} is missing"))
+            yield from self._element(content)
+
+        if not content.elements:
+            kind = "empty_call" if content.closed else "truncated"
+            flaw = Flaw(kind, f"there is no call in the list after {marker}")
+            self.refuse(flaw, position=start, raw=f"{marker} [")
+        missing = yield from self._missing_close(content)
+        if missing and content.found:
+            _, remarks = content.found[-1]
+            remarks.append(Flaw("missing_close", f"{missing} is missing"))
         nested = Flaw("bad_layout", "its list is nested in another list")
-        for one, remarks in found:
-            self.report([one], remarks, crowded=nested)
+        for item, remarks in content.found:
+            self.report([item], remarks, crowded=nested)
+
+    def _element(self, content: _ListContent) -> Scan[None]:
+        """Read one element of a list; a broken one is refused and skipped."""
+        reader = self.reader
+        content.elements += 1
+        remarks: list[Flaw] = []
+        if not content.separated:
+            remarks.append(Flaw("bad_separator", "there is no comma before it"))
+        content.separated = False
+
+        position = reader.offset
+        reader.mark()
+        scan = yield from scan_json(reader)
+        if scan.fault:
+            content.closed = yield from self._broken(scan, scan.fault, position)
+            content.separated = True
+            return
+
+        item = FoundObject(scan, position, reader.since_mark())
+        if (yield from reader.run(CLOSERS)):
+            remarks.append(Flaw("stray_text", "it is followed by an extra }"))
+        if not (yield from self._ends_well()):
+            reader.waste(position)
+            content.closed = yield from self._broken(scan, UNESCAPED, position)
+        elif remarks and content.found and content.found[-1][0].scan.text == scan.text:
+            self.refuse(DOUBLED, position=position, raw=item.raw)
+        else:
+            content.found.append((item, remarks))
+
+    def _missing_close(self, content: _ListContent) -> Scan[str]:
+        """Read the marker after a list, if there is one; return what is missing."""
+        missing = "" if content.closed else "the ] after the calls"
+        if not self.close:
+            return missing
+        reader = self.reader
+        reader.mark()
+        yield from reader.spaces()
+        if (yield from reader.accept(self.close)):
+            return missing
+        reader.rewind()
+        return missing or self.close
 
     def _sees_edge(self) -> Scan[bool]:
         for edge in (*self.openers, self.close):
@@ -390,10 +450,10 @@ class ListParser(ObjectCallParser):
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Skip a broken element; return whether that was the end of the list."""
         reader = self.reader
-        if (scan.fault or not reader.exhausted) and (
-            yield from self.refuse_up_to_sibling(scan, fault, position)
-        ):
+        may_look = scan.fault is not None or not reader.exhausted
+        if may_look and (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return False
+
         if scan.truncated:
             yield from self.skip_rest()
             self.refuse(fault, position=position, raw=reader.since_mark())
@@ -409,15 +469,14 @@ class ListParser(ObjectCallParser):
                 self.refuse(fault, position=position, raw=reader.since_mark())
                 return True
 
-    def _one(self, start: int) -> Scan[None]:
+    def _object(self, start: int) -> Scan[None]:
+        """Read a single call that is not in a list."""
         reader = self.reader
         reader.mark()
         scan = yield from scan_json(reader)
         if scan.fault is None:
-            self.report(
-                [FoundObject(scan, start, reader.since_mark())],
-                [Flaw("bad_layout", "calls must be in a list")],
-            )
+            item = FoundObject(scan, start, reader.since_mark())
+            self.report([item], [Flaw("bad_layout", "calls must be in a list")])
             return
         yield from reader.before(markers_of(*self.openers))
         self.refuse(scan.fault, position=start, raw=reader.since_mark())
@@ -446,7 +505,9 @@ def _frozen(value: Any) -> Any:
     """Return a hashable key that is equal for equal JSON values."""
     if isinstance(value, dict):
         return dict, frozenset((key, _frozen(inner)) for key, inner in value.items())
-    return (list, *map(_frozen, value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return (list, *map(_frozen, value))
+    return value
 
 
 _KINDS = {
@@ -459,4 +520,5 @@ _KINDS = {
 
 
 def _kind(value: Any) -> str:
+    """Return what a value is, for messages."""
     return "an empty string" if value == "" else _KINDS.get(type(value), "a number")

@@ -27,8 +27,11 @@ class Format(Declaration):
 
     aliases: ClassVar[tuple[str, ...]] = ()
     marks: ClassVar[tuple[re.Pattern[str], ...]] = ()
-    """Patterns that show that a text tries to make a call in this format, including common
-    misspellings of its markers. Families that share a marker declare the same pattern."""
+    """Patterns that show that a text tries to make a call in this format.
+
+    They include common misspellings of its markers. Families that share a marker declare the same
+    pattern.
+    """
     models: ClassVar[str] = ""
     """A regular expression for the ids of the models that use it."""
     signs: ClassVar[tuple[str, ...]] = ()
@@ -46,9 +49,8 @@ class Format(Declaration):
 
     @property
     def example(self) -> str:
-        return self.write_section(
-            [self.write_call("TOOL", self.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox()))]
-        )
+        arguments = self.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox())
+        return self.write_section([self.write_call("TOOL", arguments)])
 
     def parse(
         self,
@@ -63,8 +65,10 @@ class Format(Declaration):
         return Parsed.of([*stream.feed(text), *stream.finish(finish_reason)])
 
     def stream(self, tools: Tools = None, *, in_think: bool = False) -> StreamParser:
-        """Return a parser for a text that arrives in pieces; ``in_think`` if the prompt ended
-        inside the thinking."""
+        """Return a parser for a text that arrives in pieces.
+
+        ``in_think`` if the prompt ended inside the thinking.
+        """
         return self.parser(self, tools, in_think=in_think)
 
     def render(
@@ -89,37 +93,38 @@ class Format(Declaration):
         toolbox = Toolbox(tools)
         text = content
         if plain:
-            written = self.write(plain, toolbox, chosen)
-            # Models leave an empty line after the thinking.
-            gap = (
-                "\n\n"
-                if self.parser.think_marks and content.endswith(self.parser.think_marks[1])
-                else "\n"
-            )
-            text = content + gap + written if content else written
+            text = self._after(content) + self.write(plain, toolbox, chosen)
         self._check(text, plain, content, toolbox)
         return text
 
+    def _after(self, content: str) -> str:
+        """Return the content, and what a model leaves between it and its calls."""
+        if not content:
+            return ""
+        think_marks = self.parser.think_marks
+        after_thinking = bool(think_marks) and content.endswith(think_marks[1])
+        return content + ("\n\n" if after_thinking else "\n")
+
     def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
         """Write the calls, of which there is at least one. ``render`` checks the result."""
-        return self.write_section(
-            [
-                self.write_call(name, self.write_arguments(name, arguments, tools), place)
-                for place, (name, arguments) in enumerate(calls)
-            ]
-        )
+        written: list[str] = []
+        for place, (name, arguments) in enumerate(calls):
+            text = self.write_arguments(name, arguments, tools)
+            written.append(self.write_call(name, text, place))
+        return self.write_section(written)
 
     def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
         """Write the arguments of a call of tool ``name``."""
         return dump(arguments)
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        """Write a call with arguments that are already text; ``place`` is its position in the
-        section, from 0."""
-        number = str(self.first_number + place)
+        """Write a call with arguments that are already text.
+
+        ``place`` is its position in the section, from 0.
+        """
         parts = {
             "{name}": name,
-            "{number}": number,
+            "{number}": str(self.first_number + place),
             "{id}": f"call{place:06}",
             "{arguments}": arguments,
         }
@@ -133,7 +138,8 @@ class Format(Declaration):
     def write_thinking(self, text: str, *, closed: bool = True) -> str:
         """Write thinking; without its end if not ``closed``."""
         begin, end = self.parser.think_marks
-        return f"{begin}\n{text}\n" + (f"{end}\n\n" if closed else "")
+        thinking = f"{begin}\n{text}\n"
+        return f"{thinking}{end}\n\n" if closed else thinking
 
     def _check(
         self, text: str, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox
@@ -152,9 +158,13 @@ class Format(Declaration):
 
 
 def _plain_call(call: CallLike) -> tuple[str, dict[str, Any]]:
-    name, arguments = (
-        (call["name"], call["arguments"]) if isinstance(call, dict) else (call.name, call.arguments)
-    )
+    """Return name and arguments of a call; raises RenderError if they cannot be a call's."""
+    if isinstance(call, dict):
+        name = call["name"]
+        arguments = call["arguments"]
+    else:
+        name = call.name
+        arguments = call.arguments
     if not isinstance(name, str) or not name:
         raise RenderError(f"a call needs a name, found {name!r}")
     if not isinstance(arguments, dict):
@@ -170,10 +180,10 @@ def _plain_call(call: CallLike) -> tuple[str, dict[str, Any]]:
     return name, arguments
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Equal as JSON: 1, 1.0 and true are three different values."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return list(left) == list(right) and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return type(left) is type(right) and bool(left == right)

@@ -1,5 +1,4 @@
-"""Reads one JSON value from a text that is still arriving, and reports exactly where and why it is
-broken.
+"""Reads one JSON value from a text that is still arriving, and says where and why it is broken.
 
 The scanner stops at the first character that cannot be JSON, so that a broken call does not swallow
 the next one. Two common mistakes are repaired, because there is only one way to read them: a raw
@@ -21,16 +20,23 @@ from sfusion_tools.bounded_input import nesting
 from .text_reader import Scan, TextReader
 
 DEEPEST = 100
-"""Arguments nested deeper than this are refused, in every format. Python's own parser stops at 200
-brackets."""
+"""Arguments nested deeper than this are refused, in every format.
+
+Chosen: half of the 200 brackets at which Python's own parser stops.
+"""
 ENOUGH = DEEPEST + 3
-"""A text with more levels is too deep even if the outermost ones are a list of calls, a call and a
-wrapper."""
+"""A text with more levels is too deep, even if the outermost three are not arguments.
+
+Those are a list of calls, a call and a wrapper.
+"""
 
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"')
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _WORD = re.compile(r"[-+.\w]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_CONTROLS = "bfnrt"
+_ESCAPED = '"\\/' + _CONTROLS
+"""What may follow a backslash in a JSON string, besides u."""
 _UNICODE = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -80,19 +86,19 @@ class JsonScan:
         self.parts.append(text)
         self.size += len(text)
 
-    def fail(self, found: str, expected: str) -> JsonScan:
+    def fail(self, found: str, expected: str) -> None:
+        """Note what was found in place of what was expected."""
         shown = json.dumps(found[:40], ensure_ascii=False)
         self.found = found
         self.expected = expected
         self.fault = Flaw(
             "bad_json", f"its JSON has {shown} at character {self.size}; expected {expected}"
         )
-        return self
 
-    def cut(self) -> JsonScan:
+    def cut(self) -> None:
+        """Note that the text ends inside the value."""
         self.truncated = True
         self.fault = Flaw("truncated", "the text ends before its JSON is complete")
-        return self
 
     def repeat(self, outer: JsonScan) -> None:
         """Fail as the scan of a value around this one did, in which this one was open."""
@@ -110,74 +116,137 @@ def scan_json(reader: TextReader) -> Scan[JsonScan]:
     again.
     """
     scan = JsonScan(reader.offset)
-    if known := reader.notes.get((scan_json, scan.start)):
+    known = reader.notes.get((scan_json, scan.start))
+    if known:
         outer, stop = known
         scan.repeat(outer)
         reader.seek(stop)
         return scan
-    opened: list[int] = []
-    yield from _value(reader, scan, opened)
+
+    brackets = _Brackets()
+    yield from _value(reader, scan, brackets)
     if scan.too_deep:
         scan.fault = TOO_DEEP
     elif scan.fault:
-        reader.notes.update({(scan_json, start): (scan, reader.offset) for start in opened})
+        for start in brackets.starts:
+            reader.notes[scan_json, start] = (scan, reader.offset)
     return scan
 
 
-def _value(reader: TextReader, scan: JsonScan, opened: list[int]) -> Scan[JsonScan]:
-    """Read a value; ``opened`` is where each of its brackets that are open begins."""
-    closers: list[str] = []
-    expect = "a value"
+_A_VALUE = "a value"
+_A_VALUE_OR_END = "a value or ']'"
+_A_KEY = "a quoted key"
+_A_KEY_OR_END = "a quoted key or '}'"
+_COLON = "':'"
+_COMMA_IN_LIST = "',' or ']'"
+_COMMA_IN_OBJECT = "',' or '}'"
+"""What is expected next. Messages show these texts."""
+
+_VALUES = (_A_VALUE, _A_VALUE_OR_END)
+_KEYS = (_A_KEY, _A_KEY_OR_END)
+_AFTER_SEPARATOR = {
+    (_COLON, ":"): _A_VALUE,
+    (_COMMA_IN_LIST, ","): _A_VALUE,
+    (_COMMA_IN_OBJECT, ","): _A_KEY,
+}
+"""What follows a separator where it is expected."""
+
+
+class _Brackets:
+    """The brackets that are open, and what is expected next."""
+
+    __slots__ = ("closers", "expected", "starts")
+
+    def __init__(self) -> None:
+        self.closers: list[str] = []
+        self.starts: list[int] = []
+        """Where each of the open brackets is."""
+        self.expected = _A_VALUE
+
+    def open(self, char: str, start: int) -> None:
+        self.starts.append(start)
+        if char == "{":
+            self.closers.append("}")
+            self.expected = _A_KEY_OR_END
+        else:
+            self.closers.append("]")
+            self.expected = _A_VALUE_OR_END
+
+    def can_close(self, char: str) -> bool:
+        return bool(self.closers) and char == self.closers[-1] and char in self.expected
+
+    def close(self) -> None:
+        self.closers.pop()
+        self.starts.pop()
+
+    def end_value(self) -> bool:
+        """Expect what follows a value; return False if that was the outermost one."""
+        if not self.closers:
+            return False
+        self.expected = _COMMA_IN_OBJECT if self.closers[-1] == "}" else _COMMA_IN_LIST
+        return True
+
+
+def _value(reader: TextReader, scan: JsonScan, brackets: _Brackets) -> Scan[None]:
+    """Read a value with all that is in it, up to its end or to the first wrong character."""
     while True:
         scan.add((yield from reader.spaces()))
         char = yield from reader.peek()
         if not char:
-            return scan.cut()
-        if closers and char == closers[-1] and char in expect:
-            closers.pop()
-            opened.pop()
+            scan.cut()
+            return
+
+        if brackets.can_close(char):
+            brackets.close()
             scan.add(reader.take(1))
-        elif expect.startswith("a value"):
+        elif brackets.expected in _VALUES:
             if char in "{[":
-                scan.too_deep = scan.too_deep or len(closers) >= ENOUGH
-                closers.append("}" if char == "{" else "]")
-                opened.append(reader.offset)
+                scan.too_deep = scan.too_deep or len(brackets.closers) >= ENOUGH
+                brackets.open(char, reader.offset)
                 scan.add(reader.take(1))
-                expect = "a quoted key or '}'" if char == "{" else "a value or ']'"
                 continue
             if char == '"':
                 yield from _string(reader, scan)
             else:
-                word = yield from reader.run(_WORD)
-                if not (word in ("true", "false", "null") or _NUMBER.fullmatch(word)):
-                    if word and not (yield from reader.peek()):
-                        return scan.cut()
-                    return scan.fail(word or char, expect)
-                scan.add(word)
-        elif expect.startswith("a quoted key") and char == '"':
+                yield from _word(reader, scan, char, brackets.expected)
+        elif brackets.expected in _KEYS and char == '"':
             yield from _string(reader, scan)
-            if scan.truncated:
-                return scan
-            expect = "':'"
+            if scan.fault:
+                return
+            brackets.expected = _COLON
             continue
-        elif char in ":," and expect.startswith(f"'{char}'"):
+        elif following := _AFTER_SEPARATOR.get((brackets.expected, char)):
             scan.add(reader.take(1))
-            expect = "a quoted key" if char == "," and closers[-1] == "}" else "a value"
+            brackets.expected = following
             continue
         else:
-            return scan.fail(char, expect)
-        if scan.truncated or not closers:
-            return scan
-        expect = f"',' or '{closers[-1]}'"
+            scan.fail(char, brackets.expected)
+
+        if scan.fault or not brackets.end_value():
+            return
+
+
+def _word(reader: TextReader, scan: JsonScan, char: str, expected: str) -> Scan[None]:
+    """Read a number, true, false or null."""
+    word = yield from reader.run(_WORD)
+    if word in ("true", "false", "null") or _NUMBER.fullmatch(word):
+        scan.add(word)
+    elif word and not (yield from reader.peek()):
+        scan.cut()
+    else:
+        scan.fail(word or char, expected)
 
 
 def _string(reader: TextReader, scan: JsonScan) -> Scan[None]:
-    if (whole := reader.arrived(_STRING)) is not None:
+    """Read a string from its opening quote on."""
+    whole = reader.arrived(_STRING)
+    if whole is not None:
         scan.add(whole)
         return
-    begin = len(scan.parts)
-    strays = len(scan.strays)
-    controls = False
+
+    first_part = len(scan.parts)
+    strays_before = len(scan.strays)
+    has_controls = False
     scan.add(reader.take(1))
     while True:
         scan.add((yield from reader.run(_PLAIN)))
@@ -192,29 +261,37 @@ def _string(reader: TextReader, scan: JsonScan) -> Scan[None]:
             scan.raw_control = True
             scan.add(reader.take(1))
             continue
+
         pair = yield from reader.peek(2)
         if len(pair) < 2:
             scan.cut()
             return
-        if pair[1] in '"\\/':
-            scan.add(reader.take(2))
-        elif pair[1] in "bfnrt":
-            controls = True
-            scan.add(reader.take(2))
-        elif pair[1] == "u":
-            unit = yield from reader.peek(6)
-            if len(unit) < 6 and '"' not in unit:
-                scan.cut()
+        if pair[1] == "u":
+            yield from _unicode_escape(reader, scan)
+            if scan.fault:
                 return
-            if not _UNICODE.fullmatch(unit):
-                scan.broken_unicode = scan.broken_unicode or unit
-            controls = True
-            scan.add(reader.take(6 if _UNICODE.fullmatch(unit) else 2))
+            has_controls = True
+        elif pair[1] in _ESCAPED:
+            scan.add(reader.take(2))
+            has_controls = has_controls or pair[1] in _CONTROLS
         else:
             scan.strays.append(scan.size)
             scan.add(reader.take(1))
-    if controls and len(scan.strays) > strays and not scan.ambiguous:
-        scan.ambiguous = "".join(scan.parts[begin:])
+
+    if has_controls and len(scan.strays) > strays_before and not scan.ambiguous:
+        scan.ambiguous = "".join(scan.parts[first_part:])
+
+
+def _unicode_escape(reader: TextReader, scan: JsonScan) -> Scan[None]:
+    """Read a \\u with its four digits, or only the \\u if they are not there."""
+    unit = yield from reader.peek(6)
+    if len(unit) < 6 and '"' not in unit:
+        scan.cut()
+    elif _UNICODE.fullmatch(unit):
+        scan.add(reader.take(6))
+    else:
+        scan.broken_unicode = scan.broken_unicode or unit
+        scan.add(reader.take(2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +304,45 @@ class Loaded:
 
 def load(scan: JsonScan) -> Loaded | Flaw:
     """Return the value of a complete scan, or the flaw for which it must be refused."""
+    unclear = _unclear_escape(scan)
+    if unclear:
+        return unclear
+
     repaired: list[Flaw] = []
     text = scan.text
+    if scan.strays:
+        first = scan.strays[0]
+        shown = text[first : first + 2]
+        message = f"{shown} is not a JSON escape; it was read as a literal backslash (write \\\\)"
+        repaired.append(Flaw("bad_escape", message))
+        text = _with_doubled(text, scan.strays)
+    if scan.raw_control:
+        message = (
+            "a string contains a raw line break or tab, which was kept; write \\n and \\t instead"
+        )
+        repaired.append(Flaw("raw_control", message))
+
+    try:
+        value = loads(text, strict=False)
+    except DuplicateKeyError as twice:
+        return Flaw("duplicate_key", f"its JSON has the key {twice} twice; write every key once")
+    except TooDeepError:
+        return TOO_DEEP
+    except (ValueError, RecursionError) as error:
+        return Flaw("bad_json", f"its JSON cannot be read ({error})")
+
+    odd = _odd_escape(text)
+    if odd:
+        message = (
+            f"{odd} was read as a control character, as in JSON; write \\\\ if you "
+            "meant a literal backslash"
+        )
+        repaired.append(Flaw("suspicious_escape", message))
+    return Loaded(value, tuple(repaired))
+
+
+def _unclear_escape(scan: JsonScan) -> Flaw | None:
+    """Return the flaw of a string whose backslashes can be read in more than one way."""
     if scan.broken_unicode:
         shown = scan.broken_unicode.split('"')[0]
         return Flaw(
@@ -240,45 +354,27 @@ def load(scan: JsonScan) -> Loaded | Flaw:
         return Flaw(
             "ambiguous_escape",
             "one of its strings mixes invalid and valid escapes, so it is unclear which "
-            "backslashes are literal; "
-            "write every literal backslash as \\\\",
+            "backslashes are literal; write every literal backslash as \\\\",
         )
-    if scan.strays:
-        shown = text[scan.strays[0] : scan.strays[0] + 2]
-        message = f"{shown} is not a JSON escape; it was read as a literal backslash (write \\\\)"
-        repaired.append(Flaw("bad_escape", message))
-        text = "\\".join(
-            text[start:end] for start, end in itertools.pairwise([0, *scan.strays, len(text)])
-        )
-    if scan.raw_control:
-        message = (
-            "a string contains a raw line break or tab, which was kept; write \\n and \\t instead"
-        )
-        repaired.append(Flaw("raw_control", message))
-    try:
-        value = loads(text, strict=False)
-    except DuplicateKeyError as twice:
-        return Flaw("duplicate_key", f"its JSON has the key {twice} twice; write every key once")
-    except TooDeepError:
-        return TOO_DEEP
-    except (ValueError, RecursionError) as error:
-        return Flaw("bad_json", f"its JSON cannot be read ({error})")
-    if odd := _odd_escape(text):
-        message = (
-            f"{odd} was read as a control character, as in JSON; write \\\\ if you "
-            "meant a literal backslash"
-        )
-        repaired.append(Flaw("suspicious_escape", message))
-    return Loaded(value, tuple(repaired))
+    return None
+
+
+def _with_doubled(text: str, places: list[int]) -> str:
+    """Return the text with another backslash at each of these places."""
+    cuts = [0, *places, len(text)]
+    return "\\".join(text[start:end] for start, end in itertools.pairwise(cuts))
+
+
+_UNLIKE_LATEX = {"\\f": "\\u000c", "\\b": "\\u0008"}
 
 
 def dump(value: Any) -> str:
-    """Encode as models do; ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not
-    look like LaTeX."""
+    """Encode as models do.
+
+    ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not look like LaTeX.
+    """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return _ESCAPE.sub(
-        lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text
-    )
+    return _ESCAPE.sub(lambda escape: _UNLIKE_LATEX.get(escape[0], escape[0]), text)
 
 
 def _odd_escape(text: str) -> str:
@@ -304,7 +400,8 @@ def loads(text: str, *, strict: bool) -> Any:
         reader.feed(text)
         reader.close()
         scan = JsonScan(0)
-        list(_value(reader, scan, []))
+        for _ in _value(reader, scan, _Brackets()):
+            raise AssertionError("a scanner asked for more text after the end")
         if scan.too_deep:
             raise TooDeepError
     value = json.loads(
@@ -316,6 +413,7 @@ def loads(text: str, *, strict: bool) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object; raises DuplicateKeyError if two of its keys are equal."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()

@@ -1,9 +1,12 @@
-"""Decodes values, in strict JSON or in their Python spelling, and finds the end of a bracketed
-piece of Python."""
+"""Decodes values in strict JSON or in their Python spelling.
+
+Also finds the end of a bracketed piece of Python.
+"""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import math
 import re
@@ -23,9 +26,13 @@ _CODE = re.compile(r"""[^'"()\[\]{}]+""")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "'\""}
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LITERAL = re.compile(
-    r"""(?s)(?<![A-Za-z])([A-Za-z]*+)"""
-    r"""('''(?:[^'\\]|\\.|'(?!''))*+'''|\"\"\"(?:[^"\\]|\\.|"(?!""))*+\"\"\"|'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
+    r"""(?s)(?<![A-Za-z])([A-Za-z]*+)("""
+    r"""'''(?:[^'\\]|\\.|'(?!''))*+'''"""
+    r"""|\"\"\"(?:[^"\\]|\\.|"(?!""))*+\"\"\""""
+    r"""|'(?:[^'\\]|\\.)*+'"""
+    r"""|"(?:[^"\\]|\\.)*+")"""
 )
+"""A string of Python: its prefix, and the rest with its quotes."""
 _BREAK = re.compile(r"\\(?:\r\n|.)|\r\n?|\n", re.DOTALL)
 """An escape or a line break."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -63,8 +70,7 @@ def parse_python(
 
 
 def decode_python(text: str) -> Any:
-    """Return the value of a Python literal that JSON could express, or the flaw for which there is
-    none."""
+    """Return the value of a Python literal that JSON could express, or why there is none."""
     try:
         code = text.strip()
         tree = parse_python(code, warn="error")
@@ -80,8 +86,10 @@ def decode_python(text: str) -> Any:
 
 
 def evaluate(node: ast.expr, names: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """Return the value of a literal; raises DuplicateKeyError, ValueError or TypeError if JSON has
-    no such value."""
+    """Return the value of a literal.
+
+    Raises DuplicateKeyError, ValueError or TypeError if JSON has no such value.
+    """
     match node:
         case ast.Name(id=name) if name in names:
             return names[name]
@@ -102,6 +110,7 @@ def evaluate(node: ast.expr, names: Mapping[str, Any] = MappingProxyType({})) ->
 
 
 def _key(node: ast.expr | None) -> str:
+    """Return the key of a dict, which must be a string."""
     key = ast.literal_eval(node) if node else None
     if not isinstance(key, str) or not is_json_tree(key):
         raise ValueError("dict keys must be strings")
@@ -109,8 +118,10 @@ def _key(node: ast.expr | None) -> str:
 
 
 def is_json_tree(value: Any) -> bool:
-    """Return whether JSON can express the value without any conversion, and Python can write it and
-    read it again."""
+    """Return whether JSON can express the value without any conversion.
+
+    Python must also be able to write it and read it again.
+    """
     match value:
         case str():
             return value.isascii() or not SURROGATE.search(value)
@@ -123,16 +134,15 @@ def is_json_tree(value: Any) -> bool:
         case list():
             return all(map(is_json_tree, value))
         case dict():
-            return all(isinstance(key, str) and is_json_tree(key) for key in value) and all(
-                map(is_json_tree, value.values())
-            )
+            if not all(isinstance(key, str) and is_json_tree(key) for key in value):
+                return False
+            return all(map(is_json_tree, value.values()))
         case _:
             return False
 
 
 def _has_digits(value: int) -> bool:
-    """Return whether the integer is below the limit of digits up to which Python writes and reads
-    integers."""
+    """Return whether Python writes the integer: there is a limit of digits."""
     try:
         return bool(str(value))
     except ValueError:
@@ -140,34 +150,38 @@ def _has_digits(value: int) -> bool:
 
 
 def scan_brackets(reader: TextReader) -> Scan[str | Flaw]:
-    """Read from an opening bracket to its closing one, or as far as the brackets and the strings
-    close correctly."""
+    """Read from an opening bracket to its closing one.
+
+    If brackets or strings do not match, read as far as they do and return the flaw.
+    """
     parts: list[str] = []
-    stack: list[str] = []
+    closers: list[str] = []
     deepest = 0
-    text: str | None
+    result: str | Flaw = UNBALANCED
     while True:
         parts.append((yield from reader.run(_CODE)))
         char = yield from reader.peek()
         if char in ("'", '"'):
             text = yield from _string(reader, char)
-            if text is not None:
-                parts.append(text)
-                continue
+            if text is None:
+                break
+            parts.append(text)
         elif char in _PAIRS:
-            stack.append(_PAIRS[char])
-            deepest = max(deepest, len(stack))
+            closers.append(_PAIRS[char])
+            deepest = max(deepest, len(closers))
             parts.append(reader.take(1))
-            continue
-        elif char and stack.pop() == char:
+        elif char and closers.pop() == char:
             parts.append(reader.take(1))
-            if stack:
-                continue
-            return "".join(parts) if deepest <= ENOUGH else TOO_DEEP
-        return UNBALANCED if deepest <= ENOUGH else TOO_DEEP
+            if not closers:
+                result = "".join(parts)
+                break
+        else:
+            break
+    return result if deepest <= ENOUGH else TOO_DEEP
 
 
 def _string(reader: TextReader, quote: str) -> Scan[str | None]:
+    """Read a string of Python; return None if it is not closed."""
     triple = yield from reader.sees(quote * 3)
     closing = quote * 3 if triple else quote
     plain = _PLAIN[quote]
@@ -190,8 +204,10 @@ def _string(reader: TextReader, quote: str) -> Scan[str | None]:
 
 
 def stray_escapes(code: str) -> tuple[str, bool]:
-    """Return the first backslash in a string that escapes nothing, and whether the string also has
-    real escapes."""
+    """Return the first backslash that escapes nothing, with the character after it.
+
+    Return also whether the same string has real escapes.
+    """
     for prefix, literal in _LITERAL.findall(code):
         if "r" in prefix.lower():
             continue
@@ -203,30 +219,42 @@ def stray_escapes(code: str) -> tuple[str, bool]:
 
 
 def adjacent_strings(code: str) -> str | None:
-    """Return how Python would join strings in the code: "joined", or "ambiguous" if one string may
-    have been meant.
+    """Return how Python would join strings that stand side by side; None if there are none.
 
-    That is so if nothing is between two of them, or if what is between the outer quotes is itself a
-    program: ``'print(' '.join(words))'``. None if there are no such strings.
+    "joined", or "ambiguous" if one string may have been meant. That is so if nothing is between two
+    of them, or if what is between the outer quotes is itself a program:
+    ``'print(' '.join(words))'``.
     """
-    runs: list[list[re.Match[str]]] = []
-    touch = False
-    end = -1
-    for match in _LITERAL.finditer(code):
-        if match.start() == end:
-            runs[-1].append(match)
-            touch = touch or runs[-1][-2].end() == end
-        else:
-            runs.append([match])
-        gap = _GAP.match(code, match.end())
-        end = gap.end() if gap else match.end()
-    joined = [code[run[0].end(1) + 1 : run[-1].end() - 1] for run in runs if len(run) > 1]
-    if not joined:
+    rows = [row for row in _rows_of_strings(code) if len(row) > 1]
+    if not rows:
         return None
-    return "ambiguous" if touch or any(map(_is_program, joined)) else "joined"
+    for row in rows:
+        if any(left.end() == right.start() for left, right in itertools.pairwise(row)):
+            return "ambiguous"
+    for row in rows:
+        first_quote = row[0].end(1)
+        last_quote = row[-1].end() - 1
+        if _is_program(code[first_quote + 1 : last_quote]):
+            return "ambiguous"
+    return "joined"
+
+
+def _rows_of_strings(code: str) -> list[list[re.Match[str]]]:
+    """Return the strings of the code, those with only a gap between them in one row."""
+    rows: list[list[re.Match[str]]] = []
+    gap_end = -1
+    for match in _LITERAL.finditer(code):
+        if match.start() == gap_end:
+            rows[-1].append(match)
+        else:
+            rows.append([match])
+        gap = _GAP.match(code, match.end())
+        gap_end = gap.end() if gap else match.end()
+    return rows
 
 
 def _is_program(text: str) -> bool:
+    """Return whether a text is Python when its escaped line breaks and tabs are real."""
     try:
         parse_python(text.replace("\\n", "\n").replace("\\t", "\t"), "exec")
     except NOT_PARSED:
@@ -239,8 +267,7 @@ def without_strings(code: str) -> str:
 
 
 def spelt_breaks(code: str) -> tuple[str, bool]:
-    """Write the line breaks inside of strings as escapes where Python would refuse them or drop the
-    ``\\r``.
+    """Write line breaks in strings as escapes where Python would refuse or change them.
 
     Return also whether there was one in a single-line string, where Python allows none.
     """
@@ -248,13 +275,15 @@ def spelt_breaks(code: str) -> tuple[str, bool]:
 
     def spelt(match: re.Match[str]) -> str:
         nonlocal raw_break
-        prefix, literal = match[1], match[2]
+        prefix = match[1]
+        literal = match[2]
         quote = literal[:3] if literal.startswith(("'''", '"""')) else literal[0]
         if "r" in prefix.lower():
             if len(quote) == 1 or "\r" not in literal:
                 return match[0]
             inner = literal[3:-3].replace("\\", "\\\\").replace(quote[0], "\\" + quote[0])
-            prefix, literal = re.sub("[rR]", "", prefix), f"{quote}{inner}{quote}"
+            prefix = re.sub("[rR]", "", prefix)
+            literal = f"{quote}{inner}{quote}"
         if len(quote) == 3:
             return prefix + _BREAK.sub(_carriage_return, literal)
         if all(found[0] == "\\" for found in _BREAK.findall(literal)):
@@ -266,6 +295,7 @@ def spelt_breaks(code: str) -> tuple[str, bool]:
 
 
 def _carriage_return(found: re.Match[str]) -> str:
+    """Write a ``\\r`` in a string of three quotes as an escape."""
     text = found[0]
     if text[0] != "\\":
         return text.replace("\r", "\\r")
@@ -274,6 +304,7 @@ def _carriage_return(found: re.Match[str]) -> str:
 
 
 def _one_line(found: re.Match[str]) -> str:
+    """Write a line break in a string of one quote as an escape."""
     text = found[0]
     if text[0] == "\\":
         if text[1] not in "\r\n":

@@ -32,83 +32,98 @@ _FENCE = re.compile(
 _REPLY = re.compile(
     r"<tool_response>|<\|tool_response\|?>|<｜tool▁outputs?▁begin｜>|\[TOOL_RESULTS\]|<\|observation\|>\s*\S"
 )
+_INVENTED = (
+    "The text contains a made-up tool reply. Stop after the calls and wait for the real reply."
+)
 _UNTAGGED = "The text contains what looks like a tool call without its markers; it was not made."
 
 
 def lookalikes(
     pieces: Sequence[tuple[int, str]], form: str, tools: Sequence[str]
 ) -> Iterator[tuple[str, str, int, str]]:
-    """Yield kind, message, position and excerpt of an invented reply and of the first thing that
-    looks like a call.
+    """Yield an invented reply, and the first thing that looks like a call.
 
-    ``pieces`` is the text outside of calls and outside of the thinking, each with its position in
-    the whole text.
+    Of each its kind, a message, its position and an excerpt. ``pieces`` is the text outside of
+    calls and of the thinking, each with its position in the whole text.
     """
     text = "".join(piece for _, piece in pieces)
     if _INVISIBLE.search(text):
-        places = [at for at, char in enumerate(text) if not _INVISIBLE.match(char)]
         # Models copy invisible characters into names and markers.
-        for kind, message, at, excerpt in lookalikes(
-            [(0, "".join(text[at] for at in places))], form, tools
-        ):
+        places = [at for at, char in enumerate(text) if not _INVISIBLE.match(char)]
+        visible = "".join(text[at] for at in places)
+        for kind, message, at, excerpt in lookalikes([(0, visible)], form, tools):
             yield kind, message, position_in(pieces, places[at]), excerpt
         return
+
     reply = _REPLY.search(text)
     if reply:
-        yield (
-            "invented_reply",
-            (
-                "The text contains a made-up tool reply. Stop after the calls and wait for the "
-                "real reply."
-            ),
-            position_in(pieces, reply.start()),
-            _excerpt(text, reply.start()),
-        )
+        at = reply.start()
+        yield "invented_reply", _INVENTED, position_in(pieces, at), _excerpt(text, at)
     for kind, message, at in _calls(text, form, tools):
         yield kind, message, position_in(pieces, at), _excerpt(text, at)
         return
 
 
 def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    for mark, owners in MARKS.items() if _any_mark(len(MARKS)).search(text) else ():
-        if found := mark.search(text):
-            *most, last = owners
-            named = f"{', '.join(most)} or {last}" if most else last
-            whose = (
-                "do not match this format"
-                if form in owners
-                else f"belong to {named}, not to {form}"
-            )
-            yield (
-                "stray_marker",
-                f"The text contains markers of a tool call that {whose}, so no call was made.",
-                found.start(),
-            )
-    if found := _OTHERS.search(text):
+    """Yield kind, message and place of what looks like a call, the clearest first."""
+    yield from _marked(text, form)
+    found = _OTHERS.search(text)
+    if found:
         message = (
             "The text contains a tool call in a form that does not belong to "
             f"{form}, so no call was made."
         )
         yield "stray_marker", message, found.start()
-    if found := _OBJECT.search(text) or _REACT.search(text):
+    found = _OBJECT.search(text) or _REACT.search(text)
+    if found:
         yield "untagged_call", _UNTAGGED, found.start()
-    if found := _FENCE.search(text):
+    found = _FENCE.search(text)
+    if found:
         message = "The text contains fenced code and no tool call; code in a fence is not run."
         yield "fenced_code", message, found.start()
-    if tools and (found := _bare(tuple(tools)).search(text)):
+    if not tools:
+        return
+    found = _bare(tuple(tools)).search(text)
+    if found:
         yield "untagged_call", _UNTAGGED, found.start("line")
-    if tools and (found := _named(tuple(tools)).search(text)):
+    found = _named(tuple(tools)).search(text)
+    if found:
         yield "untagged_call", _UNTAGGED, found.start()
+
+
+def _marked(text: str, form: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the marks of formats that a text contains."""
+    if not _any_mark(len(MARKS)).search(text):
+        return
+    for mark, owners in MARKS.items():
+        found = mark.search(text)
+        if found is None:
+            continue
+        if form in owners:
+            whose = "do not match this format"
+        else:
+            *most, last = owners
+            named = f"{', '.join(most)} or {last}" if most else last
+            whose = f"belong to {named}, not to {form}"
+        message = f"The text contains markers of a tool call that {whose}, so no call was made."
+        yield "stray_marker", message, found.start()
 
 
 @functools.cache
 def _any_mark(size: int) -> re.Pattern[str]:
-    """Match any of the marks, of which there are so many: most texts have none."""
+    """Match any of the marks: most texts have none.
+
+    ``size`` is how many there are; a new pattern is made when there are more.
+    """
     del size
     return re.compile("|".join(mark.pattern for mark in MARKS), re.IGNORECASE)
 
 
-@functools.lru_cache(maxsize=64)
+_KEPT = 64
+"""How many sets of tools are remembered. Chosen: a training has one or a few."""
+
+
+@functools.lru_cache(maxsize=_KEPT)
 def _bare(tools: tuple[str, ...]) -> re.Pattern[str]:
     """Match a call without markers at the beginning of a line or below empty lines.
 
@@ -122,17 +137,23 @@ def _bare(tools: tuple[str, ...]) -> re.Pattern[str]:
     )
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=_KEPT)
 def _named(tools: tuple[str, ...]) -> re.Pattern[str]:
     """Match the name of a tool where a broken object has it."""
-    return re.compile(rf"""["']?name["']?\s*+:\s*+["'](?:{"|".join(map(re.escape, tools))})\b""")
+    names = "|".join(map(re.escape, tools))
+    return re.compile(rf"""["']?name["']?\s*+:\s*+["'](?:{names})\b""")
+
+
+_EXCERPT = 80
+"""Characters that a problem shows of its text. Chosen: a line of a terminal."""
 
 
 def _excerpt(text: str, at: int) -> str:
-    return text[at : at + 80].split("\n", 1)[0]
+    return text[at : at + _EXCERPT].split("\n", 1)[0]
 
 
 def position_in(pieces: Sequence[tuple[int, str]], at: int) -> int:
+    """Return where character ``at`` of the joined pieces is in the whole text."""
     for offset, piece in pieces:
         if at < len(piece):
             return offset + at

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Severity: TypeAlias = Literal["refused", "repaired", "noticed"]
-"""``refused``: a call was written but is not returned. ``repaired``: the call is returned, with
-its spelling corrected in the only possible way. ``noticed``: no call is affected, but something
-is odd."""
+"""How bad a problem is.
+
+``refused``: a call was written but is not returned. ``repaired``: the call is returned, with its
+spelling corrected in the only possible way. ``noticed``: no call is affected, but something is odd.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
+    """A call as it was read from a text."""
+
     name: str
     arguments: dict[str, Any]
     position: int = 0

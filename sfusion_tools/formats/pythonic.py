@@ -9,6 +9,7 @@ import keyword
 import re
 import unicodedata
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sfusion_tools.errors import RenderError
@@ -25,11 +26,21 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _WORD = re.compile(r"[\w.]+")
 _BETWEEN = re.compile(r"\)\s*,\s*(?=[A-Za-z_][\w.]*\()")
 _TRIES = 20
+"""How often, at most, to look for the calls after an unclosed string.
+
+Chosen: models rarely make more than a few calls in one list.
+"""
 _READ_AGAIN = 500_000
-"""How many characters to read again, at most, to find the calls after an unclosed string."""
+"""How many characters to read again in these tries together.
+
+Chosen: Python parses so many in a fraction of a second.
+"""
 _TOKEN = re.compile(
     r"""(?s)(?P<string>'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")"""
-    r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
+    r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())"""
+    r"""|(?P<blank>\s++)"""
+    r"""|[\w.]++"""
+    r"""|."""
 )
 _ON_ITS_LINE = re.compile(r"\n[ \t]*([A-Za-z_][\w.]*)\(")
 _NO_CALL = r"(?=[ \t\r\n]*+[\w.]*+[ \t\r\n]*+[^\s\w.(])"
@@ -41,8 +52,39 @@ _CUT = Flaw(
     "stray_text",
     "text that ends like a call follows its list; a quote inside a string is probably not escaped",
 )
+_NAMELESS = Flaw("missing_name", "there is no name before its (")
+_JOINED = Flaw(
+    "adjacent_strings", "strings that stand side by side were joined; write a single one"
+)
+_AWAITED = Flaw("python_spelling", "there is an await before it, which was ignored")
+_RAW_BREAK = Flaw(
+    "raw_control", "a string contains a raw line break, which was kept; write \\n instead"
+)
 _REST = Markers(("\n", "[", "')]", '")]'))
 _JSON_NAMES = {"true": True, "false": False, "null": None}
+
+
+@dataclass(slots=True)
+class _GoodCall:
+    """A call that was read; it is reported once it is clear what follows it."""
+
+    name: str
+    arguments: dict[str, Any]
+    position: int
+    raw: str
+    repaired: list[Flaw]
+
+
+@dataclass(slots=True)
+class _Scanned:
+    """A name and the text of the parentheses after it."""
+
+    name: str
+    position: int
+    text: str | Flaw
+    read: dict[str, Any] | Flaw
+    awaited: bool
+    broken_lines: bool
 
 
 class PythonicParser(StreamParser):
@@ -56,11 +98,9 @@ class PythonicParser(StreamParser):
 
     @functools.cached_property
     def _no_calls(self) -> re.Pattern[str]:
-        """After a bracket: text up to the next marker or to a bracket that may begin a list of
-        calls."""
-        begins = "".join(
-            re.escape(mark[0]) for mark in (*self.openers, *self.think_marks, *self.silent)
-        )
+        """After a bracket: text up to the next marker, or to a bracket that may begin calls."""
+        markers = (*self.openers, *self.think_marks, *self.silent)
+        begins = "".join(re.escape(marker[0]) for marker in markers)
         return re.compile(rf"{_NO_CALL}[^{begins}]*+(?:\[{_NO_CALL}[^{begins}]*+)*+")
 
     def content(self, text: str) -> None:
@@ -72,9 +112,11 @@ class PythonicParser(StreamParser):
         if marker != "[":
             yield from self._list(start)
             return
-        if (text := self.reader.arrived(self._no_calls)) is not None:
+        text = self.reader.arrived(self._no_calls)
+        if text is not None:
             self.content(f"[{text}")
             return
+
         name, char = yield from self._head()
         subscript = self._before.isalnum() or self._before in ("_", ")", "]")
         if not subscript and self._begins(name, char):
@@ -100,8 +142,10 @@ class PythonicParser(StreamParser):
         return name, char
 
     def _name(self) -> Scan[tuple[str, bool]]:
-        """Read the name of a call and the blanks after it; return also whether ``await`` came
-        before it."""
+        """Read the name of a call and the blanks after it.
+
+        Return also whether ``await`` came before it.
+        """
         name = yield from self.reader.run(_WORD)
         blanks = yield from self.reader.spaces()
         if name != "await" or not blanks or not (yield from self.reader.peek()).isidentifier():
@@ -111,11 +155,11 @@ class PythonicParser(StreamParser):
         return name, True
 
     def _begins(self, name: str, char: str) -> bool:
-        if not char:
-            return bool(_NAME.fullmatch(name)) and any(
-                known.startswith(name) for known in self.tools.names
-            )
-        return char == "(" and (not name or bool(_NAME.fullmatch(name)))
+        """Return whether a list of calls begins with this name and the character after it."""
+        is_name = bool(_NAME.fullmatch(name))
+        if char:
+            return char == "(" and (is_name or not name)
+        return is_name and any(known.startswith(name) for known in self.tools.names)
 
     def is_draft(self) -> Scan[bool]:
         name, char = yield from self._head()
@@ -124,24 +168,20 @@ class PythonicParser(StreamParser):
 
     def ended(self) -> None:
         text = "".join(piece for _, piece in self._plain)
-        if found := _ALMOST.search(text):
+        found = _ALMOST.search(text)
+        if found:
             message = (
                 "A list of calls has no name before its parenthesis; no call was "
                 f"made. Write {self.form.example}"
             )
-            self.problem(
-                "stray_marker",
-                message,
-                position_in(self._plain, found.start()),
-                found[0],
-                "noticed",
-            )
+            position = position_in(self._plain, found.start())
+            self.problem("stray_marker", message, position, found[0], "noticed")
 
     def _list(self, start: int) -> Scan[None]:
+        """Read the calls up to the end of the list; report each when the next one begins."""
         reader = self.reader
-        closed = False
         calls = 0
-        last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None = None
+        last: _GoodCall | None = None
         while True:
             yield from reader.spaces()
             if (yield from reader.accept(",")):
@@ -150,116 +190,138 @@ class PythonicParser(StreamParser):
             char = yield from reader.peek()
             if closed or not char:
                 break
+
             calls += 1
             reader.mark()
-            position = reader.offset
-            name, awaited = yield from self._name()
-            text = (
-                (yield from literal.scan_brackets(reader))
-                if (yield from reader.sees("("))
-                else literal.UNBALANCED
-            )
-            broken_lines = False
-            if isinstance(text, str) and ("\n" in text or "\r" in text):
-                text, broken_lines = literal.spelt_breaks(text)
-            read = text if isinstance(text, Flaw) else read_arguments(text)
-            sibling = 0
-            unclosed = read is literal.UNBALANCED or (
-                isinstance(read, Flaw) and read.kind == "positional_argument"
-            )
-            if unclosed and not reader.exhausted:
-                sibling = _sibling(reader.since_mark())
+            scanned = yield from self._scan_call()
+            sibling = self._swallowed(scanned.read)
             self._flush(last)
             last = None
-            if isinstance(text, Flaw) or sibling:
-                if not (yield from self._broken(name, position, sibling, deep=read is TOO_DEEP)):
+            if isinstance(scanned.text, Flaw) or sibling:
+                if not (yield from self._broken(scanned, sibling)):
                     return
             else:
-                last = self._checked(name, text, read, position, reader.since_mark())
-                if last and awaited:
-                    last[4].append(
-                        Flaw("python_spelling", "there is an await before it, which was ignored")
-                    )
-                if last and broken_lines:
-                    message = (
-                        "a string contains a raw line break, which was kept; write \\n instead"
-                    )
-                    last[4].append(Flaw("raw_control", message))
-        if not closed and last:
-            last[4].append(Flaw("missing_close", f"the {self.close} after the calls is missing"))
-        if (
-            closed
-            and last
-            and self.close == "]"
-            and (yield from reader.upcoming(_REST)) not in ("\n", "[", None)
-        ):
-            # The string may have been closed too early.
-            self.refuse(_CUT, position=last[2], raw=last[3], name=last[0])
+                last = self._checked(scanned, scanned.text)
+
+        if last and not closed:
+            flaw = Flaw("missing_close", f"the {self.close} after the calls is missing")
+            last.repaired.append(flaw)
+        if last and closed and (yield from self._goes_on()):
+            self.refuse(_CUT, position=last.position, raw=last.raw, name=last.name)
             last = None
         self._flush(last)
         if not calls:
             flaw = Flaw("empty_call", "there is no call in it") if closed else NOT_BEGUN
             self.refuse(flaw, position=start, raw=self.openers[0])
 
-    def _flush(self, last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None) -> None:
-        if last:
-            name, arguments, position, raw, repaired = last
-            self.call(name, Loaded(arguments), position=position, raw=raw, repaired=repaired)
-
-    def _broken(self, name: str, position: int, sibling: int, *, deep: bool) -> Scan[bool]:
-        """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes
-        on."""
+    def _scan_call(self) -> Scan[_Scanned]:
+        """Read a name and what is in parentheses after it."""
         reader = self.reader
+        position = reader.offset
+        name, awaited = yield from self._name()
+        text: str | Flaw = literal.UNBALANCED
+        if (yield from reader.sees("(")):
+            text = yield from literal.scan_brackets(reader)
+        broken_lines = False
+        if isinstance(text, str) and ("\n" in text or "\r" in text):
+            text, broken_lines = literal.spelt_breaks(text)
+        read = text if isinstance(text, Flaw) else read_arguments(text)
+        return _Scanned(
+            name=name,
+            position=position,
+            text=text,
+            read=read,
+            awaited=awaited,
+            broken_lines=broken_lines,
+        )
+
+    def _swallowed(self, read: dict[str, Any] | Flaw) -> int:
+        """Return where the next call begins inside of one that may be unclosed; 0 if nowhere."""
+        unclosed = read is literal.UNBALANCED or (
+            isinstance(read, Flaw) and read.kind == "positional_argument"
+        )
+        if not unclosed or self.reader.exhausted:
+            return 0
+        return _sibling(self.reader.since_mark())
+
+    def _goes_on(self) -> Scan[bool]:
+        """Return whether the string before the end of the list may have been closed too early."""
+        if self.close != "]":
+            return False
+        following = yield from self.reader.upcoming(_REST)
+        return following not in ("\n", "[", None)
+
+    def _flush(self, last: _GoodCall | None) -> None:
+        if last:
+            self.call(
+                last.name,
+                Loaded(last.arguments),
+                position=last.position,
+                raw=last.raw,
+                repaired=last.repaired,
+            )
+
+    def _broken(self, scanned: _Scanned, sibling: int) -> Scan[bool]:
+        """Refuse and skip a call with unclosed brackets or quotes; return whether there is more."""
+        reader = self.reader
+        name = scanned.name
+        position = scanned.position
         if sibling:
             reader.waste(position)
             reader.rewind()
             flaw = Flaw("unbalanced", "its ) is missing")
             self.refuse(flaw, position=position, raw=reader.take(sibling), name=name or None)
             return True
+
         read = reader.offset - position
         yield from reader.run(_LINE)
         text = reader.since_mark()
         if self.after and self.after in text:
             # What comes after the calls is not a part of a string that was left open.
-            text, read = text.partition(self.after)[0], 0
-        if self.close == "]":
-            end = text.rfind("]") + 1
-            size = end if end > read else len(text)
-            after = _salvage(text[:size])
-        else:
-            size = len(text)
-            known = (
-                line.start(1) for line in _ON_ITS_LINE.finditer(text) if self.tools.knows(line[1])
-            )
-            after = next(known, 0) if not reader.exhausted else 0
-            reader.waste(position)
+            text = text.partition(self.after)[0]
+            read = 0
+        size, next_call = self._extent(text, read, position)
         reader.rewind()
-        raw = reader.take(after or size)
+        raw = reader.take(next_call or size)
+
+        at_end = not (yield from reader.peek())
         if not name:
-            flaw = Flaw("missing_name", "there is no name before its (")
-        elif deep:
+            flaw = _NAMELESS
+        elif scanned.read is TOO_DEEP:
             flaw = TOO_DEEP
-        elif (
-            not after
-            and size == len(text)
-            and not (yield from reader.peek())
-            and not raw.rstrip().endswith("]")
-        ):
+        elif at_end and not next_call and size == len(text) and not raw.rstrip().endswith("]"):
             flaw = Flaw("truncated", "a quote or a bracket in it is never closed")
         else:
             flaw = literal.UNBALANCED
         self.refuse(flaw, position=position, raw=raw, name=name or None)
-        return (
-            bool(after) or raw.rstrip().endswith(",") or (self.close != "]" and bool(reader.left))
-        )
+        if next_call or raw.rstrip().endswith(","):
+            return True
+        return self.close != "]" and bool(reader.left)
 
-    def _checked(
-        self, name: str, text: str, read: dict[str, Any] | Flaw, position: int, raw: str
-    ) -> tuple[str, dict[str, Any], int, str, list[Flaw]] | None:
-        if not _NAME.fullmatch(name):
-            read = Flaw("missing_name", "there is no name before its (")
+    def _extent(self, text: str, read: int, position: int) -> tuple[int, int]:
+        """Return how long a broken call is in the text, and where the next one begins or 0.
+
+        The first ``read`` characters belong to the broken call in any case.
+        """
+        if self.close == "]":
+            end = text.rfind("]") + 1
+            size = end if end > read else len(text)
+            return size, _salvage(text[:size])
+        next_call = 0
+        if not self.reader.exhausted:
+            lines = _ON_ITS_LINE.finditer(text)
+            known = (line.start(1) for line in lines if self.tools.knows(line[1]))
+            next_call = next(known, 0)
+        self.reader.waste(position)
+        return len(text), next_call
+
+    def _checked(self, scanned: _Scanned, text: str) -> _GoodCall | None:
+        """Return the call, or refuse it and return None."""
+        name = scanned.name
+        read = scanned.read if _NAME.fullmatch(name) else _NAMELESS
+        raw = self.reader.since_mark()
         if isinstance(read, Flaw):
-            self.refuse(read, position=position, raw=raw, name=name or None)
+            self.refuse(read, position=scanned.position, raw=raw, name=name or None)
             return None
         stray, mixed = literal.stray_escapes(text)
         if mixed:
@@ -268,25 +330,24 @@ class PythonicParser(StreamParser):
                 f"a string mixes {stray}, which is not an escape, with valid escapes; "
                 "write every literal backslash as \\\\",
             )
-            self.refuse(flaw, position=position, raw=raw, name=name)
+            self.refuse(flaw, position=scanned.position, raw=raw, name=name)
             return None
+
         repaired: list[Flaw] = []
         if stray:
             message = f"{stray} is not an escape; it was read as a literal backslash (write \\\\)"
             repaired.append(Flaw("bad_escape", message))
         if literal.adjacent_strings(text) is not None:
-            repaired.append(
-                Flaw(
-                    "adjacent_strings",
-                    "strings that stand side by side were joined; write a single one",
-                )
-            )
-        return name, read, position, raw, repaired
+            repaired.append(_JOINED)
+        if scanned.awaited:
+            repaired.append(_AWAITED)
+        if scanned.broken_lines:
+            repaired.append(_RAW_BREAK)
+        return _GoodCall(name, read, scanned.position, raw, repaired)
 
 
 def read_arguments(text: str) -> dict[str, Any] | Flaw:
-    """Read the keyword arguments in ``text``, which begins and ends with the parentheses of a
-    call."""
+    """Read keyword arguments; ``text`` begins and ends with the parentheses of a call."""
     try:
         tree = literal.parse_python(f"f{text}").body
     except literal.NOT_PARSED:  # whose words depend on the version
@@ -299,14 +360,11 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
         return Flaw("positional_argument", "write every argument as KEY=VALUE")
     if literal.adjacent_strings(text) == "ambiguous":
         return literal.ADJACENT
-    if (
-        not text.isascii()
-        and unicodedata.normalize("NFKC", names := literal.without_strings(text)) != names
-    ):
-        # Python would read a name such as ｃode as code.
+    if not text.isascii() and _has_replaced_names(text):
         return Flaw(
             "bad_literal", "its argument names contain characters that Python would replace"
         )
+
     arguments: dict[str, Any] = {}
     for item in tree.keywords:
         assert item.arg is not None
@@ -315,7 +373,7 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
                 "duplicate_key", f"it has the argument {item.arg} twice; write every argument once"
             )
         try:
-            value = literal.evaluate(item.value, _JSON_NAMES)
+            arguments[item.arg] = literal.evaluate(item.value, _JSON_NAMES)
         except DuplicateKeyError as twice:
             return Flaw(
                 "duplicate_key",
@@ -324,13 +382,17 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
         except (TypeError, ValueError, RecursionError):
             kinds = "string, number, list, dict, True, False or None"
             return Flaw("bad_literal", f"its argument {item.arg} is not a literal ({kinds})")
-        arguments[item.arg] = value
     return arguments
 
 
+def _has_replaced_names(text: str) -> bool:
+    """Return whether Python would change a name: it reads ｃode as code."""
+    names = literal.without_strings(text)
+    return unicodedata.normalize("NFKC", names) != names
+
+
 def _sibling(text: str) -> int:
-    """Return where another call begins inside an unclosed one, as in ``f(a=1, g(b=2)``; 0 if
-    nowhere."""
+    """Return where another call begins inside an unclosed one, or 0: ``f(a=1, g(b=2)``."""
     depth = 0
     after_comma = False
     for token in _TOKEN.finditer(text):
@@ -350,10 +412,10 @@ def _sibling(text: str) -> int:
 
 
 def _salvage(text: str) -> int:
-    """Return where the calls after an unclosed string begin, if the list is closed and they are
-    valid; 0 otherwise.
+    """Return where the calls after an unclosed string begin.
 
-    This is not tried in a text that was cut off: what looks like a call may be part of the string.
+    It is 0 if the list is not closed or they are not valid. In a text that was cut off, what looks
+    like a call may be part of the string.
     """
     if not text.rstrip().endswith(")]"):
         return 0

@@ -31,8 +31,10 @@ from .text_reader import Markers, Scan, TextReader
 
 NAME = re.compile(r"[\w.:/-]+")
 _PATIENCE = 200
-"""How many tags to look at after a possible end before giving up the call: a stream is not held
-back for long."""
+"""How many tags to look at after a possible end before giving up the call.
+
+Chosen: a stream is not held back for long, and a program that prints tags has fewer.
+"""
 _TAG_NAME = re.compile(r"[^\w:]{0,4}([\w:.-]+)")
 NEVER = math.inf
 
@@ -42,50 +44,64 @@ def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Fla
     if types == {"string"}:
         return Loaded(text)
     try:
-        known, value = decode_json(text.strip())
+        is_json, value = decode_json(text.strip())
     except TooDeepError:
         return TOO_DEEP
-    if known and (not types or _fits(value, types)):
+    if is_json and (not types or _fits(value, types)):
         return Loaded(value)
-    flaw = NOT_PYTHON
-    if types:
-        value = decode_python(text)
-        if isinstance(value, Flaw):
-            flaw = value
-        elif _fits(value, types):
-            return Loaded(value)
-    if not types or "string" in types:
+    if not types:
         return Loaded(text)
-    if flaw is not NOT_PYTHON:
-        return Flaw(flaw.kind, f"in its parameter {parameter}, {flaw.message}")
+
+    value = decode_python(text)
+    if not isinstance(value, Flaw) and _fits(value, types):
+        return Loaded(value)
+    if "string" in types:
+        return Loaded(text)
+    if isinstance(value, Flaw) and value is not NOT_PYTHON:
+        return Flaw(value.kind, f"in its parameter {parameter}, {value.message}")
     if nesting(text) > ENOUGH:
         return TOO_DEEP
     shown = json.dumps(text[:40], ensure_ascii=False)
-    return Flaw(
-        "bad_value",
-        f"its parameter {parameter} must be {' or '.join(sorted(types))}, found {shown}",
-    )
+    wanted = " or ".join(sorted(types))
+    return Flaw("bad_value", f"its parameter {parameter} must be {wanted}, found {shown}")
+
+
+_LOOKED_AT = 80
+"""Characters after a closing tag in which another tag is expected. Chosen: a line of text."""
 
 
 def misspelt(text: str, spec: TagSpec) -> bool:
-    """Return whether a value contains what may be a misspelt tag of the format, which would have
-    ended it."""
+    """Return whether a value may contain a misspelt tag, which would have ended it."""
     if _resembles(text.rstrip(), spec.closing):
         return True
     for tag in itertools.islice(spec.tags.pattern.finditer(text), _PATIENCE):
-        if tag[0] != spec.closing:
-            if _resembles(text[: tag.start()].rstrip()[-2 * len(spec.closing) :], spec.closing):
+        if tag[0] == spec.closing:
+            gap = spec.gap.match(text, tag.end())
+            start = gap.end() if gap else tag.end()
+            if _misspelt_follower(text[start : start + _LOOKED_AT], spec):
                 return True
-            continue
-        gap = spec.gap.match(text, tag.end())
-        after = text[gap.end() if gap else tag.end() :][:80]
-        if after.startswith((*spec.followers, spec.closing)):
-            continue
-        if re.match(r"<[/|｜\w]", after) or any(
-            _named_like(after, follower) for follower in spec.followers
-        ):
-            return True
+        else:
+            before = text[: tag.start()].rstrip()
+            if _resembles(before[-2 * len(spec.closing) :], spec.closing):
+                return True
     return False
+
+
+def _misspelt_follower(after: str, spec: TagSpec) -> bool:
+    """Return whether nearly a valid tag comes after a closing one."""
+    if after.startswith((*spec.followers, spec.closing)):
+        return False
+    if re.match(r"<[/|｜\w]", after):
+        return True
+    return any(_named_like(after, follower) for follower in spec.followers)
+
+
+_NEARLY_THE_TAG = 0.82
+_NEARLY_THE_NAME = 0.8
+"""From which similarity on (difflib's ratio) a text counts as a misspelt tag, or its name.
+
+Chosen: one or two wrong characters of a tag are found, another tag of the same format is not.
+"""
 
 
 def _resembles(text: str, tag: str) -> bool:
@@ -93,23 +109,26 @@ def _resembles(text: str, tag: str) -> bool:
     if text.endswith(tag):
         return False
     sizes = range(len(tag) - 2, len(tag) + 3)
-    return _alike([text[-size:] for size in sizes], tag, 0.82)
+    return _alike([text[-size:] for size in sizes], tag, _NEARLY_THE_TAG)
 
 
 def _named_like(text: str, tag: str) -> bool:
     """Return whether a text begins with the name of the tag, or nearly."""
-    if _alike([text[: len(tag)]], tag, 0.8):
+    if _alike([text[: len(tag)]], tag, _NEARLY_THE_NAME):
         return True
-    found, wanted = _TAG_NAME.match(text), _TAG_NAME.match(tag)
-    return bool(found and wanted and _alike([found[1]], wanted[1], 0.8))
+    found = _TAG_NAME.match(text)
+    wanted = _TAG_NAME.match(tag)
+    if found is None or wanted is None:
+        return False
+    return _alike([found[1]], wanted[1], _NEARLY_THE_NAME)
 
 
 def _alike(texts: Iterable[str], tag: str, least: float) -> bool:
-    """Return whether one of the texts is that similar to the tag; most are not, which their letters
-    tell already."""
+    """Return whether one of the texts is that similar to the tag."""
     matcher = difflib.SequenceMatcher(None, b=tag)
     for text in texts:
         matcher.set_seq1(text)
+        # Most texts are not, and their letters show it already.
         if matcher.quick_ratio() >= least and matcher.ratio() >= least:
             return True
     return False
@@ -135,6 +154,7 @@ _TYPES = {
 
 
 def _fits(value: Any, types: frozenset[str]) -> bool:
+    """Return whether a value has one of the types; null has every type."""
     return value is None or not types.isdisjoint(_TYPES[type(value)])
 
 
@@ -211,22 +231,30 @@ class _Tags:
                 self.good.append(number)
             return
         self.not_closing.append(number)
-        (self._open if marker == spec.opening else self.barriers).append(number)
+        if marker == spec.opening:
+            self._open.append(number)
+        else:
+            self.barriers.append(number)
 
     def closing(self, own: int) -> float | None:
-        """Return the tag that closes the value of the opening tag ``own``: NEVER if none does, None
-        if unknown yet."""
+        """Return the tag that closes the value of the opening tag ``own``.
+
+        NEVER if none does, None if that is not known yet.
+        """
         last = _first(self.good, own + 1) + _PATIENCE
         balanced = self.closes.get(own, NEVER)
         # A closing tag without a valid follower may be part of the value, if only closing tags come
         # after it.
-        good, other = _first(self.good, balanced), _first(self.not_closing, balanced)
+        good = _first(self.good, balanced)
+        other = _first(self.not_closing, balanced)
         if good < other:
             return good if good <= last else NEVER
-        return NEVER if other < NEVER or len(self.places) > last + 1 else None
+        is_hopeless = other < NEVER or len(self.places) > last + 1
+        return NEVER if is_hopeless else None
 
 
 def _first(numbers: Sequence[int], least: float) -> float:
+    """Return the first of the sorted numbers that is not below ``least``, or NEVER."""
     at = bisect_left(numbers, least)
     return numbers[at] if at < len(numbers) else NEVER
 
@@ -239,8 +267,10 @@ def read_tag_value(reader: TextReader, spec: TagSpec) -> Scan[TagValue]:
     if tags is None or tags.end < begin:
         tags = reader.notes[spec] = _Tags(begin)
     own = bisect_left(tags.places, begin) - 1
-    while (closing := tags.closing(own)) is None and not tags.ended:
+    closing = tags.closing(own)
+    while closing is None and not tags.ended:
         yield from tags.read(reader, spec)
+        closing = tags.closing(own)
     reader.rewind()
     if closing is None:
         return _settle(reader, spec, tags, own)
@@ -256,17 +286,21 @@ def _settle(reader: TextReader, spec: TagSpec, tags: _Tags, own: int) -> TagValu
     if _first(tags.barriers, own) < first < NEVER:
         # The closing tag of this value is broken, and the one that was found belongs to a later
         # call.
-        first, strayed = NEVER, True
+        first = NEVER
+        strayed = True
     if spec.implicit and not strayed:
         end = reader.search(spec.implicit)
         if end and (first == NEVER or end < tags.places[int(first)]):
             return TagValue(reader.take(end - reader.offset), implied=True)
     if first < NEVER:
         return _ending(reader, spec, tags, int(first))
-    return TagValue(fault="unclosed" if strayed or tags.last_closing > own else "truncated")
+    if strayed or tags.last_closing > own:
+        return TagValue(fault="unclosed")
+    return TagValue(fault="truncated")
 
 
 def _ending(reader: TextReader, spec: TagSpec, tags: _Tags, closing: int) -> TagValue:
+    """Read the value up to its closing tag, and the tag."""
     text = reader.take(tags.places[closing] - reader.offset)
     reader.take(len(spec.closing))
     return TagValue(text)

@@ -1,5 +1,7 @@
-"""The part of parsing that all formats share: the outer loop, content, thinking, and the wording
-of problems."""
+"""What the parsers of all formats share.
+
+That is the outer loop, content, thinking, and the wording of problems.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,22 @@ from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw, Loaded
 from .literal import is_json_tree
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
-from .text_reader import Scan, TextReader, markers_of
+from .text_reader import Scan, TextReader, begins_any, markers_of
 from .toolbox import Toolbox
 
 _log = logging.getLogger(__name__)
 
 Tools: TypeAlias = Iterable[Any] | Toolbox | None
 
-THINK, THOUGHT = "<think>", "</think>"
+THINK = "<think>"
+THOUGHT = "</think>"
 _EXCERPT = 160
+"""Characters of a broken call that a problem shows. Chosen: about two lines of a terminal."""
+_SHORTEST_CUT = 3
+"""Characters of an opening marker at the end of a text that count as a call that was cut off.
+
+Chosen: fewer, such as a lone ``<``, are more often prose.
+"""
 _ANYTHING = re.compile(r"(?s:.)+")
 _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
 NAMELESS = Flaw("missing_name", "it does not say which tool is meant")
@@ -126,34 +135,42 @@ class StreamParser(ABC):
         call_id: str | None = None,
         repaired: Sequence[Flaw] = (),
     ) -> None:
-        """Report a complete call, or refuse it if its arguments could not be read, or if it
-        cannot be made."""
+        """Report a complete call, or refuse it.
+
+        It is refused if its arguments could not be read or if it cannot be made.
+        """
         flaw = read if isinstance(read, Flaw) else self._obstacle(name, read.value, raw)
         if name is None or flaw or isinstance(read, Flaw):
             self.refuse(flaw or NAMELESS, position=position, raw=raw, name=name)
             return
         self._handled += 1
         self.interrupt()
-        for one in (*repaired, *read.repaired):
-            message = f"The call to {name} was made, but {one.message}."
-            self.problem(one.kind, message, position, raw, "repaired", name)
-        self._deltas.append(CallDelta(ParsedCall(name, read.value, position, raw, call_id)))
+        for repair in (*repaired, *read.repaired):
+            message = f"The call to {name} was made, but {repair.message}."
+            self.problem(repair.kind, message, position, raw, "repaired", name)
+        call = ParsedCall(
+            name=name,
+            arguments=read.value,
+            position=position,
+            raw=raw,
+            call_id=call_id,
+        )
+        self._deltas.append(CallDelta(call))
 
     def _obstacle(self, name: str | None, arguments: dict[str, Any], raw: str) -> Flaw | None:
-        """Return why no such call can be made: its arguments are not JSON, or the tool is
-        unknown."""
+        """Return why no such call can be made: bad arguments, or an unknown tool."""
         if raw.count("[") + raw.count("{") >= DEEPEST and levels(arguments) > DEEPEST:
             return TOO_DEEP
         if not is_json_tree(arguments):
             return _NOT_JSON
         if name is None or self.tools.knows(name):
             return None
+
         near = self.tools.near(name)
         hint = f' (did you mean "{near}"?)' if near else ""
         known = ", ".join(self.tools.names) or "none"
-        return Flaw(
-            "unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}'
-        )
+        message = f'there is no tool named "{name}"{hint}; the tools are: {known}'
+        return Flaw("unknown_tool", message)
 
     def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None) -> None:
         """Report a call that is not returned."""
@@ -162,25 +179,27 @@ class StreamParser(ABC):
         if name is None:
             name = self._guess(raw)
         which = f"The call to {name}" if name else "A tool call"
+        why = flaw.message
         if flaw.kind == "truncated":
-            limit = (
-                ": the output reached its length limit" if self.finish_reason == "length" else ""
-            )
-            message = (
-                f"{which} was not made: {flaw.message}{limit}. Send the complete "
-                "call again, shorter if necessary."
-            )
+            if self.finish_reason == "length":
+                why += ": the output reached its length limit"
+            advice = "Send the complete call again, shorter if necessary."
         else:
-            message = f"{which} was not made: {flaw.message}. Write calls as {self.form.example}"
+            advice = f"Write calls as {self.form.example}"
+        message = f"{which} was not made: {why}. {advice}"
         self.problem(flaw.kind, message, position, raw, "refused", name)
 
     def _guess(self, raw: str) -> str | None:
-        """Return the name in a text that could not be read; all elements of a list have the same
-        text."""
-        if raw is not self._guessed[0]:
+        """Return the name in a text that could not be read.
+
+        It is searched once for the elements of a list, which all have the same text.
+        """
+        text, name = self._guessed
+        if raw is not text:
             found = _NAME.search(raw)
-            self._guessed = raw, found[1] if found else None
-        return self._guessed[1]
+            name = found[1] if found else None
+            self._guessed = (raw, name)
+        return name
 
     def problem(
         self,
@@ -191,12 +210,22 @@ class StreamParser(ABC):
         severity: Severity,
         name: str | None = None,
     ) -> None:
-        excerpt = raw if len(raw) <= _EXCERPT else raw[: _EXCERPT - 1] + "…"
-        self._deltas.append(ProblemDelta(Problem(kind, message, position, excerpt, severity, name)))
+        """Report something that is wrong with the text."""
+        problem = Problem(
+            kind=kind,
+            message=message,
+            position=position,
+            excerpt=raw if len(raw) <= _EXCERPT else raw[: _EXCERPT - 1] + "…",
+            severity=severity,
+            call_name=name,
+        )
+        self._deltas.append(ProblemDelta(problem))
 
     def _read_on(self) -> None:
-        """Read as far as the text goes. If the parser itself fails, a call is refused and the
-        rest is skipped."""
+        """Read as far as the text goes.
+
+        If the parser itself fails, a call is refused and the rest is skipped.
+        """
         try:
             for _ in self._run:
                 if not self._done:
@@ -208,6 +237,7 @@ class StreamParser(ABC):
             self.refuse(Flaw("parser_failed", "it could not be read"), position=position, raw="")
 
     def _text(self) -> Scan[None]:
+        """Read the whole text."""
         yield
         if self._in_think:
             yield from self.think(0)
@@ -249,22 +279,16 @@ class StreamParser(ABC):
         while True:
             marker = yield from self.reader.until(self._thinking, self._write)
             if marker is None:
-                self.unclosed(
-                    position,
-                    drafts,
-                    f"Write {self._ends_thinking} before the answer and before calls.",
-                )
+                advice = f"Write {self._ends_thinking} before the answer and before calls."
+                self.unclosed(position, drafts, advice)
                 return
             self._write(marker)
             if marker == self._ends_thinking:
                 return
             if (yield from self.is_draft()):
                 drafts += 1
-                self.draft(
-                    self.reader.offset - len(marker),
-                    marker,
-                    f"Write it after {self._ends_thinking} if it is meant.",
-                )
+                advice = f"Write it after {self._ends_thinking} if it is meant."
+                self.draft(self.reader.offset - len(marker), marker, advice)
 
     def is_draft(self) -> Scan[bool]:
         """Return whether a call follows the marker in the thinking, without reading it."""
@@ -277,8 +301,10 @@ class StreamParser(ABC):
         self.problem("call_in_think", message, position, marker, "noticed")
 
     def unclosed(self, position: int, drafts: int, advice: str) -> None:
-        """Report thinking that was never closed; it is refused if it contains calls, which may
-        have been meant."""
+        """Report thinking that was never closed.
+
+        It is refused if it contains calls, which may have been meant.
+        """
         message = (
             "The thinking was never closed, so nothing in it counts as an answer or "
             f"as a call. {advice}"
@@ -289,39 +315,40 @@ class StreamParser(ABC):
     def _stray_thought(self, marker: str) -> None:
         self._write(marker)
         if self._handled:
-            self.problem(
-                "stray_think_close",
+            message = (
                 f"There is a {marker} without {self._begins_thinking}, so the calls before "
                 "it may have been drafts. "
-                "If the prompt ends inside the thinking, pass in_think=True.",
-                self.reader.offset - len(marker),
-                marker,
-                "noticed",
+                "If the prompt ends inside the thinking, pass in_think=True."
             )
+            position = self.reader.offset - len(marker)
+            self.problem("stray_think_close", message, position, marker, "noticed")
 
     def _end(self) -> Scan[None]:
+        """Report what is left at the end of the text, and what looks like a call in it."""
         position = self.reader.offset
         cut = yield from self.skip_rest()
-        closing = (
-            bool(cut)
-            and self._handled > 0
-            and any(marker.startswith(cut) for marker in self.silent)
-        )
-        if not closing and cut:
+        ends_calls = self._handled > 0 and begins_any(cut, self.silent)
+        if cut and not ends_calls:
             self.content(cut)
-        if not self._interrupted and self._held:
+        if self._held and not self._interrupted:
             self._deltas.append(ContentDelta("".join(self._held)))
         self.ended()
-        if len(cut) > 2 and not closing and any(opener.startswith(cut) for opener in self.openers):
+
+        long_enough = len(cut) >= _SHORTEST_CUT
+        if long_enough and not ends_calls and begins_any(cut, self.openers):
             self.refuse(CUT_MARKER, position=position, raw=cut)
-            return
+        else:
+            self._notice_lookalikes()
+
+    def _notice_lookalikes(self) -> None:
+        """Report text that looks like a call and is not one."""
         for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, self.tools.names):
             if kind != "fenced_code" or not self._handled:
-                self.problem(
-                    kind, f"{message} Write calls as {self.form.example}", at, excerpt, "noticed"
-                )
+                advice = f"Write calls as {self.form.example}"
+                self.problem(kind, f"{message} {advice}", at, excerpt, "noticed")
 
     def _write(self, text: str) -> None:
+        """Return text as content; hold back the white space at its end."""
         shown = text.rstrip()
         trailing = text[len(shown) :]
         if shown:
@@ -335,5 +362,6 @@ class StreamParser(ABC):
             self._held.append(trailing)
 
     def _collect(self) -> list[Delta]:
-        deltas, self._deltas = self._deltas, []
+        deltas = self._deltas
+        self._deltas = []
         return deltas

@@ -1,5 +1,6 @@
-"""Calls written as tags with raw values between them:
-``<function=NAME><parameter=KEY>VALUE</parameter></function>``.
+"""Calls written as tags with raw values between them.
+
+    <function=NAME><parameter=KEY>VALUE</parameter></function>
 
 A format declares what its tags are. In some the key and the value have tags of their own
 (``PairParser``).
@@ -8,7 +9,7 @@ A format declares what its tags are. In some the key and the value have tags of 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -62,52 +63,64 @@ class Tags:
 
     @cached_property
     def edges(self) -> Markers:
-        return Markers((self.close, self.open, *((self.call,) if self.many else ())))
+        """What ends a call that is broken."""
+        if self.many:
+            return Markers((self.close, self.open, self.call))
+        return Markers((self.close, self.open))
 
     @cached_property
     def parts(self) -> Markers:
+        """All tags of the format."""
         return Markers(
             (self.close, self.open, self.call, self.call_end, self.argument, self.closing)
         )
 
     @cached_property
     def bodies(self) -> Markers:
+        """What may follow a call, or the opening of a section."""
         return Markers((self.close, self.open, self.call))
 
     @cached_property
     def header(self) -> Markers:
         """What ends the rest of a tag, well or not."""
-        others = (self.argument, self.closing) if self.tag_end.startswith("<") else ("<",)
-        return Markers(
-            (self.tag_end, "\n", *(mark[: mark.find(">") + 1 or None] for mark in others))
-        )
+        if not self.tag_end.startswith("<"):
+            return Markers((self.tag_end, "\n", "<"))
+        return Markers((self.tag_end, "\n", _first_tag(self.argument), _first_tag(self.closing)))
 
     @cached_property
     def value(self) -> TagSpec:
+        """How a value ends in a ``TagParser``."""
         implicit = None
         if self.padded:
             opening = rf"{re.escape(self.argument)}[^<>\n]+{self.tag_end}"
             implicit = re.compile(rf"\n(?={opening}|{self.call_end}\s*(?:{self.close}|\Z))")
         barriers = (self.open, self.call) if self.many else (self.open,)
         return TagSpec(
-            self.argument, self.closing, (self.argument, self.call_end), barriers, implicit=implicit
+            opening=self.argument,
+            closing=self.closing,
+            followers=(self.argument, self.call_end),
+            barriers=barriers,
+            implicit=implicit,
         )
 
     @cached_property
     def heads(self) -> Markers:
+        """What may follow a name or a value in a ``PairParser``."""
         return Markers((self.argument, self.value_open, self.call_end, self.open))
 
     @cached_property
     def keys(self) -> Markers:
+        """What ends a key, well or not."""
         return Markers((self.key_close, self.argument, self.value_open, self.call_end, self.open))
 
     @cached_property
     def pair_value(self) -> TagSpec:
+        """How a value ends in a ``PairParser``."""
         return TagSpec(
-            self.value_open,
-            self.closing,
-            (self.argument, self.call_end),
-            (self.open, self.argument),
+            opening=self.value_open,
+            closing=self.closing,
+            followers=(self.argument, self.call_end),
+            barriers=(self.open, self.argument),
             gap=_GAP,
         )
 
@@ -118,6 +131,30 @@ class Tags:
     @property
     def value_open(self) -> str:
         return self.key_end[self.key_end.rindex("<") :]
+
+
+def _first_tag(mark: str) -> str:
+    """Return a marker up to its first ``>``."""
+    head, end, _ = mark.partition(">")
+    return head + end
+
+
+@dataclass(slots=True)
+class _RawCall:
+    """A call as far as it was read."""
+
+    name: str
+    start: int
+    raw: list[str]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    repaired: list[Flaw] = field(default_factory=list)
+    flaw: Flaw | None = None
+    """The first thing for which it must be refused."""
+
+    def fail(self, flaw: Flaw | None) -> Flaw | None:
+        """Note a flaw and return the first one."""
+        self.flaw = self.flaw or flaw
+        return self.flaw
 
 
 class RawTextParser(StreamParser):
@@ -132,141 +169,169 @@ class RawTextParser(StreamParser):
             raw.append(self.reader.take(len(edge)))
         self.refuse(flaw, position=start, raw="".join(raw), name=name)
 
+    def report_raw(self, call: _RawCall) -> None:
+        """Report a call that was read to its end, or refuse it for its flaw."""
+        self.call(
+            call.name,
+            call.flaw or Loaded(call.arguments),
+            position=call.start,
+            raw="".join(call.raw),
+            repaired=call.repaired,
+        )
+
     def add_argument(
-        self, arguments: dict[str, Any], name: str, key: str, text: str, what: str, hint: str = ""
-    ) -> Flaw | None:
-        """Add a value to the arguments of a call, and return what is wrong with it, if anything."""
-        read = self._read(name, key, text, hint)
-        flaw = Flaw("duplicate_key", f"it has the {what} {key} twice") if key in arguments else None
+        self, call: _RawCall, key: str, text: str, *, what: str, hint: str = ""
+    ) -> None:
+        """Add a value to the arguments of a call, and note what is wrong with it, if anything."""
+        read = self._read(call.name, key, text, hint)
+        if key in call.arguments:
+            call.fail(Flaw("duplicate_key", f"it has the {what} {key} twice"))
         if isinstance(read, Flaw):
-            return flaw or read
-        arguments[key] = read.value
-        return flaw
+            call.fail(read)
+        else:
+            call.arguments[key] = read.value
 
     def _read(self, name: str, key: str, text: str, hint: str) -> Loaded | Flaw:
+        """Read a value; the hint at its type is more important than the tool's schema."""
         types = self.tools.types(name, key)
+        if not hint:
+            return read_value(text, types, key)
         if hint in ("true", "string"):
             return Loaded(text)
-        if hint and hint not in ("false", "null", *_JSON_TYPES):
+        if hint not in ("false", "null", *_JSON_TYPES):
             return Flaw("bad_value", f'its parameter {key} has {self.tags.hint}="{hint[:40]}"')
-        return read_value(text, (types - {"string"} or _JSON_TYPES) if hint else types, key)
+        return read_value(text, types - {"string"} or _JSON_TYPES, key)
 
 
 class TagParser(RawTextParser):
     """Reads functions one by one; types come from the schema, or from an attribute of the tag."""
 
     def opened(self, marker: str) -> Scan[None]:
-        reader, tags = self.reader, self.tags
+        reader = self.reader
+        tags = self.tags
         start = reader.offset - len(marker)
         functions = 0
         while True:
             text, edge = yield from reader.text_before(tags.bodies)
-            stray = text.strip()
-            for part in tags.around:
-                stray = stray.replace(part, "").strip() if part else stray
-            if edge == tags.call:
-                place = reader.offset
-                reader.take(len(tags.call))
-                functions += 1
-                if not (yield from self._function(place, stray)):
-                    return
-                continue
-            if not functions:
-                if stray:
-                    flaw = Flaw(
-                        "no_call_object",
-                        f"there is no {tags.call}TOOL{tags.tag_end} after {tags.open}",
-                    )
-                elif edge is None:
-                    flaw = NOT_BEGUN
-                else:
-                    flaw = Flaw(
-                        "empty_call", f"there is nothing between {tags.open} and {tags.close}"
-                    )
-                self.refuse(flaw, position=start, raw=tags.open + text)
-            elif stray and edge == tags.close:
-                message = f"There is text after {tags.call_end}, which was ignored."
-                self.problem("stray_text", message, reader.offset, stray, "noticed")
-            elif edge != tags.close:
-                message = (
-                    f"A {tags.close} is missing. The call before it was complete and was made."
-                )
-                self.problem("missing_close", message, reader.offset, stray, "noticed")
-            yield from reader.accept(tags.close)
-            return
+            stray = self._stray(text)
+            if edge != tags.call:
+                break
+            place = reader.offset
+            reader.take(len(tags.call))
+            functions += 1
+            if not (yield from self._function(place, stray)):
+                return
+
+        if not functions:
+            flaw = self._why_empty(stray, edge)
+            self.refuse(flaw, position=start, raw=tags.open + text)
+        else:
+            self._notice_end(stray, edge)
+        yield from reader.accept(tags.close)
+
+    def _stray(self, text: str) -> str:
+        """Return what does not belong between two functions."""
+        stray = text.strip()
+        for part in self.tags.around:
+            if part:
+                stray = stray.replace(part, "").strip()
+        return stray
+
+    def _why_empty(self, stray: str, edge: str | None) -> Flaw:
+        """Return why there is no function in a section."""
+        tags = self.tags
+        if stray:
+            message = f"there is no {tags.call}TOOL{tags.tag_end} after {tags.open}"
+            return Flaw("no_call_object", message)
+        if edge is None:
+            return NOT_BEGUN
+        return Flaw("empty_call", f"there is nothing between {tags.open} and {tags.close}")
+
+    def _notice_end(self, stray: str, edge: str | None) -> None:
+        """Report what is odd after the last function of a section."""
+        tags = self.tags
+        if edge != tags.close:
+            message = f"A {tags.close} is missing. The call before it was complete and was made."
+            self.problem("missing_close", message, self.reader.offset, stray, "noticed")
+        elif stray:
+            message = f"There is text after {tags.call_end}, which was ignored."
+            self.problem("stray_text", message, self.reader.offset, stray, "noticed")
 
     def _function(self, start: int, stray: str) -> Scan[bool]:
         """Read one function; return False if the rest of the section had to be skipped."""
-        reader, tags = self.reader, self.tags
+        reader = self.reader
+        tags = self.tags
         raw = [tags.call]
         name, _ = yield from self._header(raw, tags.call)
-        flaw: Flaw | None = None
         if name is None or not NAME.fullmatch(name):
             kind = "missing_name" if (yield from reader.peek()) else "truncated"
-            flaw = Flaw(
-                kind, f"{tags.call} is not followed by the name of a tool and {tags.tag_end}"
-            )
-            return (yield from self._skip(flaw, start, raw, None))
-        repaired = (
-            [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
-        )
-        arguments: dict[str, Any] = {}
+            message = f"{tags.call} is not followed by the name of a tool and {tags.tag_end}"
+            return (yield from self._skip(Flaw(kind, message), start, raw, None))
+
+        call = _RawCall(name, start, raw)
+        if stray:
+            call.repaired.append(Flaw("stray_text", f"there is text before it ({stray[:40]!r})"))
         while True:
             gap = yield from reader.spaces()
             raw.append(gap)
             if (yield from reader.accept(tags.call_end)):
                 raw.append(tags.call_end)
                 break
-            if not (yield from reader.accept(tags.argument)):
-                char = yield from reader.peek()
-                expected = f"{tags.argument}KEY{tags.tag_end} nor {tags.call_end}"
-                flaw = flaw or Flaw(
-                    "bad_layout" if char else "truncated",
-                    f"there is neither {expected} where one is expected",
-                )
+            flaw = yield from self._parameter(call, gap)
+            if flaw:
                 return (yield from self._skip(flaw, start, raw, name))
-            raw.append(tags.argument)
-            key, hint = yield from self._header(raw, tags.argument)
-            if not key:
-                kind = "bad_layout" if (yield from reader.peek()) else "truncated"
-                flaw = flaw or Flaw(
-                    kind, f"{tags.argument} is not followed by a name and {tags.tag_end}"
-                )
-                return (yield from self._skip(flaw, start, raw, name))
-            value = yield from read_tag_value(reader, tags.value)
-            raw.append(reader.since_mark())
-            if value.fault or misspelt(value.text, tags.value):
-                if value.fault == "truncated":
-                    raw.append((yield from self.skip_rest()))
-                return (
-                    yield from self._skip(flaw or _unclosed(value, key, tags), start, raw, name)
-                )
-            if value.implied:
-                repaired.append(Flaw("missing_close", f"the {tags.closing} of {key} is missing"))
-            text = _without_layout(value.text, crlf="\r\n" in gap) if tags.padded else value.text
-            if tags.hint and not hint:
-                repaired.append(Flaw("missing_marker", f"its parameter {key} has no {tags.hint}=…"))
-                if text.lstrip().startswith(tags.hint):
-                    flaw = flaw or Flaw("bad_layout", f"the tag of its parameter {key} is broken")
-            wrong = self.add_argument(arguments, name, key, text, "parameter", hint)
-            flaw = flaw or wrong
-        if (yield from reader.upcoming(tags.parts)) in (tags.call_end, tags.argument, tags.closing):
-            flaw = flaw or Flaw(
-                "bad_layout",
-                f"it goes on after {tags.call_end}, so a value may contain tags of the format",
-            )
-        self.call(
-            name, flaw or Loaded(arguments), position=start, raw="".join(raw), repaired=repaired
-        )
+
+        following = yield from reader.upcoming(tags.parts)
+        if following in (tags.call_end, tags.argument, tags.closing):
+            message = f"it goes on after {tags.call_end}, so a value may contain tags of the format"
+            call.fail(Flaw("bad_layout", message))
+        self.report_raw(call)
         return True
 
+    def _parameter(self, call: _RawCall, gap: str) -> Scan[Flaw | None]:
+        """Read one parameter; return the flaw if the rest of the call cannot be read.
+
+        ``gap`` is the white space before it.
+        """
+        reader = self.reader
+        tags = self.tags
+        if not (yield from reader.accept(tags.argument)):
+            kind = "bad_layout" if (yield from reader.peek()) else "truncated"
+            expected = f"{tags.argument}KEY{tags.tag_end} nor {tags.call_end}"
+            return call.fail(Flaw(kind, f"there is neither {expected} where one is expected"))
+        call.raw.append(tags.argument)
+        key, hint = yield from self._header(call.raw, tags.argument)
+        if not key:
+            kind = "bad_layout" if (yield from reader.peek()) else "truncated"
+            message = f"{tags.argument} is not followed by a name and {tags.tag_end}"
+            return call.fail(Flaw(kind, message))
+
+        value = yield from read_tag_value(reader, tags.value)
+        call.raw.append(reader.since_mark())
+        if value.fault or misspelt(value.text, tags.value):
+            if value.fault == "truncated":
+                call.raw.append((yield from self.skip_rest()))
+            return call.fail(_unclosed(value, key, tags))
+        if value.implied:
+            call.repaired.append(Flaw("missing_close", f"the {tags.closing} of {key} is missing"))
+        text = value.text
+        if tags.padded:
+            text = _without_layout(text, crlf="\r\n" in gap)
+        if tags.hint and not hint:
+            message = f"its parameter {key} has no {tags.hint}=…"
+            call.repaired.append(Flaw("missing_marker", message))
+            if text.lstrip().startswith(tags.hint):
+                call.fail(Flaw("bad_layout", f"the tag of its parameter {key} is broken"))
+        self.add_argument(call, key, text, what="parameter", hint=hint)
+        return None
+
     def _skip(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[bool]:
+        """Refuse the call and skip the rest of it; return whether others may follow."""
         yield from self.give_up(flaw, start, raw, name)
         return self.tags.many and bool(self.reader.left)
 
     def _header(self, raw: list[str], opening: str) -> Scan[tuple[str | None, str]]:
-        """Read the rest of a tag; return the name in it, None if there is none, and the hint at the
-        type."""
+        """Read the rest of a tag; return the name in it, or None, and the hint at the type."""
         text, edge = yield from self.reader.text_before(self.tags.header)
         raw.append(text)
         if edge != self.tags.tag_end:
@@ -276,10 +341,12 @@ class TagParser(RawTextParser):
             return text.strip(), ""
         name, quote, rest = text.partition('"')
         found = re.search(rf'\b{self.tags.hint}="([^"]*)"', rest) if self.tags.hint else None
-        return (name.strip() if quote else None), found[1] if found else ""
+        hint = found[1] if found else ""
+        return (name.strip() if quote else None), hint
 
 
 def _unclosed(value: TagValue, key: str, tags: Tags) -> Flaw:
+    """Return the flaw of a value that does not end as it should."""
     if value.fault == "truncated":
         return Flaw("truncated", f"the text ends inside its parameter {key}")
     if value.fault:
@@ -289,38 +356,46 @@ def _unclosed(value: TagValue, key: str, tags: Tags) -> Flaw:
 
 def _without_layout(text: str, *, crlf: bool) -> str:
     """Remove the line break that the layout puts at either end of a value."""
-    crlf = crlf or text.startswith("\r\n")
-    inner = text.removeprefix("\r\n" if text.startswith("\r\n") else "\n")
+    if text.startswith("\r\n"):
+        crlf = True
+        inner = text.removeprefix("\r\n")
+    else:
+        inner = text.removeprefix("\n")
     # A lone \r before the last line break belongs to the value if the layout does not use it.
-    return inner.removesuffix("\r\n" if crlf and inner.endswith("\r\n") else "\n")
+    if crlf and inner.endswith("\r\n"):
+        return inner.removesuffix("\r\n")
+    return inner.removesuffix("\n")
 
 
 class PairParser(RawTextParser):
     """Reads a name, and keys and values with tags of their own; types come from the schema."""
 
     def opened(self, marker: str) -> Scan[None]:
-        reader, tags = self.reader, self.tags
-        start = reader.offset - len(marker)
-        head, edge = yield from reader.text_before(tags.heads)
-        bare = head.replace(tags.call, "\n", 1) if tags.call else head
-        lines = [line for line in bare.replace("\\n", "\n").split("\n") if line.strip()]
-        name = lines[0].strip() if lines else ""
+        tags = self.tags
+        start = self.reader.offset - len(marker)
+        head, edge = yield from self.reader.text_before(tags.heads)
         raw = [marker, head]
         if edge is None:
             self.refuse(CUT_HEAD, position=start, raw=marker + head)
             return
+
+        bare = head.replace(tags.call, "\n", 1) if tags.call else head
+        # Some models write a line break as a backslash and an n.
+        lines = [line for line in bare.replace("\\n", "\n").split("\n") if line.strip()]
+        name = lines[0].strip() if lines else ""
         flaw = self._name_flaw(name, bare, edge)
         if flaw:
             yield from self.give_up(flaw, start, raw, name if NAME.fullmatch(name) else None)
             return
-        repaired: list[Flaw] = []
+
+        call = _RawCall(name, start, raw)
         if len(lines) > 1:
-            repaired.append(
-                Flaw("stray_text", f"there is text after its name ({lines[1].strip()[:40]!r})")
-            )
-        yield from self._arguments(name, start, raw, repaired)
+            message = f"there is text after its name ({lines[1].strip()[:40]!r})"
+            call.repaired.append(Flaw("stray_text", message))
+        yield from self._arguments(call)
 
     def _name_flaw(self, name: str, head: str, edge: str) -> Flaw | None:
+        """Return what is wrong with the name of a call."""
         tags = self.tags
         if not name:
             if edge == tags.close:
@@ -332,67 +407,70 @@ class PairParser(RawTextParser):
             return Flaw("bad_layout", "a call without arguments needs a line break after its name")
         return None
 
-    def _arguments(self, name: str, start: int, raw: list[str], repaired: list[Flaw]) -> Scan[None]:
-        reader, tags = self.reader, self.tags
-        arguments: dict[str, Any] = {}
-        flaw: Flaw | None = None
+    def _arguments(self, call: _RawCall) -> Scan[None]:
+        """Read pairs up to the end of the call and report it."""
+        reader = self.reader
+        tags = self.tags
         while True:
             gap, edge = yield from reader.text_before(tags.heads)
-            raw.append(gap)
+            call.raw.append(gap)
             stray = _GAP.sub("", gap)
             if stray and edge is not None:
-                repaired.append(
-                    Flaw(
-                        "stray_text", f"there is extra text next to its arguments ({stray[:40]!r})"
-                    )
-                )
+                message = f"there is extra text next to its arguments ({stray[:40]!r})"
+                call.repaired.append(Flaw("stray_text", message))
             if edge is None:
-                flaw = flaw or Flaw("truncated", f"the text ends before {tags.close}")
+                call.fail(Flaw("truncated", f"the text ends before {tags.close}"))
                 break
             if edge == tags.open:
-                flaw = flaw or Flaw("bad_layout", f"its {tags.close} is missing")
+                call.fail(Flaw("bad_layout", f"its {tags.close} is missing"))
                 break
-            raw.append(reader.take(len(edge)))
+            call.raw.append(reader.take(len(edge)))
             if edge == tags.close:
                 break
-            if edge == tags.value_open:
-                fault = Flaw("bad_layout", f"there is a {edge} without {tags.argument}")
-                yield from self.give_up(fault, start, raw, name)
-                return
-            key, value, failed = yield from self._pair(raw)
-            if failed:
-                if failed.kind == "truncated":
-                    yield from self.skip_rest()
-                yield from self.give_up(failed, start, raw, name)
-                return
-            wrong = self.add_argument(arguments, name, key, value, "argument")
-            flaw = flaw or wrong
-        self.call(
-            name, flaw or Loaded(arguments), position=start, raw="".join(raw), repaired=repaired
-        )
 
-    def _pair(self, raw: list[str]) -> Scan[tuple[str, str, Flaw | None]]:
-        reader, tags = self.reader, self.tags
+            if edge == tags.value_open:
+                message = f"there is a {edge} without {tags.argument}"
+                flaw: Flaw | None = Flaw("bad_layout", message)
+            else:
+                flaw = yield from self._pair(call)
+            if flaw:
+                yield from self.give_up(flaw, call.start, call.raw, call.name)
+                return
+        self.report_raw(call)
+
+    def _pair(self, call: _RawCall) -> Scan[Flaw | None]:
+        """Read a key and its value; return the flaw if the rest of the call cannot be read."""
+        reader = self.reader
+        tags = self.tags
         key, edge = yield from reader.text_before(tags.keys)
-        raw.append(key)
+        call.raw.append(key)
+        if edge is None:
+            yield from self.skip_rest()
+            return Flaw("truncated", f"an {tags.argument} is not followed by {tags.key_close}")
         if edge != tags.key_close:
-            kind = "truncated" if edge is None else "bad_layout"
-            return "", "", Flaw(kind, f"an {tags.argument} is not followed by {tags.key_close}")
-        raw.append(reader.take(len(edge)))
+            return Flaw("bad_layout", f"an {tags.argument} is not followed by {tags.key_close}")
+        call.raw.append(reader.take(len(edge)))
+
+        shown = key[:40]
         following = yield from reader.ahead((tags.value_open,), _GAP)
+        if following == "":
+            yield from self.skip_rest()
+            return Flaw("truncated", f"its argument {shown} has no {tags.value_open}")
         if following != tags.value_open:
-            kind = "truncated" if following == "" else "bad_layout"
-            return "", "", Flaw(kind, f"its argument {key[:40]} has no {tags.value_open}")
+            return Flaw("bad_layout", f"its argument {shown} has no {tags.value_open}")
         yield from reader.run(_GAP)
-        raw.append(reader.take(len(following)))
+        call.raw.append(reader.take(len(following)))
+
         value = yield from read_tag_value(reader, tags.pair_value)
-        raw.append(reader.since_mark())
+        call.raw.append(reader.since_mark())
         if value.fault == "truncated":
-            return "", "", Flaw("truncated", f"the text ends inside its argument {key[:40]}")
+            yield from self.skip_rest()
+            return Flaw("truncated", f"the text ends inside its argument {shown}")
         if value.fault or misspelt(value.text, tags.pair_value):
-            message = f"its argument {key[:40]} is not closed by {tags.closing}"
-            return "", "", Flaw("bad_layout", f"{message} and then {tags.argument} or {tags.close}")
-        return key.strip(), value.text, None
+            message = f"its argument {shown} is not closed by {tags.closing}"
+            return Flaw("bad_layout", f"{message} and then {tags.argument} or {tags.close}")
+        self.add_argument(call, key.strip(), value.text, what="argument")
+        return None
 
 
 class TagFormat(Format):
@@ -416,14 +494,12 @@ class TagFormat(Format):
         )
 
     def write_argument(self, key: str, value: Any, types: frozenset[str] = frozenset()) -> str:
-        hint = self.parser.tags.hint
-        text = (
-            write_value(value, types)
-            if not hint
-            else value
-            if isinstance(value, str)
-            else dump(value)
-        )
+        if not self.parser.tags.hint:
+            text = write_value(value, types)
+        elif isinstance(value, str):
+            text = value
+        else:
+            text = dump(value)
         parts = {
             "{key}": key,
             "{string}": dump(isinstance(value, str)),

@@ -18,14 +18,19 @@ from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
+_NOTHING_KNOWN = (0, None, -1)
+"""A note of ``upcoming`` that fits no place."""
+
 T = TypeVar("T")
 Scan = Generator[None, None, T]
 """A scanner; it yields when it needs more text, and returns its result."""
 
 _LONGEST = 64
-_FREE, _AGAIN = 200_000, 4
-"""How many characters may be read in vain: so many in any text, and so many for each character
-of a long one."""
+"""How far ``ahead`` looks. Chosen: the markers of the bundled formats are shorter."""
+_FREE = 200_000
+"""How many characters may be read in vain in any text. Chosen: a small part of a second."""
+_AGAIN = 4
+"""How many more for each character of the text. Chosen: the time stays linear in its length."""
 _SPACES = re.compile(r"[ \t\r\n]+")
 
 
@@ -36,9 +41,9 @@ class Markers:
         self.literals = tuple(dict.fromkeys(literals))
         self.pattern = re.compile("|".join(map(re.escape, self.literals)))
         self.longest = max(map(len, self.literals))
-        self._beginnings = {
-            literal[:size] for literal in self.literals for size in range(1, len(literal))
-        }
+        self._beginnings: set[str] = set()
+        for literal in self.literals:
+            self._beginnings.update(literal[:size] for size in range(1, len(literal)))
 
     def unfinished(self, text: str, start: int) -> int:
         """Return how many characters at the end of ``text`` may become a marker."""
@@ -52,6 +57,11 @@ class Markers:
 def markers_of(*literals: str) -> Markers:
     """Return the markers of these strings, made once for all texts."""
     return Markers(literals)
+
+
+def begins_any(text: str, literals: Iterable[str]) -> bool:
+    """Return whether a text is the beginning of one of the literals."""
+    return bool(text) and any(literal.startswith(text) for literal in literals)
 
 
 def _drop(text: str) -> None:
@@ -138,8 +148,7 @@ class TextReader:
         return text
 
     def peek(self, size: int = 1) -> Scan[str]:
-        """Return the next ``size`` characters without reading them; fewer at the end of the
-        text."""
+        """Return the next ``size`` characters, fewer at the end, without reading them."""
         while len(self._window) - self._at < size and not self.closed:
             yield
         return self._window[self._at : self._at + size]
@@ -173,8 +182,10 @@ class TextReader:
             yield
 
     def arrived(self, pattern: re.Pattern[str]) -> str | None:
-        """Read ``pattern`` if what has arrived begins with it; it must not depend on what
-        follows."""
+        """Read ``pattern`` if what has arrived begins with it.
+
+        Whether it matches must not depend on what follows.
+        """
         match = pattern.match(self._window, self._at)
         return None if match is None else self.take(match.end() - self._at)
 
@@ -182,10 +193,9 @@ class TextReader:
         return self.run(_SPACES)
 
     def ahead(self, literals: Iterable[str], skip: re.Pattern[str] = _SPACES) -> Scan[str | None]:
-        """Return which of ``literals`` comes next after white space: "" at the end of the text,
-        None if none does.
+        """Return which of ``literals`` comes next after white space, without reading anything.
 
-        Does not read anything.
+        "" at the end of the text, None if something else comes next.
         """
         return (yield from self._looking(self._ahead(literals, skip)))
 
@@ -199,7 +209,7 @@ class TextReader:
             if self.closed:
                 return None if rest else ""
             # A lone backslash may be the first half of a gap written as \\n.
-            if rest and rest != "\\" and not any(literal.startswith(rest) for literal in literals):
+            if rest and rest != "\\" and not begins_any(rest, literals):
                 return None
             yield
 
@@ -218,41 +228,42 @@ class TextReader:
     def upcoming(self, markers: Markers) -> Scan[str | None]:
         """Return the first marker ahead without reading anything; None if there is none."""
         here = self.offset
-        known: tuple[int, str | None, int] = self.notes.get(markers, (here + 1, None, 0))
-        if not known[0] <= here <= known[2]:
-            known = self.notes[markers] = here, *(yield from self._looking(self._upcoming(markers)))
-        return known[1]
+        note: tuple[int, str | None, int] = self.notes.get(markers, _NOTHING_KNOWN)
+        since, marker, place = note
+        if not since <= here <= place:
+            marker, place = yield from self._looking(self._upcoming(markers))
+            self.notes[markers] = (here, marker, place)
+        return marker
 
     def _upcoming(self, markers: Markers) -> Scan[tuple[str | None, int]]:
         marker = yield from self.before(markers)
         return marker, self.offset
 
     def first(self, markers: Markers, last: int) -> int:
-        """Return the offset of the first marker that begins after this character and at ``last``
-        or before; or 0."""
+        """Return the offset of the first marker after this character, not beyond ``last``; or 0."""
         last -= self._base
         match = markers.pattern.search(self._window, self._at + 1, last + markers.longest)
         return self._base + match.start() if match and match.start() <= last else 0
 
     def search(self, pattern: re.Pattern[str]) -> int:
-        """Return the offset after the first match of ``pattern`` ahead, in a text that is
-        complete; 0 if none."""
+        """Return the offset after the first match ahead, in a text that is complete; 0 if none."""
         here = self.offset
         since, start, end = self.notes.get(pattern, (here + 1, 0, 0))
-        if not since <= here or (end and here > start):
+        is_passed = end > 0 and here > start
+        if here < since or is_passed:
             match = pattern.search(self._window, self._at)
-            start, end = (self._base + match.start(), self._base + match.end()) if match else (0, 0)
-            self.notes[pattern] = here, start, end
+            start = self._base + match.start() if match else 0
+            end = self._base + match.end() if match else 0
+            self.notes[pattern] = (here, start, end)
         return int(end)
 
     def until(
         self, markers: Markers, sink: Callable[[str], object] = _drop, *, to_end: bool = True
     ) -> Scan[str | None]:
-        """Read up to and including the first marker and return it; the text before it goes to
-        ``sink`` as it arrives.
+        """Read up to and including the first marker and return it.
 
-        Return None at the end of the text. Without ``to_end``, a possible beginning of a marker
-        there stays unread.
+        The text before it goes to ``sink`` as it arrives. Return None at the end of the text.
+        Without ``to_end``, a possible beginning of a marker there stays unread.
         """
         while True:
             match = markers.pattern.search(self._window, self._at)

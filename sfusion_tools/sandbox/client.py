@@ -63,7 +63,7 @@ has been tested."""
 _MOMENT = 0.001
 """Seconds that are too few to do anything in."""
 
-Event = Callable[[str, dict[str, Any]], None]
+OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class SandboxClient:
         bounds: Bounds | None = None,
         headers: Mapping[str, str] | None = None,
         trust_proxy_env: bool = True,
-        on_event: Event | None = None,
+        on_event: OnEvent | None = None,
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,
         call_log: CallLog | None = None,

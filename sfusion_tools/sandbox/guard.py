@@ -135,15 +135,15 @@ class GuardCore:
             return False
         silent = outcome in _SILENT
         if self.trip is None:
-            return not silent and self._judge(now, outcome, endpoint)
+            return not silent and self._trips(now, outcome, endpoint)
         if call.probe != self._round:
             return False
         self._probing -= 1
         if not silent:
             self._probed.append(outcome.is_infrastructure)
-        return self._judge_probes(now)
+        return self._probes_trip(now)
 
-    def _judge(self, now: float, outcome: Outcome, endpoint: str) -> bool:
+    def _trips(self, now: float, outcome: Outcome, endpoint: str) -> bool:
         if len(self._recent) == self._settings.window:
             self._failed -= self._recent[0][0].is_infrastructure
         self._recent.append((outcome, endpoint))
@@ -165,7 +165,7 @@ class GuardCore:
         self._probing = 0
         self._probed.clear()
 
-    def _judge_probes(self, now: float) -> bool:
+    def _probes_trip(self, now: float) -> bool:
         if sum(self._probed) / self._probes > self._settings.infrastructure_at_most:
             self._wait(now)
         elif len(self._probed) >= self._probes:

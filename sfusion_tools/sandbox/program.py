@@ -9,17 +9,26 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 Compiled = Literal[
-    "cpp", "go", "go_test", "java", "csharp", "rust", "cuda", "D_ut", "scala", "kotlin_script", "verilog",
-    "typescript", "swift", "junit",
+    "cpp", "go", "java", "junit", "rust", "cuda", "python_gpu", "D_ut", "scala", "verilog", "swift",
 ]  # fmt: skip
-Interpreted = Literal[
-    "python", "nodejs", "php", "bash", "sql", "lua", "R", "perl", "ruby", "julia", "pytest", "jest", "python_gpu",
-    "lean", "racket",
+RunAtOnce = Literal[
+    "python", "nodejs", "php", "bash", "sql", "lua", "R", "perl", "ruby", "julia", "pytest", "jest",
+    "lean", "racket", "go_test", "csharp", "kotlin_script", "typescript",
 ]  # fmt: skip
 
 COMPILED: frozenset[str] = frozenset(get_args(Compiled))
-"""Languages with a compile step, which gets its own time on top of the program's."""
-LANGUAGES: frozenset[str] = COMPILED | frozenset(get_args(Interpreted))
+"""Languages that a server compiles in a step of its own.
+
+The step has its own time limit (``compile_timeout``) and its own part of the answer
+(``compile_result``). Others, such as ``typescript`` and ``go_test``, are compiled while they run,
+within the time of the program.
+"""
+COMPILE_TIME: frozenset[str] = COMPILED | {"csharp"}
+"""Languages whose calls may take ``compile_timeout`` on top of the time of the program.
+
+For C# a server creates a project within that time first, and does not report it.
+"""
+LANGUAGES: frozenset[str] = COMPILED | frozenset(get_args(RunAtOnce))
 RUNNABLE = LANGUAGES - {"sql"}
 """What a model may choose. Servers accept `sql` but have no runner for it: the SandboxError would
 hide a failure."""
@@ -87,7 +96,7 @@ class Bounds:
     def of(self, program: Program) -> tuple[float, float]:
         """Return the seconds for one attempt and for all attempts and pauses of a call."""
         attempt = program.timeout + self.margin
-        if program.language in COMPILED:
+        if program.language in COMPILE_TIME:
             attempt += program.compile_timeout
         whole = self.deadline if self.deadline is not None else 2 * attempt + 10.0
         return attempt, whole if self.total is None else min(whole, self.total)

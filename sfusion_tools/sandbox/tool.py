@@ -13,7 +13,7 @@ from sfusion_tools.limiter import PermitSource
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runner import CodeRunner, Parts, in_shared_loop
 from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
-from sfusion_tools.sandbox.client import Event
+from sfusion_tools.sandbox.client import OnEvent
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.guard import SandboxGuard
@@ -98,7 +98,7 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         tool_schema: OpenAIFunctionToolSchema | None = None,
         *,
         limiter: Callable[[], PermitSource | None] | None = None,
-        on_event: Event | None = None,
+        on_event: OnEvent | None = None,
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,
     ) -> None:
@@ -123,7 +123,7 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         self.runner = CodeRunner(
             self.settings, name=self.name, languages=self._languages, parts=self._parts
         )
-        """Runs this tool's programs; ``judge`` takes it too."""
+        """Runs this tool's programs; ``score`` takes it too."""
         self.client = self.runner.client
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.soaking import PROMISES, play_in_steps
 from sfusion.harness.core.journal import Journal
-from sfusion.harness.lab.promises import judge
+from sfusion.harness.lab.promises import check_promises
 from sfusion.harness.lab.scenarios.model import Scenario
 
 SCENARIO = {
@@ -37,5 +37,5 @@ def test_a_permit_that_is_out_at_the_end_of_a_step_is_judged_with_the_next_one(t
     died, expired = kinds.index("worker_died"), kinds.index("expired")
     assert died < expired
     assert "step_ended" in kinds[died:expired]
-    assert not [one for one in judge(whole, scenario.promises) if one.failed]
+    assert not [one for one in check_promises(whole, scenario.promises) if one.failed]
     assert found.states["held"] > len(PROMISES)

@@ -14,7 +14,8 @@ from unittest import mock
 import pytest
 
 from sfusion_tools import runner as runner_module
-from sfusion_tools.limiter import LimiterCore, Permit
+from sfusion_tools.limiter import LimiterCore
+from sfusion_tools.limiter.client import LeasedPermit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver
 from sfusion_tools.rollout import request as request_module
@@ -116,38 +117,38 @@ def loses_a_release(replace: Replace) -> None:
 @change("no_starvation", "single-node-tight-limit[rate_limit=1]")
 def returns_permits_late(replace: Replace) -> None:
     """A permit is kept for five seconds after the answer."""
-    real = Permit.__aexit__
+    real = LeasedPermit.__aexit__
 
     async def late(self: Any, *error: Any) -> None:
         await asyncio.sleep(5.0)
         await real(self, *error)
 
-    replace(Permit, "__aexit__", late)
+    replace(LeasedPermit, "__aexit__", late)
 
 
 @change("no_permit_while_backing_off", "patient-429", also=("retries_spread",))
 def keeps_permits_after_an_answer(replace: Replace) -> None:
     """A permit is kept for two seconds after the answer."""
-    real = Permit.__aexit__
+    real = LeasedPermit.__aexit__
 
     async def late(self: Any, *error: Any) -> None:
         await asyncio.sleep(2.0)
         await real(self, *error)
 
-    replace(Permit, "__aexit__", late)
+    replace(LeasedPermit, "__aexit__", late)
 
 
 @change("throughput_at_least", "full-width", also=("metrics_are_true",))
 def wastes_permits(replace: Replace) -> None:
     """A permit lies idle for ten seconds before it is used."""
-    real = Permit.__aenter__
+    real = LeasedPermit.__aenter__
 
     async def sluggish(self: Any) -> Any:
         permit = await real(self)
         await asyncio.sleep(10.0)
         return permit
 
-    replace(Permit, "__aenter__", sluggish)
+    replace(LeasedPermit, "__aenter__", sluggish)
 
 
 # -- client --

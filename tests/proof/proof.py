@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.promises import PROMISES, Promise, Verdict, judge
+from sfusion.harness.lab.promises import PROMISES, Promise, Verdict, check_promises
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, read_tasks, select_tasks
 from sfusion.harness.lab.scenarios import Scenario, scenario_files
@@ -112,7 +112,7 @@ def play(case: ProofRun) -> ProofRunResult:
         _held[_cell(case.task)] = _held_in(result.journal, case.task.scenario)
     if case.right is not None:
         held = _held_anyway(case.right)
-        more = judge(result.journal, _other_promises(case.task.scenario))
+        more = check_promises(result.journal, _other_promises(case.task.scenario))
         verdicts += [one for one in more if one.promise in held and one.state in ("held", "broken")]
     plain = [Verdict(one.promise, one.state, one.sentence) for one in verdicts]
     return ProofRunResult(case.row, case.task.name, plain, result.error)
@@ -135,7 +135,9 @@ def _cell(task: Task) -> tuple[str, str, str]:
 
 
 def _held_in(journal: Journal, scenario: Scenario) -> frozenset[str]:
-    return frozenset(one.promise for one in judge(journal, _other_promises(scenario)) if one.held)
+    return frozenset(
+        one.promise for one in check_promises(journal, _other_promises(scenario)) if one.held
+    )
 
 
 def _other_promises(scenario: Scenario) -> list[Promise]:

@@ -63,7 +63,7 @@ def unbreakable() -> Iterator[str]:
     class HoldsAnyway(Promise):
         """Nothing breaks this."""
 
-        def judge(self, story: Story) -> Verdict:
+        def check(self, story: Story) -> Verdict:
             return self.held("whatever happens")
 
     yield HoldsAnyway.name

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.core.journal import Event, Journal
-from sfusion.harness.lab.promises import Verdict, judge
+from sfusion.harness.lab.promises import Verdict, check_promises
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.worlds import ray as ray_world
 from sfusion.harness.lab.worlds.ray_cluster import OwnCluster
@@ -47,7 +47,9 @@ def played(
     text = f"scenario: tried\nabout: what a test tries\nworlds: [ray]\n{body}\npromises: {promises}"
     tried = parse_scenarios(text, file="tried.yaml")[0]
     journal = ray_world.run(tried, cluster=place, real=real)
-    return journal, {verdict.promise: verdict for verdict in judge(journal, tried.promises)}
+    return journal, {
+        verdict.promise: verdict for verdict in check_promises(journal, tried.promises)
+    }
 
 
 def all_held(verdicts: dict[str, Verdict]) -> None:

@@ -22,9 +22,9 @@ from ray._private import services
 
 from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.errors import MissingWorld
-from sfusion.harness.lab.promises import Story, Verdict, judge
+from sfusion.harness.lab.promises import Story, Verdict, check_promises
 from sfusion.harness.lab.runs import read_tasks, run_all, write_run
-from sfusion.harness.lab.runs.effect import judge_effect
+from sfusion.harness.lab.runs.effect import check_effect
 from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.spreading import RayTasks
@@ -65,7 +65,9 @@ def played(
     place: OwnCluster, tried: Scenario, **options: Any
 ) -> tuple[Journal, dict[str, Verdict]]:
     journal = ray_world.run(tried, cluster=place, **options)
-    return journal, {verdict.promise: verdict for verdict in judge(journal, tried.promises)}
+    return journal, {
+        verdict.promise: verdict for verdict in check_promises(journal, tried.promises)
+    }
 
 
 def all_held(verdicts: dict[str, Verdict]) -> None:
@@ -438,7 +440,7 @@ events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
     )
     journal, verdicts = played(place, tried)
     all_held(verdicts)
-    assert judge_effect(tried, Story(journal)) == []
+    assert check_effect(tried, Story(journal)) == []
     assert {one["call"] for one in of(journal, "server", "strike") if one["rule"] == "odd"} <= {
         "c0001",
         "c0002",

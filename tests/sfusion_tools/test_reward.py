@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion_tools.errors import ConfigError, JudgeError
+from sfusion_tools.errors import ConfigError, ScoringError
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import PIPE_BYTES
@@ -22,10 +22,10 @@ from sfusion_tools.reward import (
     INFRASTRUCTURE,
     RUNTIME_ERROR,
     TIMEOUT,
-    Judgement,
-    judge,
-    judge_sync,
+    Scoring,
     mark_of,
+    score,
+    score_sync,
 )
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
 from tests.sfusion_tools.sandbox.helpers import client, in_virtual_time, until
@@ -62,7 +62,7 @@ def runner(python: FakeSandbox) -> SandboxClient:
 
 
 async def results(generation: str, runner: SandboxClient, **in_outs: Any) -> list[Any]:
-    return (await judge(generation, in_outs, runner, memory_limit_mb=-1)).results
+    return (await score(generation, in_outs, runner, memory_limit_mb=-1)).results
 
 
 async def test_case_result_is_true_if_the_output_matches(runner):
@@ -86,7 +86,7 @@ async def test_failing_programs_get_their_codes(runner):
         True,
         False,
     ]
-    endless = await judge(
+    endless = await score(
         "while True: pass", {"inputs": [""], "outputs": [""]}, runner, timeout=0.5
     )
     assert endless.results == [TIMEOUT]
@@ -104,11 +104,11 @@ async def test_no_case_affects_the_result_of_another():
             "5": ended(Outcome.OK, "wrong"),
         }
     )
-    judgement = await judge("…", {"inputs": list("012345"), "outputs": ["right"] * 6}, runner)
-    assert judgement.results == [True, COMPILE_ERROR, RUNTIME_ERROR, True, TIMEOUT, False]
-    assert [type(result) for result in judgement.results] == [bool, int, int, bool, int, bool]
-    assert judgement.score == pytest.approx(2 / 6)
-    assert not judgement.passed
+    scoring = await score("…", {"inputs": list("012345"), "outputs": ["right"] * 6}, runner)
+    assert scoring.results == [True, COMPILE_ERROR, RUNTIME_ERROR, True, TIMEOUT, False]
+    assert [type(result) for result in scoring.results] == [bool, int, int, bool, int, bool]
+    assert scoring.score == pytest.approx(2 / 6)
+    assert not scoring.passed
 
 
 async def test_a_program_that_raises_never_passes(runner):
@@ -181,10 +181,10 @@ async def test_solutions_find_the_names_that_leetcode_imports(runner):
 )
 async def test_numbers_may_differ_by_the_tolerance(found, expected, tolerance, right):
     answers = Answers({"": ended(Outcome.OK, found)})
-    judgement = await judge(
+    scoring = await score(
         "…", {"inputs": [""], "outputs": [expected]}, answers, tolerance=tolerance
     )
-    assert judgement.results == [right]
+    assert scoring.results == [right]
 
 
 async def test_results_of_functions_may_differ_by_the_tolerance(runner):
@@ -192,12 +192,12 @@ async def test_results_of_functions_may_differ_by_the_tolerance(runner):
     close, wrong = (
         f"def f(): return [{{'a': .1 + .2}}, 'x', {last}, 10**400]" for last in ("True", "1")
     )
-    judged = [
-        await judge(code, cases, runner, memory_limit_mb=-1, tolerance=1e-9)
+    scored = [
+        await score(code, cases, runner, memory_limit_mb=-1, tolerance=1e-9)
         for code in (close, wrong)
     ]
-    assert [one.results for one in judged] == [[True], [False]]
-    assert (await judge(close, cases, runner, memory_limit_mb=-1)).results == [False]
+    assert [one.results for one in scored] == [[True], [False]]
+    assert (await score(close, cases, runner, memory_limit_mb=-1)).results == [False]
 
 
 async def test_a_method_of_a_solution_is_called(runner):
@@ -310,10 +310,10 @@ async def test_a_result_that_the_solution_prints_itself_does_not_count(runner):
 
 async def test_tracebacks_quote_the_solution(runner):
     code = "def f(x):\n    raise ValueError(x)  # here"
-    judgement = await judge(
+    scoring = await score(
         code, {"fn_name": "f", "inputs": [[1]], "outputs": [2]}, runner, memory_limit_mb=-1
     )
-    (call,) = judgement.calls
+    (call,) = scoring.calls
     assert call is not None
     assert 'File "solution.py", line 2, in f\n    raise ValueError(x)  # here\n' in call.stderr
 
@@ -334,10 +334,10 @@ async def test_a_generation_that_does_not_compile_gets_its_code():
     async with FakeSandbox(
         scripts=[{"language": "cpp", "compile_exit": 1, "compile_errors": "error"}]
     ) as sandbox:
-        judgement = await judge(
+        scoring = await score(
             "int main(", {"inputs": [""], "outputs": [""]}, client(sandbox.url), language="cpp"
         )
-    assert judgement.results == [COMPILE_ERROR]
+    assert scoring.results == [COMPILE_ERROR]
 
 
 @pytest.mark.parametrize(
@@ -355,13 +355,13 @@ async def test_a_generation_that_does_not_compile_gets_its_code():
 async def test_an_infrastructure_failure_is_never_a_wrong_answer(fault):
     """NVIDIA-NeMo/Gym#2212: infrastructure scored 0, like a wrong answer."""
     async with FakeSandbox(executor="scripted", faults=[fault]) as sandbox:
-        judgement = await judge(
+        scoring = await score(
             "print(1)", {"inputs": ["", ""], "outputs": ["1", "1"]}, client(sandbox.url)
         )
-    assert judgement.results == [INFRASTRUCTURE, INFRASTRUCTURE]
-    assert judgement.score is None
-    assert not judgement.passed
-    assert all(call is not None and call.message for call in judgement.calls)
+    assert scoring.results == [INFRASTRUCTURE, INFRASTRUCTURE]
+    assert scoring.score is None
+    assert not scoring.passed
+    assert all(call is not None and call.message for call in scoring.calls)
 
 
 @pytest.mark.parametrize("outcome", Outcome)
@@ -373,18 +373,18 @@ async def test_every_outcome_has_its_code(outcome):
         Outcome.COMPILE_ERROR: -4,
     }
     runner = Answers({"": ended(outcome, "1\n")})
-    judgement = await judge("…", {"inputs": [""], "outputs": ["1"]}, runner)
-    assert judgement.results == [codes.get(outcome, -1)]
+    scoring = await score("…", {"inputs": [""], "outputs": ["1"]}, runner)
+    assert scoring.results == [codes.get(outcome, -1)]
 
 
 async def test_one_infrastructure_failure_leaves_the_other_results_unchanged():
     runner = Answers(
         {"a": ended(Outcome.OK, "1"), "b": ended(Outcome.UNREACHABLE), "c": ended(Outcome.OK, "2")}
     )
-    judgement = await judge("…", {"inputs": ["a", "b", "c"], "outputs": ["1", "1", "1"]}, runner)
-    assert judgement.results == [True, INFRASTRUCTURE, False]
-    assert (judgement.score, judgement.lost, judgement.bounds) == (None, 1, (1 / 3, 2 / 3))
-    assert judgement.passed is False
+    scoring = await score("…", {"inputs": ["a", "b", "c"], "outputs": ["1", "1", "1"]}, runner)
+    assert scoring.results == [True, INFRASTRUCTURE, False]
+    assert (scoring.score, scoring.lost, scoring.bounds) == (None, 1, (1 / 3, 2 / 3))
+    assert scoring.passed is False
 
 
 async def test_a_case_that_fails_once_is_run_again():
@@ -393,9 +393,9 @@ async def test_a_case_that_fails_once_is_run_again():
     rules = [{"first": 1, "what": {what: True}} for what in ("sandbox_error", "reset")]
     async with FakeSandbox(executor="python", faults=rules) as sandbox:
         cases = {"inputs": [str(n) for n in range(12)], "outputs": [str(2 * n) for n in range(12)]}
-        judgement = await judge(DOUBLE, cases, client(sandbox.url), memory_limit_mb=-1)
-    assert (judgement.score, judgement.lost, judgement.bounds) == (1.0, 0, (1.0, 1.0))
-    assert sum(len(call.attempts) for call in judgement.calls) == 14
+        scoring = await score(DOUBLE, cases, client(sandbox.url), memory_limit_mb=-1)
+    assert (scoring.score, scoring.lost, scoring.bounds) == (1.0, 0, (1.0, 1.0))
+    assert sum(len(call.attempts) for call in scoring.calls) == 14
 
 
 @pytest.mark.parametrize(
@@ -410,13 +410,11 @@ async def test_a_case_that_fails_once_is_run_again():
         (ended(Outcome.PROGRAM_TIMEOUT, "x"), TIMEOUT),
     ],
 )
-async def test_an_answer_too_long_for_the_sandbox_is_not_judged(ending, code):
+async def test_an_answer_too_long_for_the_sandbox_is_not_scored(ending, code):
     """SandboxFusion#62: the sandbox silently cuts a large output, or blocks the program that
     prints it."""
-    judgement = await judge(
-        "…", {"inputs": [""], "outputs": ["x" * 300_000]}, Answers({"": ending})
-    )
-    assert judgement.results == [code]
+    scoring = await score("…", {"inputs": [""], "outputs": ["x" * 300_000]}, Answers({"": ending}))
+    assert scoring.results == [code]
 
 
 LINES = "".join(f"{n}\n" for n in range(60_000))
@@ -443,22 +441,22 @@ RETURNED = f"\n{mark_of('…')}{json.dumps(NUMBERS)}\n"
     ],
     ids=range(13),
 )
-async def test_only_a_beginning_of_a_long_answer_is_not_judged(fn_name, stdout, code):
+async def test_only_a_beginning_of_a_long_answer_is_not_scored(fn_name, stdout, code):
     wanted, given = (LINES, "") if fn_name is None else (NUMBERS, [])
     for outcome in (Outcome.OK, Outcome.PROGRAM_TIMEOUT):
         runner = Answers({"" if fn_name is None else "[]": ended(outcome, stdout)})
-        judgement = await judge(
+        scoring = await score(
             "…", {"fn_name": fn_name, "inputs": [given], "outputs": [wanted]}, runner
         )
-        assert judgement.results == [code if outcome is Outcome.OK or code else TIMEOUT]
+        assert scoring.results == [code if outcome is Outcome.OK or code else TIMEOUT]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.PROGRAM_TIMEOUT])
 async def test_endless_output_is_the_programs_fault(outcome):
-    judgement = await judge(
+    scoring = await score(
         "…", {"inputs": [""], "outputs": ["3"]}, Answers({"": ended(outcome, "x" * PIPE_BYTES)})
     )
-    assert judgement.results == [False if outcome is Outcome.OK else TIMEOUT]
+    assert scoring.results == [False if outcome is Outcome.OK else TIMEOUT]
 
 
 async def test_a_deeply_nested_answer_does_not_raise():
@@ -469,13 +467,13 @@ async def test_a_deeply_nested_answer_does_not_raise():
             "[2]": ended(Outcome.OK, f"{mark}2\n"),
         }
     )
-    judgement = await judge("…", {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}, runner)
-    assert judgement.results == [False, True]
+    scoring = await score("…", {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}, runner)
+    assert scoring.results == [False, True]
 
 
 async def test_the_settings_reach_the_sandbox():
     runner = Answers({"1\n2": ended(Outcome.OK)})
-    await judge(
+    await score(
         DOUBLE, {"inputs": ["1\n2"], "outputs": [""]}, runner, timeout=3.0, memory_limit_mb=99
     )
     (program,) = runner.programs
@@ -487,9 +485,9 @@ async def test_at_most_concurrency_cases_run_at_once():
     async with FakeSandbox(executor="scripted") as sandbox:
         cases = {"inputs": [str(n) for n in range(20)], "outputs": [""] * 20}
         code = "…  # sfusion:call=c seconds=0.02"
-        judgement = await judge(code, cases, client(sandbox.url), concurrency=4)
+        scoring = await score(code, cases, client(sandbox.url), concurrency=4)
         assert sandbox.ledger.peak_in_flight == 4
-    assert judgement.results == [True] * 20
+    assert scoring.results == [True] * 20
 
 
 def test_the_deadline_covers_the_whole_sample():
@@ -502,11 +500,11 @@ def test_the_deadline_covers_the_whole_sample():
         async with FakeSandbox(executor="scripted", faults=[fault]) as sandbox:
             runner = client(sandbox.url, limiter=lambda: limiter)
             cases = {"inputs": [str(n) for n in range(10)], "outputs": [""] * 10}
-            judgement = await judge("1", cases, runner, concurrency=2, deadline=20.0)
+            scoring = await score("1", cases, runner, concurrency=2, deadline=20.0)
         assert clock() == pytest.approx(20.0, abs=1.5)
-        assert judgement.results == [True] * 3 + [INFRASTRUCTURE] * 7
-        assert [call is None for call in judgement.calls] == [False] * 3 + [True] * 7
-        assert judgement.score is None
+        assert scoring.results == [True] * 3 + [INFRASTRUCTURE] * 7
+        assert [call is None for call in scoring.calls] == [False] * 3 + [True] * 7
+        assert scoring.score is None
         assert limiter.held == 0
 
     in_virtual_time(go)
@@ -516,7 +514,7 @@ async def test_cancelling_ends_the_calls():
     limiter = local_limiter(LimiterSettings(rate_limit=8))
     async with FakeSandbox(faults=[{"what": "hang"}]) as sandbox:
         runner = client(sandbox.url, limiter=lambda: limiter)
-        task = asyncio.create_task(judge("1", {"inputs": [""] * 4, "outputs": [""] * 4}, runner))
+        task = asyncio.create_task(score("1", {"inputs": [""] * 4, "outputs": [""] * 4}, runner))
         await until(lambda: sandbox.ledger.in_flight == 4)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -570,8 +568,8 @@ async def test_cancelling_ends_the_calls():
     ],
 )
 async def test_invalid_cases_are_refused(in_outs, says):
-    with pytest.raises(JudgeError) as caught:
-        await judge("1", in_outs, Answers({}))
+    with pytest.raises(ScoringError) as caught:
+        await score("1", in_outs, Answers({}))
     assert says in str(caught.value)
 
 
@@ -590,79 +588,79 @@ async def test_invalid_settings_are_refused():
         ({"language": "pyhton"}, "'pyhton' is not a language of Sandbox Fusion"),
         ({"language": 3}, "3 is not a language of Sandbox Fusion"),
     ]:
-        with pytest.raises(JudgeError) as caught:
-            await judge("1", cases, Answers({}), **setting)
+        with pytest.raises(ScoringError) as caught:
+            await score("1", cases, Answers({}), **setting)
         assert says in str(caught.value)
-    with pytest.raises(JudgeError, match="fn_name works for python only, the language is 'cpp'"):
-        await judge("1", {**cases, "fn_name": "f"}, Answers({}), language="cpp")
+    with pytest.raises(ScoringError, match="fn_name works for python only, the language is 'cpp'"):
+        await score("1", {**cases, "fn_name": "f"}, Answers({}), language="cpp")
 
 
 def test_the_score_is_the_fraction_of_passed_cases():
-    assert Judgement([True, True]).score == 1.0
-    assert Judgement([True, True]).passed
-    assert Judgement([True, False, -2, -3, -4]).score == pytest.approx(0.2)
-    assert Judgement([True, -1]).score is None
-    assert [Judgement(cases).passed for cases in ([True], [True, -1], [False, -1], [-1])] == [
+    assert Scoring([True, True]).score == 1.0
+    assert Scoring([True, True]).passed
+    assert Scoring([True, False, -2, -3, -4]).score == pytest.approx(0.2)
+    assert Scoring([True, -1]).score is None
+    assert [Scoring(cases).passed for cases in ([True], [True, -1], [False, -1], [-1])] == [
         True,
         None,
         False,
         None,
     ]
-    assert Judgement([True, -1, -1, -2]).bounds == (0.25, 0.75)
-    assert json.dumps(Judgement([True, False, -1]).results) == "[true, false, -1]"
+    assert Scoring([True, -1, -1, -2]).bounds == (0.25, 0.75)
+    assert json.dumps(Scoring([True, False, -1]).results) == "[true, false, -1]"
 
 
 CASES = {"inputs": ["2", "3"], "outputs": ["4", "7"]}
 
 
-def test_reward_workers_judge_without_a_loop(python):
-    assert judge_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
+def test_reward_workers_score_without_a_loop(python):
+    assert score_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
     with ThreadPoolExecutor(4) as threads:
-        judged = [
-            threads.submit(judge_sync, DOUBLE, CASES, [python.url], memory_limit_mb=-1)
+        scored = [
+            threads.submit(score_sync, DOUBLE, CASES, [python.url], memory_limit_mb=-1)
             for _ in range(8)
         ]
-        assert [judgement.result().results for judgement in judged] == [[True, False]] * 8
+        assert [scoring.result().results for scoring in scored] == [[True, False]] * 8
 
 
-async def test_judge_sync_works_in_the_thread_of_a_running_loop(python):
-    assert judge_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
+async def test_score_sync_works_in_the_thread_of_a_running_loop(python):
+    assert score_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
 
 
-def test_judge_sync_closes_what_it_opens(python):
+def test_score_sync_closes_what_it_opens(python):
     def opened() -> tuple[int, int]:
         return len(os.listdir("/dev/fd")), threading.active_count()
 
-    judge_sync(DOUBLE, CASES, python.url)
+    score_sync(DOUBLE, CASES, python.url)
     before = opened()
     for _ in range(5):
-        judge_sync(DOUBLE, CASES, python.url)
+        score_sync(DOUBLE, CASES, python.url)
     # The sandbox is in this process: it closes its ends of the connections a moment later, and its
-    # pool of threads may grow. What judge_sync leaves open grows with every call.
+    # pool of threads may grow. What score_sync leaves open grows with every call.
     for _ in range(20):
         if all(now - then < 5 for now, then in zip(opened(), before, strict=True)):
             return
-        judge_sync("1", {"inputs": [""], "outputs": [""]}, python.url)
+        score_sync("1", {"inputs": [""], "outputs": [""]}, python.url)
     pytest.fail(f"{opened()} files and threads are open, {before} before")
 
 
-def test_judge_sync_takes_the_config_of_a_tool():
+def test_score_sync_takes_the_config_of_a_tool():
     with FakeSandbox(executor="scripted") as sandbox:
         config = {
             "sandbox_fusion_url": sandbox.url,
             "limiter": "local",
-            "limiter_name": "judge",
+            "limiter_name": "scores",
             "rate_limit": 1,
         }
-        judgement = judge_sync(
+        scoring = score_sync(
             "…  # sfusion:call=c seconds=0.01", {"inputs": ["1"] * 4, "outputs": [""] * 4}, config
         )
-        assert judgement.passed
+        assert scoring.passed
         assert sandbox.ledger.peak_in_flight == 1
 
 
-def test_judge_sync_refuses_what_judge_refuses():
-    with pytest.raises(JudgeError, match="inputs is missing"):
-        judge_sync("1", {}, "http://127.0.0.1:1")
+def test_score_sync_refuses_what_score_refuses():
+    with pytest.raises(ScoringError, match="inputs is missing"):
+        score_sync("1", {}, "http://127.0.0.1:1")
     with pytest.raises(ConfigError, match="rate_limt"):
-        judge_sync("1", CASES, {"sandbox_fusion_url": "http://127.0.0.1:1", "rate_limt": 1})
+        score_sync("1", CASES, {"sandbox_fusion_url": "http://127.0.0.1:1", "rate_limt": 1})

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from sfusion_tools.output_sizes import PIPE_BYTES
+from sfusion_tools.sandbox.program import COMPILED
 
 from ...faults.pattern import PatternSearches
 from ..gate import pass_time
@@ -30,22 +31,6 @@ from ..protocol import (
     RunCodeAnswer,
     RunJupyter,
     RunJupyterAnswer,
-)
-
-COMPILED = frozenset(
-    [
-        "cpp",
-        "rust",
-        "D_ut",
-        "swift",
-        "go",
-        "java",
-        "junit",
-        "scala",
-        "verilog",
-        "cuda",
-        "python_gpu",
-    ]
 )
 
 Work = Callable[[float, float], Awaitable[float | None]]

@@ -14,7 +14,7 @@ from typing import Any
 
 from sfusion_tools.event_lines import VERSION
 from sfusion_tools.outcome import OUTCOMES, Outcome
-from sfusion_tools.record import Attempt, Call, Event
+from sfusion_tools.record import Attempt, Call, CallEvent
 from sfusion_tools.sandbox.endpoints import redact
 
 LATEST = 1e12
@@ -137,7 +137,7 @@ def _attempt(place: int, record: Mapping[str, Any]) -> Attempt:
     )
 
 
-def checked_event(record: Mapping[str, Any]) -> Event:
+def checked_event(record: Mapping[str, Any]) -> CallEvent:
     """Return what an event of a journal says about a call; raise BadLine."""
     ended = outcome(record)
     asked = record.get("retry_after")

@@ -1,5 +1,7 @@
-"""Canaries: words that occur once in the world, so that wherever one is read, it is known who
-printed it."""
+"""Canaries: words that occur nowhere else.
+
+Wherever a canary is read, it is known who printed it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,18 @@ import re
 from functools import lru_cache
 
 _LETTERS = "bcdfghjklmnpqrst"
-_TOKEN = re.compile(r"Zq[bcdfghjklmnpqrst]{10}qZ")
+"""A letter for each hexadecimal digit; without vowels, so that no word of a language appears."""
+_TOKEN = re.compile(rf"Zq[{_LETTERS}]{{10}}qZ")
+_WORDS = str.maketrans("0123456789", _LETTERS[:10])
+"""Writes a number in letters."""
 
 
 def token(*keys: object) -> str:
-    """Return the word for these keys, always the same: letters only, found again by
-    ``tokens_in``."""
-    digest = hashlib.blake2b("\x1f".join(map(str, keys)).encode(), digest_size=5).hexdigest()
-    return f"Zq{''.join(_LETTERS[int(one, 16)] for one in digest)}qZ"
+    """Return the canary for these keys, always the same; it consists of letters only."""
+    joined = "\x1f".join(map(str, keys)).encode()
+    digest = hashlib.blake2b(joined, digest_size=5).hexdigest()
+    letters = "".join(_LETTERS[int(digit, 16)] for digit in digest)
+    return f"Zq{letters}qZ"
 
 
 def tokens_in(text: str) -> list[str]:
@@ -24,26 +30,27 @@ def tokens_in(text: str) -> list[str]:
 
 
 def without_tokens(text: str) -> str:
+    """Return a text without its canaries."""
     return _TOKEN.sub("", text)
 
 
 @lru_cache(maxsize=64)
 def long_text(size: int, *keys: object) -> str:
-    """Return numbered lines with a canary at each end, exactly ``size`` characters and no blanks at
-    the ends.
+    """Return numbered lines with a canary at each end, exactly ``size`` characters.
 
-    Every piece of it is found nowhere else in it, and characters are not bytes. It has no digits,
-    so that none is taken for one of a wording.
+    There are no blanks at the ends. Every piece of it is found nowhere else in it, and characters
+    are not bytes. It has no digits, so that none is taken for one of a wording.
     """
-    first, last = token(*keys, "first"), token(*keys, "last")
-    lines, length, number = [first], len(first) + 1, 0
+    first = token(*keys, "first")
+    last = token(*keys, "last")
+    lines = [first]
+    length = len(first) + 1
+    number = 0
     while length < size:
         number += 1
         word = str(number).translate(_WORDS)
         lines.append(f"row-{word}-é漢-{word}-{first[2:-2]}-{word}-and-so-on-until-{word}")
         length += len(lines[-1]) + 1
+
     text = "\n".join(lines)
     return text[: size - len(last)] + last
-
-
-_WORDS = str.maketrans("0123456789", _LETTERS[:10])

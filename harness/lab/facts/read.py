@@ -1,47 +1,56 @@
-"""What is read against what happened: no word lists, so a text may be in any language and any
-layout.
+"""Compares what is read with what happened.
 
-The streams of a program are looked for in the text. What remains without them is the tool's own
-wording. Whole streams, and streams whose beginning, middle or end is cut, are fine; a cut must tell
-a number that is true.
+There are no word lists, so a text may be in any language and any layout. The streams of a program
+are looked for in the text; what remains without them is the tool's own wording. Whole streams, and
+streams whose beginning, middle or end is cut, are fine; a cut must tell a number that is true.
 """
 
 from __future__ import annotations
 
-import html
-import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 from .canary import tokens_in, without_tokens
+from .layouts import OWN_LINE, unwrapped
 from .truth import ProgramTruth
 
 Stream = Literal["stdout", "stderr"]
-SHORTEST_CUT = 500
-"""Characters of the shortest output that a tool may cut."""
-_A_LINE = 40
-"""Characters of a line of which it is clear who wrote it."""
+MisreadKind = Literal[
+    "missing",
+    "changed",
+    "cut_silently",
+    "cut_unnumbered",
+    "cut_twice",
+    "cut_untrue",
+    "repeated",
+    "foreign",
+    "scrambled",
+    "stderr_first",
+]
 
-_ESCAPED = re.compile(r'\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt"\'/\\]))')
-_PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
+_STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+
+SHORTEST_CUT = 500
+"""Characters of the shortest output that a tool may cut. Chosen: no model minds reading them."""
+
 _INTEGER = re.compile(r"(?<![\w.,#])-?\d{1,9}(?:,\d{3})*(?![\w#]|[.,]\d)", re.ASCII)
 _DURATION = re.compile(
     r"(?<![\w.])\d+(?:\.\d+)?(?=\s?(?:ms|s|sec|seconds?|µs)\b)|(?<![\w.])\d+\.\d+"
 )
 _BLANKS = re.compile(r"\s+")
-_NUMBERED = re.compile(r"(?:\\\s)*\d+")
-"""A number with the blanks before it, in an escaped pattern."""
+
+_FIRST_SIGNAL_EXIT = 128
+"""Shells report a program that signal N ended with exit code 128 + N."""
 
 
 @dataclass(frozen=True)
 class Misread:
     """One thing in which a text is not what happened."""
 
-    kind: Literal["missing", "changed", "cut_silently", "cut_unnumbered", "cut_twice", "cut_untrue", "repeated",
-                  "foreign", "scrambled", "stderr_first"]  # fmt: skip
+    kind: MisreadKind
     stream: str = ""
     details: dict[str, Any] = field(default_factory=dict, compare=False)
 
@@ -62,23 +71,30 @@ class TextReading:
 
 
 def read_text(text: str, truth: ProgramTruth) -> TextReading:
-    """Compare a text with what the program did. A tool may leave out the warnings of one that
-    succeeded as a whole."""
+    """Compare a text with what the program did, in the layout in which the least is wrong.
+
+    A tool may leave out the warnings of a program that succeeded, as a whole.
+    """
     best: TextReading | None = None
-    for variant in _variants(text, truth):
+    for variant in unwrapped(text, truth):
         reading = _read(variant, truth)
         if not reading.wrong:
             return reading
-        if best is None or (len(reading.wrong), -reading.kept) < (len(best.wrong), -best.kept):
+        if best is None or _badness(reading) < _badness(best):
             best = reading
-    assert best is not None
+    assert best is not None, "the text as it is comes first"
     return best
+
+
+def _badness(reading: TextReading) -> tuple[int, int]:
+    """Return by what readings of the same text are compared; the least is the best."""
+    return len(reading.wrong), -reading.kept
 
 
 def integers(wording: str) -> frozenset[int]:
     """Return the whole numbers in a wording, without those of durations."""
     found = _INTEGER.findall(_DURATION.sub("#", wording))
-    return frozenset(int(one.replace(",", "")) for one in found)
+    return frozenset(int(digits.replace(",", "")) for digits in found)
 
 
 def durations(wording: str) -> frozenset[float]:
@@ -87,215 +103,252 @@ def durations(wording: str) -> frozenset[float]:
 
 
 def exits(code: int) -> frozenset[int]:
-    """Return the numbers by which an exit code may be told: itself, and for a signal those that
-    shells use."""
+    """Return the numbers by which an exit code may be told.
+
+    These are the code itself, and for a signal also its number and what shells make of it.
+    """
     if code < 0:
-        return frozenset({code, -code, 128 - code})
-    return frozenset({code, code - 128, 128 - code} if code > 128 else {code})
+        return frozenset({code, -code, _FIRST_SIGNAL_EXIT - code})
+    if code > _FIRST_SIGNAL_EXIT:
+        return frozenset({code, code - _FIRST_SIGNAL_EXIT, _FIRST_SIGNAL_EXIT - code})
+    return frozenset({code})
 
 
 def normal_wording(wording: str, secret: Collection[str] = ()) -> str:
-    """Return a wording to compare with others: without canaries, ids, addresses and durations;
-    blanks collapsed."""
-    for one in sorted(secret, key=len, reverse=True):
-        wording = wording.replace(one, "·")
-    return _BLANKS.sub(" ", _DURATION.sub("#", without_tokens(wording))).strip()
+    """Return a wording to compare with others.
+
+    It is without canaries, ids, addresses and durations, and its blanks are collapsed.
+    """
+    for text in sorted(secret, key=len, reverse=True):
+        wording = wording.replace(text, "·")
+    without_times = _DURATION.sub("#", without_tokens(wording))
+    return _BLANKS.sub(" ", without_times).strip()
 
 
-# -- the layouts in which a stream may be shown --
+# -- where a stream is in a text --
 
 
-def _variants(text: str, truth: ProgramTruth) -> Iterator[str]:
-    yield text
-    flat = _flattened(text)
-    if flat is not None:
-        yield flat
-    if "\\" in text:
-        yield _unescaped(text)
-    if "&" in text:
-        yield html.unescape(text)
-    for stream in (truth.stdout, truth.stderr):
-        if (bare := _without_prefix(text, stream)) is not None:
-            yield bare
-
-
-def _flattened(text: str) -> str | None:
-    """Write JSON as lines ``key: value``; None if the text is not JSON."""
-    start = text.strip()[:1]
-    if start not in ("{", "[", '"'):
-        return None
-    try:
-        data = json.loads(text)
-    except ValueError:
-        return None
-    return "\n".join(_leaves(data))
-
-
-def _leaves(data: Any, name: str = "") -> Iterator[str]:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from _leaves(value, str(key))
-    elif isinstance(data, list):
-        for value in data:
-            yield from _leaves(value, name)
-    else:
-        yield f"{name}: {data if isinstance(data, str) else json.dumps(data)}"
-
-
-def _unescaped(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        digits = found[1] or found[2]
-        return chr(int(digits, 16)) if digits else _PLAIN.get(found[3], found[3])
-
-    return _ESCAPED.sub(plain, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _without_prefix(text: str, stream: str) -> str | None:
-    """Take away what stands before each line of a stream: the ``> `` of a quotation, or the
-    number of the line."""
-    lines = [
-        line for line in stream.strip().split("\n")[1:] if tokens_in(line) or len(line) > _A_LINE
-    ]
-    lines = [line for line in (*lines[:3], *lines[-3:]) if lines.count(line) == 1]
-    shown = text.split("\n")
-    prefixes = {one[: one.index(line)] for line in lines for one in shown if line in one}
-    patterns = {_NUMBERED.sub(r"\\s*\\d+", re.escape(prefix)) for prefix in prefixes}
-    if len(patterns) != 1 or not (pattern := patterns.pop()):
-        return None
-    prefixed = re.compile(rf"{pattern}|{pattern.removesuffix(re.escape(' '))}\Z")
-    return "\n".join(
-        prefixed.sub("", one, count=1) if prefixed.match(one) else one for one in shown
-    )
-
-
-# -- one layout --
+_LEAST_FOUND = 4
+"""Characters of a stream that are taken for a part of it. Chosen: fewer occur by chance."""
 
 
 @dataclass(frozen=True)
 class _Found:
+    """The parts of a stream that a text contains: all of it, its beginning, its end, or both."""
+
     spans: tuple[tuple[int, int], ...]
     lost: str
     """The part that is missing."""
 
 
-@lru_cache(maxsize=256)
+_CACHED_SEARCHES = 256
+"""Chosen: enough for the calls that are read at a time; each result keeps its text in memory."""
+
+
+@lru_cache(maxsize=_CACHED_SEARCHES)
 def _find(stream: str, text: str) -> _Found:
+    """Look for a stream in a text: as a whole, else for its longest beginning and end."""
     core = stream.strip()
     start = text.find(core)
     if start >= 0:
-        return _Found(((start, start + len(core)),), "")
+        return _Found(((start, start + len(core)),), lost="")
+
+    spans: list[tuple[int, int]] = []
+    searched_from = 0
     head = _longest(len(core), lambda size: core[:size] in text)
-    spans, rest = [], text
-    if head >= 4:
+    if head >= _LEAST_FOUND:
         start = text.index(core[:head])
-        spans.append((start, start + head))
-        rest = text[start + head :]
+        searched_from = start + head
+        spans.append((start, searched_from))
     else:
         head = 0
+
+    rest = text[searched_from:]
     tail = _longest(len(core) - head, lambda size: not size or core[-size:] in rest)
-    if tail >= 4:
-        start = len(text) - len(rest) + rest.rindex(core[-tail:])
+    if tail >= _LEAST_FOUND:
+        start = searched_from + rest.rindex(core[-tail:])
         spans.append((start, start + tail))
     else:
         tail = 0
-    return _Found(tuple(spans), core[head : len(core) - tail])
+    return _Found(tuple(spans), lost=core[head : len(core) - tail])
 
 
-def _longest(most: int, fits: Any) -> int:
+def _longest(most: int, fits: Callable[[int], bool]) -> int:
     """Return the largest size that fits, if every smaller one does too."""
     low = 0
-    while low < most:
-        middle = (low + most + 1) // 2
-        low, most = (middle, most) if fits(middle) else (low, middle - 1)
+    high = most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
     return low
 
 
+def _outside(text: str, spans: Collection[tuple[int, int]]) -> str:
+    """Return a text without some parts of it."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in sorted(spans):
+        pieces.append(text[at:start])
+        at = max(at, end)
+    pieces.append(text[at:])
+    return "".join(pieces)
+
+
+# -- what is wrong with a text --
+
+
 def _read(text: str, truth: ProgramTruth) -> TextReading:
+    """Compare a text in one layout with what the program did."""
+    found = _found_streams(text, truth)
+    wording = _outside(text, [span for part in found.values() for span in part.spans])
+
     wrong: list[Misread] = []
-    spans: list[tuple[int, int]] = []
-    found = {
-        name: _find(stream, text) for name in _STREAMS if (stream := getattr(truth, name)).strip()
-    }
-    for one in found.values():
-        spans += one.spans
-    wording = _outside(text, spans)
-    cut, kept = set[str](), 0
-    for name, one in found.items():
+    cut: set[str] = set()
+    kept = 0
+    for name, part in found.items():
         stream = getattr(truth, name)
-        if indent := _indent_lost(stream, one, text):
-            wrong.append(Misread("changed", name, {"missing": len(indent), "lost": indent}))
-        if not one.lost:
+        wrong += _misread_indent(name, stream, part, text)
+        if not part.lost:
             continue
-        if not one.spans:
+        if not part.spans:
             if truth.failed or name != "stderr":
                 wrong.append(Misread("missing", name, {"tokens": tokens_in(stream)}))
             continue
         cut.add(name)
-        kept = len(stream.strip()) - len(one.lost)
-        wrong += _judge_cut(name, stream, one, wording, truth)
-    wrong += _judge_tokens(text, truth, wording)
-    if len(found) == 2 and all(one.spans for one in found.values()):
-        out, err = found["stdout"].spans, found["stderr"].spans
-        if (
-            err[-1][1] <= out[0][0]
-            and not (text[: err[0][0]] + text[err[-1][1] : out[0][0]]).strip()
-        ):
-            wrong.append(Misread("stderr_first"))
-    shown = frozenset(name for name, one in found.items() if one.spans)
-    return TextReading(tuple(wrong), wording, frozenset(cut), shown, kept)
+        kept = len(stream.strip()) - len(part.lost)
+        wrong += _misread_cut(name, stream, part, wording, truth)
+
+    wrong += _misread_tokens(text, truth, wording)
+    if _has_stderr_first(text, found):
+        wrong.append(Misread("stderr_first"))
+    return TextReading(
+        wrong=tuple(wrong),
+        wording=wording,
+        cut=frozenset(cut),
+        shown=frozenset(name for name, part in found.items() if part.spans),
+        kept=kept,
+    )
 
 
-def _indent_lost(stream: str, found: _Found, text: str) -> str:
-    """Return the blanks before the first word of a stream if they are not in the text though
-    that word is."""
+def _found_streams(text: str, truth: ProgramTruth) -> dict[Stream, _Found]:
+    """Look for each stream that is not blank."""
+    found: dict[Stream, _Found] = {}
+    for name in _STREAMS:
+        stream = getattr(truth, name)
+        if stream.strip():
+            found[name] = _find(stream, text)
+    return found
+
+
+def _misread_indent(name: str, stream: str, found: _Found, text: str) -> Iterator[Misread]:
+    """Find that the first word of a stream is there, but not the blanks before it."""
+    if not found.spans:
+        return
     core = stream.lstrip()
     indent = stream[: len(stream) - len(core)].rpartition("\n")[2]
-    begin = found.spans[0][0] if found.spans else -1
-    shown = begin >= 0 and text.startswith(core[:4], begin)
-    return indent if shown and not text.endswith(indent, 0, begin) else ""
+    begin, _ = found.spans[0]
+    begins_here = text.startswith(core[:_LEAST_FOUND], begin)
+    if indent and begins_here and not text.endswith(indent, 0, begin):
+        yield Misread("changed", name, {"missing": len(indent), "lost": indent})
 
 
-_STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+def _has_stderr_first(text: str, found: Mapping[Stream, _Found]) -> bool:
+    """Return whether the errors stand before the output, with nothing that says so."""
+    if "stdout" not in found or "stderr" not in found:
+        return False
+    out = found["stdout"].spans
+    err = found["stderr"].spans
+    if not out or not err:
+        return False
+
+    err_start, _ = err[0]
+    _, err_end = err[-1]
+    out_start, _ = out[0]
+    if err_end > out_start:
+        return False
+    said = text[:err_start] + text[err_end:out_start]
+    return not said.strip()
 
 
-def _judge_cut(
+_SHOWN_LOSS = 40
+"""Characters of a missing part that a finding shows. Chosen: enough to find it in the output."""
+
+
+def _misread_cut(
     name: str, stream: str, found: _Found, wording: str, truth: ProgramTruth
 ) -> Iterator[Misread]:
-    details = {"missing": len(found.lost), "lost": found.lost[:40]}
+    """Find what is wrong with a cut: that it is not told, told without a number, or untrue."""
+    details = {"missing": len(found.lost), "lost": found.lost[:_SHOWN_LOSS]}
     numbers = integers(wording) - exits(truth.exit)
-    if "\ufffd" in wording and "\ufffd" not in stream:
+    own_lines = [line for line in stream.split("\n") if len(line) > OWN_LINE]
+    broken_character = "\ufffd" in wording and "\ufffd" not in stream
+    if broken_character or len(stream) < SHORTEST_CUT:
         yield Misread("changed", name, details)
-    elif len(stream) < SHORTEST_CUT or not wording.strip():
-        damaged = len(found.spans) == 2 or len(stream) < SHORTEST_CUT
-        yield Misread("changed" if damaged else "cut_silently", name, details)
-    elif any(line in wording for line in stream.split("\n") if len(line) > _A_LINE):
+    elif not wording.strip():
+        in_the_middle = len(found.spans) == 2
+        yield Misread("changed" if in_the_middle else "cut_silently", name, details)
+    elif any(line in wording for line in own_lines):
         yield Misread("cut_twice", name, details)
     elif not numbers:
         yield Misread("cut_unnumbered", name, details)
-    elif not _true_numbers(numbers, stream, found, len(wording)):
+    elif not _is_true(numbers, stream, found, wording):
         yield Misread("cut_untrue", name, {**details, "told": sorted(numbers)})
 
 
-def _true_numbers(numbers: frozenset[int], stream: str, found: _Found, slack: int) -> bool:
-    """Does a number tell how much is missing, there was or there is, in characters, bytes or
-    lines?"""
-    lost, core = found.lost, stream.strip()
+_LIMIT_SLACK = 64
+"""By how much a cut text may stay below the limit that it names, beside the length of the wording.
+
+Chosen: tools round the place of a cut to a line or a word.
+"""
+
+
+def _is_true(numbers: frozenset[int], stream: str, found: _Found, wording: str) -> bool:
+    """Return whether a number tells how much is missing, how much there was, or how much is left.
+
+    It may count characters, bytes or lines, or name the limit at which the tool cuts.
+    """
+    core = stream.strip()
+    kept_characters = len(core) - len(found.lost)
+    kept_bytes = len(core.encode()) - len(found.lost.encode())
+    slack = len(wording) + _LIMIT_SLACK
+    for number in numbers:
+        if kept_characters <= number < kept_characters + slack:
+            return True
+        if kept_bytes <= number < kept_bytes + slack:
+            return True
+    return bool(numbers & (_true_sizes(stream, found) | _true_line_counts(core, found)))
+
+
+def _true_sizes(stream: str, found: _Found) -> set[int]:
+    """Return the characters and bytes that are missing or that there were."""
+    core = stream.strip()
+    lost = found.lost
     # A blank at the edge of the gap may be the output's or the wording's.
-    edge = (
-        len(stream)
-        - len(core)
-        + len(lost)
-        - len(lost.lstrip())
-        + 2 * (lost[:1].isspace() or _at_break(found, core))
-    )
-    kept = len(core) - len(lost)
-    size, gone = len(core.encode()), len(lost.encode())
-    lines, whole, touched = core.count("\n") + 1, *_lines_lost(found, core)
-    true = {*range(len(lost), len(lost) + edge + 1), *range(gone, gone + edge + 1)}
-    true |= {len(stream), len(core), size, len(stream.encode()), kept, size - gone}
-    true |= {lines, *range(max(1, whole), touched + 1), *range(lines - touched, lines - whole + 1)}
-    limits = range(kept, kept + slack + 64), range(size - gone, size - gone + slack + 64)
-    return bool(numbers & true) or any(one in bound for one in numbers for bound in limits)
+    edge = len(stream) - len(core)
+    edge += len(lost) - len(lost.lstrip())
+    if lost[:1].isspace() or _is_after_blank(found, core):
+        edge += 2
+
+    sizes = {len(stream), len(core), len(stream.encode()), len(core.encode())}
+    for missing in (len(lost), len(lost.encode())):
+        sizes.update(range(missing, missing + edge + 1))
+    return sizes
+
+
+def _true_line_counts(core: str, found: _Found) -> set[int]:
+    """Return the lines that are missing, that there were, and that are left.
+
+    A line of which a part is missing may be counted or not.
+    """
+    lines = core.count("\n") + 1
+    whole, touched = _lines_lost(found, core)
+    counts = {lines}
+    counts.update(range(max(1, whole), touched + 1))
+    counts.update(range(lines - touched, lines - whole + 1))
+    return counts
 
 
 def _lines_lost(found: _Found, core: str) -> tuple[int, int]:
@@ -303,35 +356,35 @@ def _lines_lost(found: _Found, core: str) -> tuple[int, int]:
     start = core.index(found.lost)
     end = start + len(found.lost)
     touched = found.lost.strip("\n").count("\n") + 1
-    opened = start > 0 and "\n" not in (core[start - 1], core[start])
-    closed = end < len(core) and "\n" not in (core[end - 1], core[end])
-    return touched - opened - closed, touched
+
+    whole = touched
+    if start > 0 and "\n" not in (core[start - 1], core[start]):
+        whole -= 1  # the first begins before the gap
+    if end < len(core) and "\n" not in (core[end - 1], core[end]):
+        whole -= 1  # the last ends behind it
+    return whole, touched
 
 
-def _at_break(found: _Found, core: str) -> bool:
-    """Does the part that was found before the gap end with a line?"""
+def _is_after_blank(found: _Found, core: str) -> bool:
+    """Return whether the part before the gap ends with a blank."""
     start = core.find(found.lost) if found.lost else -1
     return start > 0 and core[start - 1].isspace()
 
 
-def _judge_tokens(text: str, truth: ProgramTruth, wording: str) -> Iterator[Misread]:
+def _misread_tokens(text: str, truth: ProgramTruth, wording: str) -> Iterator[Misread]:
+    """Find canaries that are not this program's, that are repeated, or that are out of place."""
     there = tokens_in(text)
-    known = (
-        set(tokens_in(truth.stdout)) | set(tokens_in(truth.stderr)) | set(tokens_in(truth.warnings))
-    )
-    if foreign := [one for one in there if one not in known]:
-        yield Misread("foreign", "", {"tokens": foreign})
-    if repeated := sorted({one for one in there if one in known and there.count(one) > 1}):
-        yield Misread("repeated", "", {"tokens": repeated})
-    elif astray := [
-        one for one in tokens_in(wording) if one in known and one not in tokens_in(truth.warnings)
-    ]:
-        yield Misread("scrambled", "", {"tokens": astray})
+    warned = set(tokens_in(truth.warnings))
+    known = {*tokens_in(truth.stdout), *tokens_in(truth.stderr), *warned}
 
+    foreign = [token for token in there if token not in known]
+    if foreign:
+        yield Misread("foreign", details={"tokens": foreign})
 
-def _outside(text: str, spans: list[tuple[int, int]]) -> str:
-    pieces, at = [], 0
-    for start, end in sorted(spans):
-        pieces.append(text[at:start])
-        at = max(at, end)
-    return "".join([*pieces, text[at:]])
+    repeated = {token for token in there if token in known and there.count(token) > 1}
+    if repeated:
+        yield Misread("repeated", details={"tokens": sorted(repeated)})
+        return
+    astray = [token for token in tokens_in(wording) if token in known - warned]
+    if astray:
+        yield Misread("scrambled", details={"tokens": astray})

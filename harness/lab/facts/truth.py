@@ -1,5 +1,7 @@
-"""What one execution of a program really did: the truth that a text, an exit code and a reward are
-compared with."""
+"""What one execution of a program really did.
+
+This is the truth with which a text, an exit code and a reward are compared.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ class ProgramTruth:
     exit: int = 0
     """The exit code; negative for a signal."""
     ending: Ending = "exited"
-    """How it ended: by itself, at its time limit, or in the compiler, whose messages are then in
-    ``stderr``."""
+    """How it ended: by itself, at its time limit, or in the compiler.
+
+    What the compiler said is then in ``stderr``.
+    """
     seconds: float = 0.0
     """How long it runs if nothing stops it."""
     compile_seconds: float = 0.0
@@ -28,14 +32,18 @@ class ProgramTruth:
 
     def due(self, run_timeout: float, compile_timeout: float, *, compiled: bool) -> float:
         """Return after how many seconds a sandbox with these time limits has its result."""
-        endless = float("inf")
-        compiling = min(
-            endless if self.ending == "compiler_stopped" else self.compile_seconds, compile_timeout
-        )
-        running = min(endless if self.ending == "stopped" else self.seconds, run_timeout)
-        started = self.ending not in ("not_compiled", "compiler_stopped")
-        return (compiling if compiled else 0.0) + (running if started else 0.0)
+        compiling = 0.0
+        if compiled:
+            endless = self.ending == "compiler_stopped"
+            compiling = compile_timeout if endless else min(self.compile_seconds, compile_timeout)
+
+        running = 0.0
+        if self.ending not in ("not_compiled", "compiler_stopped"):
+            endless = self.ending == "stopped"
+            running = run_timeout if endless else min(self.seconds, run_timeout)
+        return compiling + running
 
     @property
     def failed(self) -> bool:
+        """True unless the program ended by itself with exit code 0."""
         return self.ending != "exited" or self.exit != 0

@@ -1,9 +1,9 @@
-"""Promises: what must hold in a run. Each is judged by a pure function of the journal."""
+"""Promises: what must hold in a run. Each is checked by a pure function of the journal."""
 
 from ...core.story import CallStory, Story
 from ...core.verdict import How, State, Verdict
 from .base import PROMISES, Promise
-from .registry import judge, read_promise
+from .registry import check_promises, read_promise
 
 __all__ = [
     "PROMISES",
@@ -13,6 +13,6 @@ __all__ = [
     "State",
     "Story",
     "Verdict",
-    "judge",
+    "check_promises",
     "read_promise",
 ]

@@ -92,13 +92,13 @@ class Promise(BaseModel):
         """Return why the promise could not be broken in this training; empty if it can."""
         return ""
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         """Decide from the events of a run whether the promise held; by default each of
-        ``checks`` must be None."""
-        found = list(self.checks(story))
+        ``findings`` must be None."""
+        found = list(self.findings(story))
         return self.concluded([one for one in found if one is not None], len(found))
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         """Yield for each thing that can be judged what is wrong with it, or None."""
         raise NotImplementedError
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion_tools.errors import near
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import PROGRAM_OUTCOMES, Outcome
 
 from ....fakes.faults import Seconds
 from ...core.journal import Event
-from ...core.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
+from ...core.story import CallStory, Story, attempt_of
 from ...core.verdict import Verdict
 from .base import Promise, evidence
 
@@ -36,7 +36,7 @@ class ToolNeverRaises(Promise):
     }
     identity = ("raised", "function")  # a line moves with every edit above it
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         raised = [call for call in story.made if call.raised]
         if not story.made:
             return self.unknown("no_call")
@@ -79,7 +79,7 @@ class EveryCallEndsOnce(Promise):
         "because no worker was left",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         if not story.made:
             return self.unknown("no_call")
         on_the_way = _SLACK if story.journal.header.get("world") == "sim" else _ON_THE_WAY
@@ -213,7 +213,7 @@ class Outcomes(Promise):
                 raise ValueError(f"{key!r} is not an outcome; {near(key, known)}")
         return self
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         found: Counter[str] = Counter()
         example: dict[str, list[Event]] = {}
         for call in story.made:
@@ -328,7 +328,7 @@ class AttemptsPerCall(Promise):
             raise ValueError("give at_most or at_least")
         return self
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         # Counted at the sandbox for clients that do not report their attempts; it does not see
         # refused connections.
         wrong: list[Verdict] = []
@@ -377,7 +377,7 @@ class RetryAfterHonoured(Promise):
         "held": "{asked} Retry-After headers, all respected",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         asked = again = 0
         wrong: list[Verdict] = []
         for call in story.made:  # code without a mark cannot be told apart from that of other calls
@@ -432,7 +432,7 @@ class DeadlineHonoured(Promise):
         description="seconds from start to end of a call, without the time it waits for a permit",
     )
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []
         longest = 0.0
         last = story.journal.events[-1]["at"] if story.journal.events else 0.0
@@ -495,7 +495,7 @@ class NoDuplicateExecution(Promise):
 
     at_most: int = Field(1, ge=1, description="maximum number of executions of one call")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []
         ran = forwarded = 0
         for call in story.made:

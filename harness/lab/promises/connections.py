@@ -32,7 +32,7 @@ class ConnectionsReused(Promise):
         "held": "{again:request} on connections that were used again, {needless} on needless ones",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
         results = {id(one): call for call in story.made if call.succeeded for one in call.results}
         idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
@@ -117,7 +117,7 @@ class NoDeadConnectionUsed(Promise):
         "held": "{judged:request} after a connection had expired, none on it",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         idle: dict[tuple[Any, Any], Event] = {}
         requests: dict[tuple[Any, ...], Event] = {}
         expired = False

@@ -59,7 +59,7 @@ class ToolUseKept(_OfToolUse, Promise):
         0.1, ge=0, lt=1, description="how much less likely it may be than in the twin"
     )
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         steps = story.of_world("trained")
         if not steps:
             return self.unknown("nothing")
@@ -116,7 +116,7 @@ class ToolUseRecovers(_OfToolUse, Promise):
             )
         return super().cannot_fail(training)
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         steps = story.of_world("trained")
         if not steps:
             return self.unknown("nothing")
@@ -149,7 +149,7 @@ class PushHasTheTwinsSign(_OfToolUse, Promise):
         "never": "no sample lost a call",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         steps = story.of_world("trained")
         if not steps:
             return self.unknown("nothing")
@@ -175,7 +175,7 @@ class NoGradientFromLostSamples(_OfTraining, Promise):
         "held": "{judged:step}, none with a gradient from a lost sample",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         for one in story.of_world("trained"):
             facts = {"step": one["step"], "share": one["lost_weight"], "lost": one["lost"]}
             known = one["lost"] - one["unseen"]
@@ -196,7 +196,7 @@ class NoSignalOnlyThroughLosses(_OfTraining, Promise):
         "held": "{judged:step}, none with a signal only through lost samples",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         for one in story.of_world("trained"):
             facts = {"step": one["step"], "groups": one["only_lost"]}
             yield self.broken("signal", [one], **facts) if one["only_lost"] else None

@@ -31,7 +31,7 @@ class OutputBounded(Promise):
 
     at_most: int = Field(100_000, ge=1, description="longest tool message, in characters")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []
         longest = printed = 0
         for one in read_calls(story):
@@ -69,7 +69,7 @@ class CutsMarked(Promise):
         "held": "{judged:tool message} cut, all marked with how much",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         for one, truth, reading in compared_calls(story):
             if not reading.cut or len(truth.stdout) + len(truth.stderr) < SHORTEST_CUT:
                 continue  # what is too short to be cut is wrong in another way
@@ -95,7 +95,7 @@ class StderrShown(Promise):
         "held": "{judged:program} wrote to stderr, all shown",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         for one, truth, reading in compared_calls(story):
             # A tool may keep the warnings of a program that succeeded to itself.
             if truth.stderr.strip() and (truth.failed or "stderr" in reading.shown):
@@ -118,7 +118,7 @@ class PartialOutputKept(Promise):
         "held": "{judged:timeout}, all with the output so far",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         for one, truth, _ in compared_calls(story):
             if one.end == "program_timeout" and (prints := truth.stdout.strip()):
                 facts = {"prints": prints[:60], "text": (one.text or "")[:60]}

@@ -42,7 +42,7 @@ class RecoversWithin(Promise):
 
     seconds: Seconds = Field(description="maximum time until a program completes again")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         ends = _disturbances(story)
         if not ends:
             return self.not_shown(story, "undisturbed")
@@ -153,7 +153,7 @@ class ThroughputAtLeast(Promise):
 
     per_second: float = Field(gt=0, description="calls per second, in the time of the world")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         ends = [
             call.returned for call in story.made if call.returned is not None and call.succeeded
         ]
@@ -193,7 +193,7 @@ class NoStall(Promise):
 
     at_most: Seconds = Field(60.0, description="longest time in which nothing may happen")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         under_way: dict[str, Event] = {}
         last: Event | None = None
         longest = 0.0

@@ -49,7 +49,7 @@ class InFlightWithinLimit(Promise):
         None, ge=1, description="the limit; default: the rate_limit of the tools"
     )
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         limit = self.limit or story.began.get("limit")
         if limit is None:
             return self.not_shown(story, "no_limit")
@@ -295,7 +295,7 @@ class NoPermitLeaked(Promise):
         "held": "{granted:permit} granted, all returned",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         if not story.limiter and not (story.ended or {}).get("limiter"):
             return self.unknown("limiter_unseen")
         if story.ended is None:
@@ -357,7 +357,7 @@ class GrantsInOrder(Promise):
         "held": "{judged:grant}, all in order",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         if not story.limiter:
             return self.unknown("limiter_unseen")
         queue: dict[int, Event] = {}
@@ -413,7 +413,7 @@ class RequestsPaced(Promise):
         "held": "{judged:request}, none too early",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         pace = story.began.get("pace")
         if pace is None or story.of_world("limiter_died"):
             return self.not_shown(story, "no_pace")
@@ -469,7 +469,7 @@ class NoStarvation(Promise):
 
     at_most: Seconds = Field(60.0, description="maximum wait for a permit")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         if not story.limiter:
             return self.unknown("limiter_unseen")
         asked: dict[tuple[str, int], Event] = {}

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
+from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.sandbox.text import plain
 
 from ....fakes.sandbox.body import OUTPUT_CHANGES
 from ...core.journal import SHOWN, Event
-from ...core.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
+from ...core.story import CallStory, Story, attempt_of
 from ..facts.canary import tokens_in
 from ..facts.read import SHORTEST_CUT, TextReading, normal_wording, read_text
 from ..facts.truth import ProgramTruth

@@ -1,4 +1,4 @@
-"""Reads promises from scenario files and judges runs by them."""
+"""Reads promises from scenario files and checks them against runs."""
 
 from __future__ import annotations
 
@@ -59,24 +59,24 @@ def read_promise(value: Any) -> Promise:
         ) from None
 
 
-def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
+def check_promises(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
     """Return the verdicts on a run, in the order of the promises; then those on implied ones, if
     they are broken."""
-    return judge_story(Story(journal), promises)[0]
+    return check_story(Story(journal), promises)[0]
 
 
-def judge_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
+def check_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
     """Return the verdicts on a journal that has been read, and those on implied promises that are
     not broken."""
     named = [
-        _judged(promise, story)
+        _checked(promise, story)
         for promise in list(promises) or [read_promise("every_call_ends_once")]
     ]
     names = {verdict.promise for verdict in named}
     applying = (
         promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story)
     )
-    implied = [_judged(promise, story) for promise in applying]
+    implied = [_checked(promise, story) for promise in applying]
     off = story.of_world("broken_off")
     if off and not any(verdict.state == "broken" for verdict in (*named, *implied)):
         made = len(story.made)
@@ -107,8 +107,8 @@ def _applies(promise: Promise, story: Story) -> bool:
     return story.journal.header.get("world") == "sim" or not promise.exact
 
 
-def _judged(promise: Promise, story: Story) -> Verdict:
-    verdict = promise.judge(story)
+def _checked(promise: Promise, story: Story) -> Verdict:
+    verdict = promise.check(story)
     if stuck := story.of_world("stuck"):
         return (
             verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])

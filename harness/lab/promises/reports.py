@@ -33,7 +33,7 @@ class SentAsAsked(Promise):
     }
     identity = ("field",)
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
             asked = (call.called or {}).get("asked")
             if not asked:
@@ -81,7 +81,7 @@ class MetricsAreTrue(Promise):
         "held": "{judged:call}, all as reported",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         truths = {one.call.call: one.truth for one in read_calls(story)}
         slack = _SLACK if story.journal.header.get("world") == "sim" else _REAL_SLACK
         for call in story.made:
@@ -154,7 +154,7 @@ class InstancesReleased(Promise):
         "held": "{judged:instance} released, none kept",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         looked = story.of_world("looked_inside")
         told = ("worker", "kept", "released", "first")
         found = [(one, {key: one[key] for key in told}) for one in looked if one["kept"]]

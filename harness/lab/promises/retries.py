@@ -37,7 +37,7 @@ class OnlyTransientRetried(Promise):
         "held": "{judged:final answer}, none retried",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         final = 0
         wrong: list[Verdict] = []
         crashes = {
@@ -96,7 +96,7 @@ class RetriesSpread(Promise):
         "held": "{judged:group} of calls refused together, all spread",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         groups: list[list[_Return]] = []
         for one in sorted(_returns(story), key=lambda one: one.refused["at"]):
             if not groups or one.refused["at"] - groups[-1][0].refused["at"] > _TOGETHER:
@@ -222,7 +222,7 @@ class NoPermitWhileBackingOff(Promise):
 
     at_most: Seconds = Field(1.0, description="how long a permit may stay unused")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         if story.foreign:
             return self._at_the_sandbox(story)
         if not any(call.of_client("permit_granted") for call in story.made):

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, ClassVar
 
+from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.sandbox.text import plain
 
 from ...core.journal import Event
-from ...core.story import PROGRAM_OUTCOMES, CallStory, Story
+from ...core.story import CallStory, Story
 from ...core.verdict import Verdict
 from ..facts.canary import tokens_in
 from ..facts.read import exits, integers
@@ -60,7 +61,7 @@ class TextIsTruthful(Promise):
     }
     identity = ("outcome", "kind", "end")
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         found = read_calls(story)
         for one in found:
             kind, facts = _lie(one) or ("", {})
@@ -174,7 +175,7 @@ class NoSecretLeaked(Promise):
     }
     identity = ("source", "secrets")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         # The recorder removes secrets and marks the events that contained one.
         short = story.began.get("short_secrets")
         if not story.began.get("secrets") and not short:
@@ -215,7 +216,7 @@ class InfraNeverScored(Promise):
     }
     identity = ("outcome",)
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []
         judged = 0
         rollouts: set[str] = set()
@@ -281,7 +282,7 @@ class AnswersAreOwn(Promise):
         "held": "{judged:answer}, each from a request of its own call",
     }
 
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, story: Story) -> Iterator[Verdict | None]:
         owners: dict[str, str] = {}
         judged = []
         for one in read_calls(story):

@@ -49,7 +49,7 @@ class RolloutEnds(Promise):
                 raise ValueError(f"{cause!r} is not a cause; {near(cause, causes)}")
         return value
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         ends: dict[str, list[Event]] = {}
         for event in story.of_world("rollout_ended"):
             ends.setdefault(event["rollout"], []).append(event)
@@ -103,7 +103,7 @@ class LengthsConsistent(Promise):
     }
     identity = ("key", "bound")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         ended = story.of_world("rollout_ended")
         found = [
             (event, problem) for event in ended if (problem := _inconsistency(event)) is not None
@@ -158,7 +158,7 @@ class OutcomeInExtras(Promise):
     }
     identity = ("outcome", "extras")
 
-    def judge(self, story: Story) -> Verdict:
+    def check(self, story: Story) -> Verdict:
         if not story.states_outcomes:
             return self.not_shown(story, "none_stated")
         ended = {event["rollout"]: event for event in story.of_world("rollout_ended")}

@@ -19,7 +19,7 @@ from .idle_events import idle_events
 from .idle_rules import idle_rules
 
 
-def judge_effect(scenario: Scenario, story: Story) -> list[Verdict]:
+def check_effect(scenario: Scenario, story: Story) -> list[Verdict]:
     """Return a verdict on what a scenario declares and its run did not show; none if all of it took
     effect."""
     if story.of_world("stuck", "unobserved"):

@@ -16,11 +16,11 @@ from ...core.journal import Journal, first_difference
 from ...core.verdict import How, Verdict
 from ...errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
 from ..promises import Story
-from ..promises.registry import judge_story
+from ..promises.registry import check_story
 from ..scenarios.model import Scenario
 from ..scenarios.reading import parse_scenarios, read_scenarios
 from ..spreading import Workers, open_workers
-from .effect import judge_effect, unknown
+from .effect import check_effect, unknown
 from .tasks import Task, check_trusted, find_modules_beside
 
 ERROR = "error"
@@ -112,7 +112,7 @@ def play(task: Task) -> Journal:
 
 
 def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
-    """Play and judge one task; with ``twice`` play it again and compare the journals byte by byte.
+    """Play one task and check its promises; with ``twice`` play it again and compare the journals byte by byte.
 
     Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it
     instead of the task's world, for example on a cluster that is already open.
@@ -131,8 +131,8 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
         return _failed(task, error, time.perf_counter() - began)
 
     story = Story(journals[0])
-    verdicts, implied = judge_story(story, scenario.promises)
-    verdicts += judge_effect(scenario, story)
+    verdicts, implied = check_story(story, scenario.promises)
+    verdicts += check_effect(scenario, story)
     difference = _difference(*journals) if twice else ""
     return RunResult(
         task,

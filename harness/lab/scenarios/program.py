@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.sandbox.text import plain
 
+from ....fakes.call_mark import mark_for
 from ....fakes.faults import Distribution
 from ....fakes.faults.chance import drawer, uniform
 from ....fakes.fields import Drawn, NotHunted
@@ -152,7 +153,7 @@ class ProgramPart(ScenarioPart):
             name = f"{REPEATED}-{digest}"
 
         comment = "//" if self.language in _SLASHES else "#"
-        mark = f"{comment} sfusion:call={name} {hints}".rstrip()
+        mark = f"{comment} {mark_for(name)} {hints}".rstrip()
         return PreparedCall(
             call=call,
             mark=name if self.repeated else None,

@@ -1,1 +1,1 @@
-"""Worlds: where a scenario runs. Each produces a journal, and the same promises judge it."""
+"""Worlds: where a scenario runs. Each produces a journal, and the same promises check it."""

@@ -18,7 +18,7 @@ from typing import Any
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import OUTCOMES
-from sfusion_tools.sandbox.client import Event as OnEvent
+from sfusion_tools.sandbox.client import OnEvent
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.guard import SandboxGuard

@@ -23,6 +23,7 @@ from sfusion_tools.rollout import (
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox.tool import CODE_INTERPRETER
 
+from ....fakes.call_mark import MARK
 from ....fakes.errors import SlowPattern
 from ....fakes.faults import Rule
 from ....fakes.faults.pattern import PatternSearches
@@ -30,7 +31,6 @@ from ....fakes.sandbox import FakeSandbox
 from ....fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
 from ....fakes.sglang.generation import GenerateCall
 from ....fakes.sglang.malformed import malformed
-from ....fakes.wire.app import MARK
 from ..scenarios.model import Scenario
 from ..scenarios.program import PreparedCall
 from ..scenarios.rollouts import RolloutPart

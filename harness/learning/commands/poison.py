@@ -31,7 +31,7 @@ from ...reports import Reports
 from ..dumps import DumpReader, read_keys
 from ..evidence import Evidence
 from ..poison import Poison
-from ..poison_telling import PoisonReporter, render_poison, sentences
+from ..poison_summary import PoisonReporter, render_poison, sentences
 
 
 @command

@@ -26,7 +26,7 @@ from ...errors import BadOption
 from ...lab.runs.seeded import SeededOptions
 from ...lab.runs.tasks import Task, adapt_tasks, admit_tasks, read_tools
 from ...reports import Reports
-from ..train_telling import TrainReporter, headline, render_train, sentences
+from ..train_summary import TrainReporter, headline, render_train, sentences
 from ..trained import Trained, TrainedRun, check_played, dump_training, play_training, seeds_of
 
 

@@ -21,6 +21,7 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
 from sfusion_tools.sandbox.endpoints import SHORTEST_PASSWORD, is_usable, proxy_for, proxy_variable
 
+from ....fakes.call_mark import mark_for
 from ...errors import NotExamined, Vanished
 from .http import HttpAnswer, NoAnswer, send
 from .settings import Client, Plan, SandboxSettings
@@ -231,4 +232,6 @@ def marked(name: str, code: str, language: str = "python", hints: str = "") -> s
     """Append the call mark as a comment, so that a fake's ledger shows which calls were the
     doctor's."""
     sign = "//" if language in _SLASHES else "#" if language in _HASH else ""
-    return f"{code}\n{sign} sfusion:call=doctor-{name}{hints}\n" if sign else code
+    if not sign:
+        return code
+    return f"{code}\n{sign} {mark_for(f'doctor-{name}')}{hints}\n"

@@ -21,7 +21,7 @@ from .http import HttpAnswer, NoAnswer, connects, speaks_plain_http, speaks_tls
 _FAILS = "every call fails the same way; the model reads an error text each time and learns from it"
 
 
-def judge_answer(answer: HttpAnswer, *, url: str, expected: str) -> Finding | None:
+def finding_about(answer: HttpAnswer, *, url: str, expected: str) -> Finding | None:
     """Return None if a sandbox ran the program and it printed ``expected``, otherwise the
     finding."""
     status = answer.status
@@ -86,10 +86,10 @@ def judge_answer(answer: HttpAnswer, *, url: str, expected: str) -> Finding | No
             ),
             change="look at the server's log, and at the gateway's for 502 and 504",
         )
-    return _judge_content(answer, url, expected)
+    return _finding_about_content(answer, url, expected)
 
 
-def _judge_content(answer: HttpAnswer, url: str, expected: str) -> Finding | None:
+def _finding_about_content(answer: HttpAnswer, url: str, expected: str) -> Finding | None:
     reading = read_answer(answer.status, answer.content_type, answer.body)
     if reading.outcome is Outcome.BAD_RESPONSE:
         body = excerpt(answer.body, 100)
@@ -211,7 +211,7 @@ async def check_ping(context: CheckContext) -> Finding | None:
     settings = context.settings
     ping = context.ping = await context.get("v1/ping")
     if isinstance(ping, NoAnswer):
-        return await _judge_protocol(context, ping)
+        return await _finding_about_protocol(context, ping)
     context.measured["ping_seconds"] = round(ping.seconds, 4)
     if settings.scheme == "http" and ping.status == 400 and b"HTTPS port" in ping.body:
         return _http_to_tls(context)
@@ -220,7 +220,7 @@ async def check_ping(context: CheckContext) -> Finding | None:
     return None
 
 
-async def _judge_protocol(context: CheckContext, ping: NoAnswer) -> Finding | None:
+async def _finding_about_protocol(context: CheckContext, ping: NoAnswer) -> Finding | None:
     settings, plan = context.settings, context.plan
     direct = context.proxy is None
     if ping.why == "certificate":
@@ -276,7 +276,7 @@ async def check_run_code(context: CheckContext) -> Finding | None:
     answer, ping = await _hello_answer(context), context.ping
     if isinstance(answer, HttpAnswer):
         context.measured["hello_seconds"] = round(answer.seconds, 4)
-        found = judge_answer(answer, url=context.settings.at("run_code"), expected=GREETING)
+        found = finding_about(answer, url=context.settings.at("run_code"), expected=GREETING)
         context.stopped = "no program can be run there" if found else ""
         return found or _check_dead_ping(context)
     context.stopped = "/run_code does not answer"

@@ -102,7 +102,10 @@ async def check_throughput(context: CheckContext) -> list[Finding | None]:
     if knee is not None:
         context.measured["recommended_rate_limit"] = knee.rate_limit
         context.measured["recommended_by_sweep"] = knees
-    return [_judge_throttling(context, sweep, knee), _judge_limit(context, points, knee, knees)]
+    return [
+        _finding_about_throttling(context, sweep, knee),
+        _finding_about_limit(context, points, knee, knees),
+    ]
 
 
 def is_stable(knees: Sequence[int]) -> bool:
@@ -169,7 +172,9 @@ async def _work(context: CheckContext, name: str) -> list[HttpAnswer | NoAnswer]
     ]
 
 
-def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> Finding | None:
+def _finding_about_throttling(
+    context: CheckContext, sweep: Sweep, knee: Knee | None
+) -> Finding | None:
     level = sweep.throttled_at
     if level is None:
         return None
@@ -212,7 +217,7 @@ def _what(plan: Plan) -> str:
     )
 
 
-def _judge_limit(
+def _finding_about_limit(
     context: CheckContext, points: Sequence[Point], knee: Knee | None, knees: Sequence[int]
 ) -> Finding | None:
     limit = context.settings.rate_limit

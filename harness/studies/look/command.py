@@ -30,7 +30,7 @@ from ...reports import Reports
 from ...reports.html import render_board, render_page
 from ...reports.run_report import duration
 from ...reports.timeline import Mark, Row, Steps, Timeline, timeline_data
-from . import telling
+from . import summary
 from .axis import TimeBucket
 from .digest import Digest
 from .overview import FINE, SEVERITY, Overview, Stretch, crowd, overview
@@ -59,15 +59,15 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         default=None,
     )
     share = found.failed / found.calls if found.calls else 0.0
-    is_bad = share > 0.05 or telling.attempts_stand_out(found)
+    is_bad = share > 0.05 or summary.attempts_stand_out(found)
     most = max((one.calls for one in found.over_time), default=0)
     return {
-        "headline": _capital(telling.sentence(found, worse))
+        "headline": _capital(summary.sentence(found, worse))
         if worse is not None
-        else telling.failing(found),
-        "about": telling.title(found),
+        else summary.failing(found),
+        "about": summary.title(found),
         "state": "broken" if worse is not None else "unknown" if is_bad else "held",
-        "notes": telling.notes(found),
+        "notes": summary.notes(found),
         "files": [*found.files[:_MOST_FILES], *(["…"] if len(found.files) > _MOST_FILES else [])],
         "facts": _facts(found),
         "bars": [_bar(found, number, row, most) for number, row in enumerate(found.over_time)],
@@ -79,12 +79,12 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
             for kind, count in found.outcomes.items()
         ],
         "turns": [
-            {"text": _capital(telling.sentence(found, turn)), "worse": turn.worse}
+            {"text": _capital(summary.sentence(found, turn)), "worse": turn.worse}
             for turn in found.turns
         ],
-        "sandboxes": [telling.sandbox_cells(row) for row in found.sandboxes],
+        "sandboxes": [summary.sandbox_cells(row) for row in found.sandboxes],
         "suspect": found.suspect,
-        "suspicion": telling.suspicion(found),
+        "suspicion": summary.suspicion(found),
         "read": found.read,
         "lists": [
             ("Faults applied", "faults", found.faults),
@@ -105,7 +105,7 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
         ("attempts", f"{found.attempts:,}"),
     ]
     if found.seconds["p50"] is not None:
-        facts += [(name, telling.took(found.seconds[name])) for name in ("p50", "p95")]
+        facts += [(name, summary.took(found.seconds[name])) for name in ("p50", "p95")]
     if found.timed:
         facts += [
             ("most in flight", f"{found.most_in_flight:,}"),
@@ -132,7 +132,7 @@ def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any
 
 def _timeline(digest: Digest, found: Overview) -> Timeline:
     fine, zero = digest.axis.merged(FINE), found.start
-    marks = [Mark(max(0.0, turn.at - zero), "turn", telling.brief(turn)) for turn in found.turns]
+    marks = [Mark(max(0.0, turn.at - zero), "turn", summary.brief(turn)) for turn in found.turns]
     marks += list(_fault_marks(fine, zero))[:_MOST_MARKS]
     steps = [_steps(fine, what, zero) for what in ("in_flight", "waiting")]
     return Timeline(
@@ -204,7 +204,7 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
         files = stack.enter_context(with_stdin(logs))
         reader, digest = LogReader(files, problems, lambda so_far: reporter.read(so_far)), Digest()
         stream = text_stream(html if to_stdout else json_file)
-        reporter = stack.enter_context(telling.LookReporter(stream, reader.total_bytes))
+        reporter = stack.enter_context(summary.LookReporter(stream, reader.total_bytes))
         for record in reader:
             digest.add(record)
         found = replace(
@@ -223,6 +223,6 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
             f"sfusion learn {logs_given} --to learned.yaml  # names the cause, and "
             "writes a scenario that reproduces it"
         )
-        reporter.tell(found, overview(digest, stretches=telling.ROWS).over_time, following)
+        reporter.tell(found, overview(digest, stretches=summary.ROWS).over_time, following)
         for problem in problems.first:
             reporter.print(problem, "dim")

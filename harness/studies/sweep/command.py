@@ -36,7 +36,7 @@ from ...errors import BadOption, ScenarioError
 from ...lab.runs.seeded import SeededOptions
 from ...lab.runs.tasks import Task, admit_tasks
 from ...lab.scenarios.reading import vary
-from ...learning import train_telling as learning
+from ...learning import train_summary as learning
 from ...learning.trained import Trained, check_played, play_training
 from ...reports import Reports
 from ...reports.html import render_page

@@ -24,7 +24,7 @@ from sfusion_tools.tool_registry import read_entries
 from ....fakes.sandbox.body import render
 from ....fakes.sandbox.protocol import CommandResult, RunCodeAnswer
 from ....fakes.wire import Answer, Request, WireApp, WireServer
-from ....fakes.wire.served import Served
+from ....fakes.wire.fake_server import FakeServer
 from ...errors import BadOption
 from ..client import Settings, Told, TrialAsk, TrialClient
 from .function import PLACEHOLDER, FunctionClient, Surroundings
@@ -229,7 +229,7 @@ _FIRST = TrialAsk(
 )
 
 
-class _AnyServer(Served):
+class _AnyServer(FakeServer):
     """Accepts every POST, whatever its path, and keeps it."""
 
     def __init__(self) -> None:

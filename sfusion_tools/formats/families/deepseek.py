@@ -1,5 +1,7 @@
-"""DeepSeek V3: special tokens around each call and around all calls, and the arguments in a code
-block."""
+"""DeepSeek V3: special tokens around each call and around all calls.
+
+The arguments are in a code block.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ from sfusion_tools.formats.argumenttext import ArgumentTextFormat, SectionParser
 from sfusion_tools.formats.jsontext import CUT_HEAD, Flaw
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-SECTION, SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
-CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
+SECTION = "<｜tool▁calls▁begin｜>"
+SECTION_END = "<｜tool▁calls▁end｜>"
+CALL = "<｜tool▁call▁begin｜>"
+CALL_END = "<｜tool▁call▁end｜>"
 SEPARATOR = "<｜tool▁sep｜>"
 MARK = re.compile(
     r"<[｜|]tool[▁_]calls?[▁_](?:begin|end)[｜|]>|<[｜|]tool[▁_]sep[｜|]>", re.IGNORECASE
@@ -38,13 +42,12 @@ class DeepSeekV3Parser(SectionParser):
         if edge != "\n" or name.startswith(("{", "[")):
             flaw = Flaw("bad_layout", "its name and its arguments must be on separate lines")
             yield from reader.accept(CALL_END)
-            self.refuse(
-                flaw,
-                position=start,
-                raw=header,
-                name=head.strip() if head.strip() != "function" else None,
-            )
+            # The name may stand where "function" belongs.
+            shown = head.strip()
+            name_in_head = shown if shown != "function" else None
+            self.refuse(flaw, position=start, raw=header, name=name_in_head)
             return
+
         yield from reader.spaces()
         repaired: list[Flaw] = []
         if (yield from reader.accept("```")):

@@ -1,5 +1,7 @@
-"""gpt-oss: harmony messages. A call is a message with a recipient; thinking is the analysis
-channel."""
+"""gpt-oss: harmony messages.
+
+A call is a message with a recipient; thinking is the analysis channel.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,21 @@ from sfusion_tools.formats.argumenttext import ArgumentTextFormat, ArgumentTextP
 from sfusion_tools.formats.jsontext import Flaw
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
-END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
+START = "<|start|>"
+CHANNEL = "<|channel|>"
+CONSTRAIN = "<|constrain|>"
+MESSAGE = "<|message|>"
+END = "<|end|>"
+CALL = "<|call|>"
+RETURN = "<|return|>"
 _HEAD = Markers((MESSAGE, START, END, CALL, RETURN))
 _BODY = Markers((END, RETURN, CALL, START, CHANNEL))
 _ANALYSIS = Markers((END, RETURN, CALL))
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"\bto=\s*([^\s<]*)")
 _SENDER = re.compile(r"<\|start\|>\s*([\w.:-]*)")
+_NO_RECIPIENT = Flaw("missing_name", "it does not say which tool is meant (to=functions.TOOL)")
+_NO_SENDER = Flaw("wrong_sender", "its header does not name the sender; write <|start|>assistant")
 
 
 class HarmonyParser(ArgumentTextParser):
@@ -49,6 +58,7 @@ class HarmonyParser(ArgumentTextParser):
         if edge != MESSAGE:
             self._headless(header, edge, start, called=bool(recipients))
             return
+
         reader.take(len(MESSAGE))
         self.interrupt()
         sender = _SENDER.match(header)
@@ -67,33 +77,29 @@ class HarmonyParser(ArgumentTextParser):
         else:
             edge = yield from reader.before(_BODY, self.content)
             if edge == CALL:
-                flaw = Flaw(
-                    "missing_name", "it does not say which tool is meant (to=functions.TOOL)"
-                )
-                self.refuse(flaw, position=start, raw=header + MESSAGE)
+                self.refuse(_NO_RECIPIENT, position=start, raw=header + MESSAGE)
 
     def _called(self, recipients: list[str], role: str, start: int, header: str) -> Scan[None]:
+        """Read the arguments of a message with recipients, or refuse it."""
         name = recipients[0].removeprefix("functions.")
         if role in ("assistant", "") and len(recipients) == 1 and "," not in name:
-            unnamed = Flaw(
-                "wrong_sender", "its header does not name the sender; write <|start|>assistant"
-            )
-            yield from self.arguments(
-                name or None, start, header, repaired=[] if role else [unnamed]
-            )
+            repaired = [] if role else [_NO_SENDER]
+            yield from self.arguments(name or None, start, header, repaired=repaired)
             return
+
         if role not in ("assistant", ""):
             flaw = Flaw("wrong_sender", f"its sender is {role}; only the assistant makes calls")
         else:
-            flaw = Flaw(
-                "several_recipients",
-                f"it has several recipients ({', '.join(recipients)}); write one",
-            )
+            message = f"it has several recipients ({', '.join(recipients)}); write one"
+            flaw = Flaw("several_recipients", message)
         skipped, edge = yield from self.to_edge()
-        raw = header + skipped + (edge or "" if edge in self.ends else "")
+        raw = header + skipped
+        if edge is not None and edge in self.ends:
+            raw += edge
         self.refuse(flaw, position=start, raw=raw, name=name or None)
 
     def _headless(self, header: str, edge: str | None, start: int, *, called: bool) -> None:
+        """Refuse a header without a message if it was meant as a call."""
         if edge is None:
             flaw = Flaw("truncated", "the text ends inside the header of a message")
         elif called or edge == CALL:
@@ -113,14 +119,13 @@ class HarmonyParser(ArgumentTextParser):
                 self.unclosed(position, drafts, f"Write {END} after the analysis.")
                 return
             drafts += 1
-            self.draft(
-                self.reader.offset - len(CALL),
-                CALL,
-                f"Write it after the {END} of the analysis if it is meant.",
-            )
+            advice = f"Write it after the {END} of the analysis if it is meant."
+            self.draft(self.reader.offset - len(CALL), CALL, advice)
 
 
 class GptOss(ArgumentTextFormat):
+    """The format of gpt-oss."""
+
     name = "gpt-oss"
     aliases = ("gpt_oss",)
     models = "gpt-?oss"

@@ -8,18 +8,20 @@ from sfusion_tools.formats.argumenttext import ArgumentTextFormat, SectionParser
 from sfusion_tools.formats.jsontext import Flaw, Loaded
 from sfusion_tools.formats.text_reader import Scan
 
-SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
-CALL, ARGUMENTS, CALL_END = (
-    "<|tool_call_begin|>",
-    "<|tool_call_argument_begin|>",
-    "<|tool_call_end|>",
-)
+SECTION = "<|tool_calls_section_begin|>"
+SECTION_END = "<|tool_calls_section_end|>"
+CALL = "<|tool_call_begin|>"
+ARGUMENTS = "<|tool_call_argument_begin|>"
+CALL_END = "<|tool_call_end|>"
 _ID = re.compile(r"(?:functions\.)?(?P<name>.*?)(?::(?P<number>[0-9]+))?", re.DOTALL)
 
 
 class KimiK2Parser(SectionParser):
-    """Takes the name from the id; if the id is only a number, from the arguments, if they fit only
-    one tool."""
+    """Takes the name from the id.
+
+    If the id is only a number, the tool is the one that takes these arguments, if there is only
+    one.
+    """
 
     section = (SECTION, SECTION_END)
     tags = (CALL, CALL_END)
@@ -44,15 +46,18 @@ class KimiK2Parser(SectionParser):
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
         fitting = self.tools.takes(read.value)
         if self.tools.declared and len(fitting) == 1:
-            message = f"its id does not name it; its arguments only fit {fitting[0]}"
-            self.call(fitting[0], read, position=start, raw=raw, repaired=[Flaw("bad_id", message)])
+            (name,) = fitting
+            flaw = Flaw("bad_id", f"its id does not name it; its arguments only fit {name}")
+            self.call(name, read, position=start, raw=raw, repaired=[flaw])
         else:
             super()._nameless(read, start, raw)
 
 
 class KimiK2(ArgumentTextFormat):
-    """The format of Kimi K2. ``render`` numbers ids from 0, also in a conversation with earlier
-    calls."""
+    """The format of Kimi K2.
+
+    ``render`` numbers ids from 0, also in a conversation with earlier calls.
+    """
 
     name = "kimi_k2"
     models = "kimi-?k2"

@@ -1,9 +1,12 @@
-"""Llama 3: JSON objects with ``parameters``, after ``<|python_tag|>`` or alone at the beginning of
-the answer."""
+"""Llama 3: JSON objects with ``parameters``, after ``<|python_tag|>`` or without it.
+
+Without the tag they must be at the beginning of the answer.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion_tools.formats.callobject import (
@@ -23,13 +26,30 @@ TAG = "<|python_tag|>"
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 _NEXT = Markers((TAG, *_ENDS, *SIBLINGS))
 _KEYS = ("name", "type", "function", "parameters", "arguments")
+_LONGEST_SIBLING = max(map(len, SIBLINGS))
 _BLANKS = re.compile(r"\s+")
 _LINE = Markers(("\n", '"}'))
 
 
+@dataclass(slots=True)
+class _Objects:
+    """What was read of objects that follow each other."""
+
+    found: list[tuple[FoundObject, list[Flaw]]] = field(default_factory=list)
+    """The good ones, each with what was repaired in it."""
+    refused: int = 0
+    strays: list[str] = field(default_factory=list)
+    """Text before and between the objects."""
+    crowded: Flaw | None = None
+    """Set when two of them are not separated as they should be."""
+
+    @property
+    def any(self) -> bool:
+        return bool(self.found) or self.refused > 0
+
+
 class Llama3Parser(ObjectCallParser):
-    """Reads one object after the other; also accepts the Python spelling of an object, as sglang
-    does."""
+    """Reads one object after the other, also in Python's spelling, as sglang does."""
 
     openers = (TAG,)
     silent = _ENDS
@@ -49,8 +69,7 @@ class Llama3Parser(ObjectCallParser):
         reader.unmark()
 
     def _begins(self) -> Scan[bool]:
-        """Read the beginning of an object as far as the colon after its first key, if it may be
-        that of a call."""
+        """Read an object up to the colon after its first key; return whether it may be a call."""
         reader = self.reader
         if not (yield from reader.accept("{")):
             return False
@@ -74,62 +93,65 @@ class Llama3Parser(ObjectCallParser):
         yield from self._objects(self.reader.offset - len(marker), tagged=True)
 
     def _objects(self, start: int, *, tagged: bool) -> Scan[None]:
+        """Read objects as long as they follow each other, and report them."""
         reader = self.reader
-        found: list[tuple[FoundObject, list[Flaw]]] = []
-        stray: list[str] = []
-        crowded: Flaw | None = None
-        refused = 0
-        while True:
+        objects = _Objects()
+        goes_on = True
+        while goes_on:
             yield from reader.spaces()
             char = yield from reader.peek()
             reader.mark()
-            position = reader.offset
             if char == "{":
-                scan = yield from scan_json(reader)
-                python: list[Flaw] = []
-                if scan.found.startswith("'") or scan.found in ("True", "False", "None"):
-                    scan, python = yield from self._python(scan)
-                if scan.fault:
-                    refused += 1
-                    if not (yield from self._broken(scan, scan.fault, position)):
-                        break
-                    continue
-                found.append((FoundObject(scan, position, reader.since_mark()), python))
-                reader.mark()
-                if (yield from reader.run(CLOSERS)):
-                    stray.append(reader.since_mark())
-                    reader.mark()
-                separator = yield from self._separator()
-                if separator is None:
-                    if (yield from reader.upcoming(_LINE)) == '"}':
-                        one, _ = found.pop()
-                        refused += 1
-                        edge = yield from reader.before(_NEXT)
-                        self.refuse(UNESCAPED, position=one.position, raw=one.raw)
-                        if edge in SIBLINGS:
-                            continue
-                    break
-                if separator != ";":
-                    crowded = Flaw("bad_separator", "several calls must be separated by ;")
-                continue
-            if found or refused or not tagged or not char:
-                break
-            edge = yield from reader.before(_NEXT, stray.append)
-            if edge not in SIBLINGS:
-                break
-        self._report_found(found, "".join(stray), crowded, start, refused, ended=not reader.left)
+                goes_on = yield from self._object(objects)
+            elif objects.any or not tagged or not char:
+                goes_on = False
+            else:
+                edge = yield from reader.before(_NEXT, objects.strays.append)
+                goes_on = edge in SIBLINGS
+        self._report_objects(objects, start)
+
+    def _object(self, objects: _Objects) -> Scan[bool]:
+        """Read one object and the separator after it; return whether another one follows."""
+        reader = self.reader
+        position = reader.offset
+        scan = yield from scan_json(reader)
+        remarks: list[Flaw] = []
+        if scan.found.startswith("'") or scan.found in ("True", "False", "None"):
+            scan, remarks = yield from self._python(scan)
+        if scan.fault:
+            objects.refused += 1
+            return (yield from self._broken(scan, scan.fault, position))
+
+        objects.found.append((FoundObject(scan, position, reader.since_mark()), remarks))
+        reader.mark()
+        if (yield from reader.run(CLOSERS)):
+            objects.strays.append(reader.since_mark())
+            reader.mark()
+        separator = yield from self._separator()
+        if separator is None:
+            return (yield from self._after_last(objects))
+        if separator != ";":
+            objects.crowded = Flaw("bad_separator", "several calls must be separated by ;")
+        return True
+
+    def _after_last(self, objects: _Objects) -> Scan[bool]:
+        """Refuse the last object if it ended inside a string; return whether another follows."""
+        if (yield from self.reader.upcoming(_LINE)) != '"}':
+            return False
+        last, _ = objects.found.pop()
+        objects.refused += 1
+        edge = yield from self.reader.before(_NEXT)
+        self.refuse(UNESCAPED, position=last.position, raw=last.raw)
+        return edge in SIBLINGS
 
     def _separator(self) -> Scan[str | None]:
-        """Read the separator between two objects; return None and read nothing if no other object
-        follows."""
+        """Read the separator between two objects; return None if no other object follows."""
         reader = self.reader
         yield from reader.spaces()
         separator = reader.take(1) if (yield from reader.peek()) in (";", ",") else ""
         yield from reader.spaces()
-        ahead = yield from reader.peek(max(map(len, SIBLINGS)))
-        if ahead and any(
-            ahead.startswith(sibling) or sibling.startswith(ahead) for sibling in SIBLINGS
-        ):
+        ahead = yield from reader.peek(_LONGEST_SIBLING)
+        if ahead and any(_may_be(ahead, sibling) for sibling in SIBLINGS):
             return separator
         if ahead or separator != ";":
             reader.rewind()
@@ -143,7 +165,8 @@ class Llama3Parser(ObjectCallParser):
         reader.rewind()
         text = yield from scan_brackets(reader)
         if text is TOO_DEEP:
-            scan.fault, scan.too_deep = TOO_DEEP, True
+            scan.fault = TOO_DEEP
+            scan.too_deep = True
         value = decode_python(text) if isinstance(text, str) else NOT_PYTHON
         if isinstance(value, Flaw):
             if value is not NOT_PYTHON:
@@ -162,36 +185,35 @@ class Llama3Parser(ObjectCallParser):
         self.refuse(fault, position=position, raw=self.reader.since_mark())
         return edge in SIBLINGS
 
-    def _report_found(
-        self,
-        found: list[tuple[FoundObject, list[Flaw]]],
-        stray: str,
-        crowded: Flaw | None,
-        start: int,
-        refused: int,
-        *,
-        ended: bool,
-    ) -> None:
-        if not found and not refused:
-            if ended and not stray.strip():
-                flaw = NOT_BEGUN
-            else:
-                flaw = Flaw(
-                    "no_call_object", f"there is no object with a name and parameters after {TAG}"
-                )
+    def _report_objects(self, objects: _Objects, start: int) -> None:
+        stray = "".join(objects.strays)
+        if not objects.any:
+            flaw = NOT_BEGUN
+            if self.reader.left or stray.strip():
+                message = f"there is no object with a name and parameters after {TAG}"
+                flaw = Flaw("no_call_object", message)
             self.refuse(flaw, position=start, raw=TAG + stray)
             return
+
         remarks = [self.extra_text(stray)] if stray.strip() else []
-        if crowded:
-            self.report([one for one, _ in found], remarks, crowded=crowded)
+        if objects.crowded:
+            together = [item for item, _ in objects.found]
+            self.report(together, remarks, crowded=objects.crowded)
             return
-        for one, python in found:
-            self.report([one], [*remarks, *python])
+        for item, repaired in objects.found:
+            self.report([item], [*remarks, *repaired])
+
+
+def _may_be(ahead: str, literal: str) -> bool:
+    """Return whether a text begins with the literal, as far as it has arrived."""
+    return ahead.startswith(literal) or literal.startswith(ahead)
 
 
 class Llama3(ObjectFormat):
-    """The format of Llama 3.1 to 3.3; ``variant="bare"`` leaves out the tag, which only works
-    without content."""
+    """The format of Llama 3.1 to 3.3.
+
+    ``variant="bare"`` leaves out the tag, which only works without content.
+    """
 
     name = "llama3"
     models = r"llama-?3|llama-?4.*json|functionary"

@@ -1,5 +1,7 @@
-"""MiniMax M3: a namespace token before every tag, and the keys of arguments as tags, also inside
-objects and lists."""
+"""MiniMax M3: a namespace token before every tag.
+
+The keys of arguments are tags, also inside objects and lists.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from sfusion_tools.formats.toolbox import Toolbox
 SPACE = "]<]minimax[>["
 _TAG = re.compile(r"<(/?)([^<>]+)>")
 _ITEM = "item"
+_NESTED = frozenset({"array", "object"})
 
 
 class MiniMaxM3Parser(SectionParser):
@@ -34,17 +37,15 @@ class MiniMaxM3Parser(SectionParser):
         name = head.strip() or None
         text, edge = yield from self.to_edge()
         self.cut_inside = edge is None
-        raw = (
-            self.tags[0]
-            + head
-            + self.separator
-            + text
-            + (self.tags[1] if edge == self.tags[1] else "")
-        )
+        begin, end = self.tags
+        raw = f"{begin}{head}{self.separator}{text}"
+        if edge == end:
+            raw += end
+        read: Loaded | Flaw
         if edge is None:
-            read: Loaded | Flaw = Flaw("truncated", f"the text ends before its {self.tags[1]}")
-        elif edge != self.tags[1]:
-            read = Flaw("bad_layout", f"its {self.tags[1]} is missing")
+            read = Flaw("truncated", f"the text ends before its {end}")
+        elif edge != end:
+            read = Flaw("bad_layout", f"its {end} is missing")
         elif name is None:
             read = NAMELESS
         else:
@@ -61,60 +62,77 @@ class _Element:
     parts: list[tuple[str, Any]] = field(default_factory=list)
 
     def value(self, name: str, tools: Toolbox) -> Loaded | Flaw:
-        key = ".".join(self.path)
+        """Return the value, as the schema of tool ``name`` declares it."""
         types = tools.types(name, *self.path) if self.path else frozenset({"object"})
-        if not self.parts:
-            if not self.text.strip() and "string" not in types and types & {"array", "object"}:
-                return Loaded([] if "array" in types else {})
-            return read_value(self.text, types, key)
-        if types and not types & {"array", "object"}:
-            return Flaw(
-                "bad_value", f"its parameter {key} must be {' or '.join(sorted(types))}, found tags"
-            )
-        keys = [part for part, _ in self.parts]
+        return self._composed(types) if self.parts else self._plain(types)
+
+    def _plain(self, types: frozenset[str]) -> Loaded | Flaw:
+        """Return a value without tags in it."""
+        may_be_nested = "string" not in types and not types.isdisjoint(_NESTED)
+        if not self.text.strip() and may_be_nested:
+            return Loaded([] if "array" in types else {})
+        return read_value(self.text, types, ".".join(self.path))
+
+    def _composed(self, types: frozenset[str]) -> Loaded | Flaw:
+        """Return a list or an object."""
+        if types and types.isdisjoint(_NESTED):
+            wanted = " or ".join(sorted(types))
+            message = f"its parameter {'.'.join(self.path)} must be {wanted}, found tags"
+            return Flaw("bad_value", message)
+        keys = [key for key, _ in self.parts]
         if types != {"object"} and set(keys) == {_ITEM}:
             return Loaded([value for _, value in self.parts])
         if len(set(keys)) < len(keys):
-            return Flaw(
-                "duplicate_key", f"it has the key {Counter(keys).most_common(1)[0][0]} twice"
-            )
+            ((key, _),) = Counter(keys).most_common(1)
+            return Flaw("duplicate_key", f"it has the key {key} twice")
         return Loaded(dict(self.parts))
 
 
 def _read(text: str, name: str, tools: Toolbox) -> Loaded | Flaw:
-    """Read the arguments of a call, or say what is wrong with them."""
-    before, *tags = text.split(SPACE)
-    open_ = [_Element((), before)]
-    for written in tags:
-        tag = _TAG.match(written)
+    """Read the arguments of a call, or return what is wrong with them."""
+    before, *pieces = text.split(SPACE)
+    elements = [_Element((), before)]
+    for piece in pieces:
+        tag = _TAG.match(piece)
         if tag is None:
             return Flaw("bad_layout", f"{SPACE} in it is not followed by a tag")
-        key, rest = tag[2], written[tag.end() :]
-        if not tag[1]:
-            if open_[-1].text.strip():
-                return Flaw(
-                    "bad_layout", f"there is text before <{key}> ({open_[-1].text.strip()[:40]!r})"
-                )
-            if len(open_) > ENOUGH:
-                return TOO_DEEP
-            open_.append(_Element((*open_[-1].path, key), rest))
-            continue
-        if len(open_) == 1 or open_[-1].path[-1] != key or rest.strip():
-            return Flaw(
-                "bad_layout", f"there is a </{key}> in it that closes nothing, or text after it"
-            )
-        value = open_.pop().value(name, tools)
-        if isinstance(value, Flaw):
-            return value
-        open_[-1].parts.append((key, value.value))
-    if len(open_) > 1:
-        return Flaw(
-            "bad_layout",
-            f"its parameter {open_[-1].path[-1]} is not closed by {SPACE}</{open_[-1].path[-1]}>",
-        )
+        slash, key = tag.groups()
+        rest = piece[tag.end() :]
+        flaw = _close(elements, key, rest, name, tools) if slash else _open(elements, key, rest)
+        if flaw:
+            return flaw
+
+    if len(elements) > 1:
+        key = elements[-1].path[-1]
+        return Flaw("bad_layout", f"its parameter {key} is not closed by {SPACE}</{key}>")
     if before.strip():
         return Flaw("bad_layout", f"there is text before its arguments ({before.strip()[:40]!r})")
-    return open_[0].value(name, tools)
+    return elements[0].value(name, tools)
+
+
+def _open(elements: list[_Element], key: str, rest: str) -> Flaw | None:
+    """Begin an element inside the last one; return what is wrong with that."""
+    outer = elements[-1]
+    stray = outer.text.strip()
+    if stray:
+        return Flaw("bad_layout", f"there is text before <{key}> ({stray[:40]!r})")
+    if len(elements) > ENOUGH:
+        return TOO_DEEP
+    elements.append(_Element((*outer.path, key), rest))
+    return None
+
+
+def _close(elements: list[_Element], key: str, rest: str, name: str, tools: Toolbox) -> Flaw | None:
+    """End the last element and add it to the one around it; return what is wrong with it."""
+    if len(elements) == 1 or elements[-1].path[-1] != key or rest.strip():
+        return Flaw(
+            "bad_layout", f"there is a </{key}> in it that closes nothing, or text after it"
+        )
+    read = elements.pop().value(name, tools)
+    if isinstance(read, Flaw):
+        return read
+    elements[-1].parts.append((key, read.value))
+    return None
 
 
 def _tagged(key: str, text: str) -> str:
@@ -122,6 +140,7 @@ def _tagged(key: str, text: str) -> str:
 
 
 def _written(value: Any) -> str:
+    """Write what is inside a tag."""
     if isinstance(value, dict):
         return "".join(_tagged(key, _written(part)) for key, part in value.items())
     if isinstance(value, list):
@@ -130,8 +149,10 @@ def _written(value: Any) -> str:
 
 
 class MiniMaxM3(Format):
-    """The format of MiniMax M3. What would be read differently inside an object or a list is
-    written as JSON."""
+    """The format of MiniMax M3.
+
+    What would be read differently inside an object or a list is written as JSON.
+    """
 
     name = "minimax_m3"
     models = "minimax-?m3"

@@ -1,5 +1,7 @@
-"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or, in the compact form, before a name and
-its arguments."""
+"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls.
+
+In the compact form it stands before a name and its arguments.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,14 @@ from sfusion_tools.formats.rawvalue import NAME
 from sfusion_tools.formats.text_reader import Markers, Scan
 from sfusion_tools.formats.toolbox import Toolbox
 
-OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+OPEN = "[TOOL_CALLS]"
+ARGS = "[ARGS]"
+CALL_ID = "[CALL_ID]"
 _OPEN = Markers((OPEN,))
 _LINE = Markers(("\n", '"}', OPEN))
 _ID = re.compile(r"\w+")
+_NEITHER = Flaw("bad_layout", f"after {OPEN} there is neither a list nor a name with {ARGS}")
+_UNMARKED = Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments")
 
 
 class MistralParser(ListParser):
@@ -29,41 +35,39 @@ class MistralParser(ListParser):
         reader = self.reader
         reader.mark()
         name = yield from reader.run(NAME)
-        call_id = None
-        repaired: list[Flaw] = []
+        call_id: str | None = None
         if (yield from reader.accept(CALL_ID)):
             call_id = yield from reader.run(_ID)
         marked = yield from reader.accept(ARGS)
         yield from reader.spaces()
         char = yield from reader.peek()
         if not name or (not marked and char != "{"):
-            yield from reader.before(_OPEN)
-            if name and not char:
-                flaw = CUT_HEAD
-            else:
-                flaw = Flaw(
-                    "bad_layout", f"after {OPEN} there is neither a list nor a name with {ARGS}"
-                )
-            self.refuse(flaw, position=start, raw=OPEN + reader.since_mark(), name=name or None)
+            flaw = CUT_HEAD if name and not char else _NEITHER
+            yield from self._refuse_compact(flaw, start, name)
             return
-        if not marked:
-            repaired.append(
-                Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments")
-            )
+
         scan = yield from scan_json(reader)
         if scan.fault:
+            flaw = scan.fault
             if scan.truncated and OPEN in reader.since_mark():
-                scan.fault = UNCLOSED
+                flaw = UNCLOSED
                 reader.rewind()
-            yield from reader.before(_OPEN)
-            self.refuse(scan.fault, position=start, raw=OPEN + reader.since_mark(), name=name)
+            yield from self._refuse_compact(flaw, start, name)
             return
+
         raw = OPEN + reader.since_mark()
         read = load_arguments(scan)
         if (yield from reader.upcoming(_LINE)) == '"}':
             yield from reader.before(_OPEN)
             read = UNESCAPED
+        repaired = [] if marked else [_UNMARKED]
         self.call(name, read, position=start, raw=raw, call_id=call_id, repaired=repaired)
+
+    def _refuse_compact(self, flaw: Flaw, start: int, name: str) -> Scan[None]:
+        """Refuse a call and skip it up to the next marker."""
+        yield from self.reader.before(_OPEN)
+        raw = OPEN + self.reader.since_mark()
+        self.refuse(flaw, position=start, raw=raw, name=name or None)
 
 
 class Mistral(ObjectFormat):

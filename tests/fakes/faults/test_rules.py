@@ -250,7 +250,7 @@ def test_every_kind_has_a_docstring_and_phases() -> None:
 
 @pytest.mark.parametrize(
     ("phase", "own", "missing"),
-    [("body", "strike", "spoil_body"), ("connect", "spoil_body", "strike")],
+    [("body", "strike", "damage_body"), ("connect", "damage_body", "strike")],
 )
 def test_kind_without_the_method_that_its_phase_needs_cannot_be_defined(
     phase: str, own: str, missing: str

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.faults import Phase
-from sfusion.fakes.wire import Served
+from sfusion.fakes.wire import FakeServer
 from tests.fakes.wire.raw import PING, Raw, Watch, one, run_code, whole
 
 PROGRAM = run_code('# sfusion:call=c1 prints="hello\\n" seconds=0.05')
 OK = b'{"status":"Success","message":"","compile_result":null,"run_result":{"status":"Finished",'
-Check = Callable[[Served, Watch], Awaitable[None]]
+Check = Callable[[FakeServer, Watch], Awaitable[None]]
 
 
-async def silence(sandbox: Served, events: Watch) -> Raw:
+async def silence(sandbox: FakeServer, events: Watch) -> Raw:
     """Send a request that hangs: the server has it and sends nothing."""
     raw = await Raw(sandbox.port).__aenter__()
     await raw.send(PROGRAM)
@@ -27,7 +27,7 @@ async def silence(sandbox: Served, events: Watch) -> Raw:
     return raw
 
 
-async def hangs(sandbox: Served, events: Watch) -> None:
+async def hangs(sandbox: FakeServer, events: Watch) -> None:
     raw = await silence(sandbox, events)
     sandbox.clear_faults()
     assert (await one(sandbox.port, PING)).status == 200, "others are served meanwhile"
@@ -35,21 +35,21 @@ async def hangs(sandbox: Served, events: Watch) -> None:
     await events.until(lambda: sandbox.ledger.in_flight == 0)
 
 
-async def hangs_unread(sandbox: Served, events: Watch) -> None:
+async def hangs_unread(sandbox: FakeServer, events: Watch) -> None:
     raw = await silence(sandbox, events)
     assert sandbox.ledger.requests == 0
     raw.reset()
 
 
-async def resets(sandbox: Served, events: Watch) -> None:
+async def resets(sandbox: FakeServer, events: Watch) -> None:
     assert await whole(sandbox.port, PROGRAM) == (b"", "reset")
 
 
-async def closes(sandbox: Served, events: Watch) -> None:
+async def closes(sandbox: FakeServer, events: Watch) -> None:
     assert await whole(sandbox.port, PROGRAM) == (b"", "closed")
 
 
-async def says_503(sandbox: Served, events: Watch) -> None:
+async def says_503(sandbox: FakeServer, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.head.startswith(b"HTTP/1.1 503 Service Unavailable\r\ndate: ")
     assert answer.header("retry-after") == "1.5"
@@ -57,12 +57,12 @@ async def says_503(sandbox: Served, events: Watch) -> None:
     assert answer.body == b"upstream is down"
 
 
-async def answers_whole(sandbox: Served, events: Watch) -> None:
+async def answers_whole(sandbox: FakeServer, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.body.startswith(OK)
 
 
-async def answers_half_then(sandbox: Served, end: str) -> None:
+async def answers_half_then(sandbox: FakeServer, end: str) -> None:
     got, ended = await whole(sandbox.port, PROGRAM)
     head, _, body = got.partition(b"\r\n\r\n")
     promised = int(head.split(b"content-length: ")[1].split(b"\r")[0])
@@ -70,15 +70,15 @@ async def answers_half_then(sandbox: Served, end: str) -> None:
     assert ended == end
 
 
-async def half_then_reset(sandbox: Served, events: Watch) -> None:
+async def half_then_reset(sandbox: FakeServer, events: Watch) -> None:
     await answers_half_then(sandbox, "reset")
 
 
-async def half_then_close(sandbox: Served, events: Watch) -> None:
+async def half_then_close(sandbox: FakeServer, events: Watch) -> None:
     await answers_half_then(sandbox, "closed")
 
 
-async def half_then_silence(sandbox: Served, events: Watch) -> None:
+async def half_then_silence(sandbox: FakeServer, events: Watch) -> None:
     async with Raw(sandbox.port) as raw:
         await raw.send(PROGRAM)
         head = await raw.reader.readuntil(b"\r\n\r\n")
@@ -88,7 +88,7 @@ async def half_then_silence(sandbox: Served, events: Watch) -> None:
     await events.until(lambda: sandbox.ledger.in_flight == 0)
 
 
-async def drips(sandbox: Served, events: Watch) -> None:
+async def drips(sandbox: FakeServer, events: Watch) -> None:
     pieces = []
     async with Raw(sandbox.port) as raw:
         await raw.send(PROGRAM)
@@ -100,7 +100,7 @@ async def drips(sandbox: Served, events: Watch) -> None:
     assert len(pieces) > 2, "it came in pieces"
 
 
-async def malformed_chunk(sandbox: Served, events: Watch) -> None:
+async def malformed_chunk(sandbox: FakeServer, events: Watch) -> None:
     got, end = await whole(sandbox.port, PROGRAM)
     head, _, body = got.partition(b"\r\n\r\n")
     assert b"transfer-encoding: chunked" in head
@@ -112,33 +112,33 @@ async def malformed_chunk(sandbox: Served, events: Watch) -> None:
     assert end == "closed"
 
 
-async def wrong_type(sandbox: Served, events: Watch) -> None:
+async def wrong_type(sandbox: FakeServer, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.header("content-type") == "text/html"
     assert answer.body.startswith(OK)
 
 
-async def fails_itself(sandbox: Served, events: Watch) -> None:
+async def fails_itself(sandbox: FakeServer, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.status == 200
     assert answer.json["status"] == "SandboxError"
     assert answer.json["run_result"]["stderr"] == answer.json["message"]
 
 
-async def says_timeout(sandbox: Served, events: Watch) -> None:
+async def says_timeout(sandbox: FakeServer, events: Watch) -> None:
     answer = await one(sandbox.port, run_code("# sfusion:call=c1 seconds=0.05", run_timeout=0.06))
     result = answer.json["run_result"]
     assert (answer.json["status"], result["status"]) == ("Failed", "TimeLimitExceeded")
     assert (result["return_code"], result["stdout"]) == (None, "partial")
 
 
-async def prints_nothing(sandbox: Served, events: Watch) -> None:
+async def prints_nothing(sandbox: FakeServer, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.json["status"] == "Success"
     assert answer.json["run_result"]["stdout"] == ""
 
 
-async def crashes(sandbox: Served, events: Watch) -> None:
+async def crashes(sandbox: FakeServer, events: Watch) -> None:
     async with Raw(sandbox.port) as other:
         await other.ask(PING)
         assert (await whole(sandbox.port, PROGRAM))[1] == "reset"
@@ -151,7 +151,7 @@ async def crashes(sandbox: Served, events: Watch) -> None:
     assert (await one(sandbox.port, PING)).status == 200, "back on the same port"
 
 
-async def wedges(sandbox: Served, events: Watch) -> None:
+async def wedges(sandbox: FakeServer, events: Watch) -> None:
     raw = await silence(sandbox, events)
     sandbox.clear_faults()
     assert (await one(sandbox.port, PING)).body == b'"pong"', "the ping is alive"
@@ -165,7 +165,7 @@ async def wedges(sandbox: Served, events: Watch) -> None:
     second.reset()
 
 
-async def wedges_unread(sandbox: Served, events: Watch) -> None:
+async def wedges_unread(sandbox: FakeServer, events: Watch) -> None:
     await wedges(sandbox, events)
 
 
@@ -209,7 +209,9 @@ EFFECTS: dict[tuple[str, Phase], Check] = {
 }
 
 
-async def check_effect(sandbox: Served, events: Watch, kind: str, phase: Phase, ran: str) -> None:
+async def check_effect(
+    sandbox: FakeServer, events: Watch, kind: str, phase: Phase, ran: str
+) -> None:
     """Check the effect of the rule from ``rule_of``, and its traces in ledger and journal."""
     await EFFECTS[kind, phase](sandbox, events)
     struck = [event for event in events if event["event"] == "strike"]

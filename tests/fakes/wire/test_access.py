@@ -15,7 +15,7 @@ from sfusion.fakes.errors import UnsafeBindError
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer
-from sfusion.fakes.wire import Served
+from sfusion.fakes.wire import FakeServer
 from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
 from tests.fakes.sandbox.runner import Runner
 from tests.fakes.wire.raw import Raw, RawAnswer, one, run_code
@@ -39,7 +39,9 @@ SERVERS: dict[str, tuple[Opened, str]] = {
 }
 
 
-async def ask(served: Served, method: str, path: str, *lines: str, body: bytes = b"") -> RawAnswer:
+async def ask(
+    served: FakeServer, method: str, path: str, *lines: str, body: bytes = b""
+) -> RawAnswer:
     """Send a request with exactly these header lines and a length."""
     head = [f"{method} {path} HTTP/1.1", *lines, f"content-length: {len(body)}", "", ""]
     return await one(served.port, "\r\n".join(head).encode() + body)

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer
-from sfusion.fakes.wire import Served
+from sfusion.fakes.wire import FakeServer
 from tests.fakes.wire.raw import PING, RawAnswer, get, one, post, run_code
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
 
@@ -27,7 +27,7 @@ CHAT = post(
 
 
 @asynccontextmanager
-async def serving(kind: str, **options: Any) -> AsyncIterator[Served]:
+async def serving(kind: str, **options: Any) -> AsyncIterator[FakeServer]:
     match kind:
         case "sandbox":
             async with FakeSandbox(**options) as server:
@@ -58,7 +58,7 @@ class Scrape:
         return found[0] if found else 0
 
 
-async def scrape(server: Served, **headers: str) -> Scrape:
+async def scrape(server: FakeServer, **headers: str) -> Scrape:
     if server.token is not None:
         headers = {"x-sfusion-token": server.token, **headers}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

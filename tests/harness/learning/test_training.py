@@ -20,7 +20,7 @@ from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.lab.toy import simulate
 from sfusion.harness.lab.worlds import sim
-from sfusion.harness.learning.train_telling import verdict
+from sfusion.harness.learning.train_summary import verdict
 from sfusion.harness.learning.trained import Trained, TrainedRun
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse

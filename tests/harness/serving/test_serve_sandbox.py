@@ -23,7 +23,7 @@ from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
 from tests.warm import warm
 
 
-class Served:
+class ServerProcess:
     """A running command."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: str) -> None:
@@ -50,13 +50,13 @@ async def command(*arguments: str) -> asyncio.subprocess.Process:
 
 
 @contextlib.asynccontextmanager
-async def serving(*arguments: str) -> AsyncIterator[Served]:
+async def serving(*arguments: str) -> AsyncIterator[ServerProcess]:
     process = await command("--port", "0", *arguments)
     assert process.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE):
             output = [(await process.stdout.readline()).decode() for _ in range(3)]
-        yield Served(process, "".join(output))
+        yield ServerProcess(process, "".join(output))
     finally:
         if process.returncode is None:
             process.kill()

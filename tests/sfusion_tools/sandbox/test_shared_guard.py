@@ -16,7 +16,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
-from sfusion_tools.reward import judge_sync
+from sfusion_tools.reward import score_sync
 from sfusion_tools.sandbox import Program, SandboxClient
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.guard import PROBES, GuardedCall, GuardSettings, SandboxGuard
@@ -242,11 +242,11 @@ def test_only_tools_that_send_the_same_requests_share_a_guard(
     assert "good" not in caplog.text
 
 
-async def test_it_also_watches_the_client_and_judgements() -> None:
+async def test_it_also_watches_the_client_and_scores() -> None:
     url = f"http://127.0.0.1:{closed_port()}"
     cases = {"inputs": [""] * 10, "outputs": [""] * 10}
     with pytest.raises(GuardTripped):
-        await asyncio.to_thread(judge_sync, "1", cases, make(url, then="fail").config)
+        await asyncio.to_thread(score_sync, "1", cases, make(url, then="fail").config)
     assert await call(make(url, then="fail")) == ["GuardTripped"]
     with pytest.raises(GuardTripped):
         await make(url, then="fail").client.run(Program("1"))

@@ -14,7 +14,7 @@ from sfusion.harness.cli import app
 from sfusion.harness.core.logs.reading import LogReader, UnreadableLines
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import overview
-from sfusion.harness.studies.look.telling import notes
+from sfusion.harness.studies.look.summary import notes
 from tests.harness.studies.look.made_up import START
 from tests.harness.studies.made_calls import call_at
 

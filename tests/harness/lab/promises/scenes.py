@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sfusion.harness.core.journal import Journal
-from sfusion.harness.lab.promises import PROMISES, Verdict, judge, read_promise
+from sfusion.harness.lab.promises import PROMISES, Verdict, check_promises, read_promise
 from sfusion.harness.lab.scenarios import Scenario
 from sfusion.harness.lab.worlds import sim
 
@@ -65,7 +65,7 @@ def all_promises(rollouts: bool = False) -> list[Any]:
 
 
 def verdicts(journal: Journal, *, rollouts: bool = False) -> dict[str, Verdict]:
-    return {verdict.promise: verdict for verdict in judge(journal, all_promises(rollouts))}
+    return {verdict.promise: verdict for verdict in check_promises(journal, all_promises(rollouts))}
 
 
 def broken_in(scenario: Scenario, **options: Any) -> dict[str, Verdict]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.promises import judge
+from sfusion.harness.lab.promises import check_promises
 from sfusion.harness.lab.worlds import sim
 from sfusion_tools import runner as runner_module
 from sfusion_tools.sandbox import client as client_module
@@ -64,7 +64,7 @@ def test_tool_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     assert broken["tool_never_raises"].sentence.startswith(
         "the tool raised RuntimeError: boom (c0007, test_calls_broken.py:"
     )
-    found = judge(sim.run(scenario), scenario.promises)
+    found = check_promises(sim.run(scenario), scenario.promises)
     assert [one.promise for one in found] == ["every_call_ends_once", "tool_never_raises"], (
         "also if it is not named"
     )

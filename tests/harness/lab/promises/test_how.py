@@ -15,7 +15,7 @@ import pytest
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.core.verdict import sentence_of
 from sfusion.harness.errors import NoProgress, NothingLeft, WorldError
-from sfusion.harness.lab.promises import PROMISES, How, Verdict, base, judge
+from sfusion.harness.lab.promises import PROMISES, How, Verdict, base, check_promises
 from sfusion.harness.lab.runs import RunResult, Task, read_run, run_one, write_run
 from sfusion.harness.lab.scenarios import Scenario
 from sfusion.harness.lab.worlds import sim
@@ -49,7 +49,7 @@ def reworded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hows(journal: Journal, rollouts: bool = False) -> list[How]:
-    return [verdict.how for verdict in judge(journal, all_promises(rollouts=rollouts))]
+    return [verdict.how for verdict in check_promises(journal, all_promises(rollouts=rollouts))]
 
 
 JOURNALS = {
@@ -73,7 +73,7 @@ def test_how_does_not_depend_on_words(
     name: str, before: dict[str, tuple[Journal, list[How]]], reworded: None
 ) -> None:
     journal, found = before[name]
-    again = judge(journal, all_promises(rollouts=name == "rollouts"))
+    again = check_promises(journal, all_promises(rollouts=name == "rollouts"))
     assert [verdict.how for verdict in again] == found
     assert [verdict.how.details for verdict in again] == [how.details for how in found]
     assert {verdict.sentence.partition(" (and")[0] for verdict in again} == {NONSENSE}

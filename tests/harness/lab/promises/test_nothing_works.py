@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.core.journal import Journal
-from sfusion.harness.lab.promises import PROMISES, judge, read_promise
+from sfusion.harness.lab.promises import PROMISES, check_promises, read_promise
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.worker_rollouts import ScriptedModel
 from sfusion_tools.limiter import LimiterCore
@@ -104,7 +104,7 @@ def held(journal: Journal, names: Any) -> list[str]:
     promises = [
         read_promise({name: PARAMETERS[name]} if name in PARAMETERS else name) for name in names
     ]
-    return [verdict.promise for verdict in judge(journal, promises) if verdict.held]
+    return [verdict.promise for verdict in check_promises(journal, promises) if verdict.held]
 
 
 @pytest.mark.parametrize("play", DEAD_STACKS, ids=lambda play: play.__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion_tools.limiter import Permit
+from sfusion_tools.limiter.client import LeasedPermit
 from sfusion_tools.sandbox.retry import RetryPolicy
 from tests.harness.lab.promises.scenes import BUSY, broken_in, scene
 
@@ -25,14 +25,14 @@ def test_recovers_within(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_throughput_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Permit.__aenter__
+    real = LeasedPermit.__aenter__
 
     async def sluggish(self: Any) -> Any:
         permit = await real(self)
         await asyncio.sleep(10.0)
         return permit
 
-    monkeypatch.setattr(Permit, "__aenter__", sluggish)
+    monkeypatch.setattr(LeasedPermit, "__aenter__", sluggish)
     broken = broken_in(scene())
     assert set(broken) - {"no_starvation", "deadline_honoured", "metrics_are_true"} == {
         "throughput_at_least"

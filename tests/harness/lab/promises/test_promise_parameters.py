@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.core.journal import Journal
-from sfusion.harness.lab.promises import Verdict, judge, read_promise
+from sfusion.harness.lab.promises import Verdict, check_promises, read_promise
 from sfusion.harness.lab.worlds import sim
 from tests.harness.lab.promises.scenes import scene
 
@@ -24,7 +24,7 @@ def journal() -> Journal:
 
 
 def verdict(journal: Journal, promise: Any) -> Verdict:
-    return judge(journal, [read_promise(promise)])[0]
+    return check_promises(journal, [read_promise(promise)])[0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.promises import judge
+from sfusion.harness.lab.promises import check_promises
 from sfusion.harness.lab.promises.registry import read_promise
 from sfusion.harness.lab.runs.tasks import merged_tools
 from sfusion.harness.lab.scenarios.model import Scenario
@@ -33,7 +33,7 @@ def states(
     scenario = Scenario.from_data(data)
     if good or tool is not None:
         scenario = scenario.changed(tools=merged_tools(tool_config(tool or GoodTool), scenario))
-    (verdict, *_) = judge(sim.run(scenario), [read_promise(promise)])
+    (verdict, *_) = check_promises(sim.run(scenario), [read_promise(promise)])
     return f"{verdict.state}: {verdict.sentence}"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.core.journal import Journal
-from sfusion.harness.lab.promises import judge
+from sfusion.harness.lab.promises import check_promises
 from sfusion.harness.lab.promises.registry import read_promise
 
 FAILED = "[Error, not output of a program: the sandbox failed.]"
@@ -26,7 +26,7 @@ def begun(**facts: Any) -> Journal:
 def judged(journal: Journal, promise: str | dict[str, Any]) -> str:
     """End the run, and return how a promise is judged."""
     journal.note(9.0, "world", "ended")
-    (verdict, *_) = judge(journal, [read_promise(promise)])
+    (verdict, *_) = check_promises(journal, [read_promise(promise)])
     return f"{verdict.state}: {verdict.sentence}"
 
 

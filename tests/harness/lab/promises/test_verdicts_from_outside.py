@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.core.journal import Journal
-from sfusion.harness.lab.promises import Verdict, judge, read_promise
+from sfusion.harness.lab.promises import Verdict, check_promises, read_promise
 from sfusion.harness.lab.runs import run_one
 from sfusion.harness.lab.runs.tasks import adapt_tasks, read_tasks
 from sfusion.harness.lab.scenarios import scenario_files
@@ -20,7 +20,7 @@ CRASH = [{"at": "150ms", "crash": "sandbox", "seconds": "1s"}]
 
 
 def verdict(journal: Journal, promise: Any) -> Verdict:
-    return judge(journal, [read_promise(promise)])[0]
+    return check_promises(journal, [read_promise(promise)])[0]
 
 
 @pytest.mark.parametrize(

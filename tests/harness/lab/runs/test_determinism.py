@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from sfusion.harness.core.journal import Journal, first_difference
-from sfusion.harness.lab.promises import judge
+from sfusion.harness.lab.promises import check_promises
 from sfusion.harness.lab.runs import read_tasks, run_all
 from sfusion.harness.lab.scenarios import Scenario, read_scenarios, scenario_files
 from sfusion.harness.lab.worlds import sim
@@ -97,7 +97,7 @@ def test_determinism_scenario_covers_every_fault_and_event(stormy: Path, journal
         "crash",
         "learned",
     } <= kinds
-    found = judge(journal, read_scenarios(stormy)[0].promises)
+    found = check_promises(journal, read_scenarios(stormy)[0].promises)
     assert [verdict for verdict in found if not verdict.held] == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.promises import Verdict, judge
+from sfusion.harness.lab.promises import Verdict, check_promises
 from sfusion.harness.lab.scenarios import Scenario, bundled_folder, read_scenarios
 from sfusion.harness.lab.scenarios.reading import in_folder
 from sfusion.harness.lab.worlds import sim, worker_rollouts
@@ -249,7 +249,7 @@ def play_with(
         monkeypatch.setattr(AsyncRolloutRequest, "loss_mask", again)
     options = {} if mistake.core is None else {"core": mistake.core}
     journal = sim.run(cell.changed(**keys), **options)
-    return {verdict.promise: verdict for verdict in judge(journal, cell.promises)}
+    return {verdict.promise: verdict for verdict in check_promises(journal, cell.promises)}
 
 
 def _changed(value: Any, change: Any) -> Any:

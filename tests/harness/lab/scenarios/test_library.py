@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.promises import PROMISES, judge
+from sfusion.harness.lab.promises import PROMISES, check_promises
 from sfusion.harness.lab.scenarios import Scenario, bundled_folder, read_scenarios
 from sfusion.harness.lab.scenarios.reading import in_folder
 from sfusion.harness.lab.worlds import sim
@@ -36,7 +36,7 @@ def not_held(scenario: Scenario, **options: Any) -> list[str]:
     journal = sim.run(scenario, **options)
     return [
         f"{one.promise}: {one.sentence}"
-        for one in judge(journal, scenario.promises)
+        for one in check_promises(journal, scenario.promises)
         if not one.held
     ]
 

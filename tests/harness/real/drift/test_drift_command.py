@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire import Answer, FakeServer, Request, WireApp, WireServer
 from sfusion.harness.cli import app
 from tests.harness.real.drift.served import sfusion
 
@@ -149,7 +149,7 @@ def test_a_server_that_is_not_a_sandbox_exits_with_3() -> None:
     async def page(request: Request) -> Answer:
         return Answer.text("<html>welcome</html>", status=404, content_type="text/html")
 
-    with Served(WireServer(WireApp(page))) as web:
+    with FakeServer(WireServer(WireApp(page))) as web:
         code, output = drift(web.url)
     assert code == 3
     assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 404 with text/html" in output
@@ -161,7 +161,7 @@ def test_secrets_echoed_by_the_server_are_masked_in_reports(
     async def echo(request: Request) -> Answer:
         return Answer.json({"detail": f"{dict(request.headers)} {request.query}"}, status=404)
 
-    with Served(WireServer(WireApp(echo))) as server:
+    with FakeServer(WireServer(WireApp(echo))) as server:
         url = server.url.replace("http://", "http://zquser:zqpass@") + "?key=zqquery"
         monkeypatch.setenv("KEY", "zqheader")
         code, output = drift(

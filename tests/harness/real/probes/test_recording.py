@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import Cassette, FakeSandbox
-from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire import Answer, FakeServer, Request, WireApp, WireServer
 from sfusion.fakes.wire.message import dump_json
 from sfusion.harness.cli import app
 from sfusion.harness.errors import BadProbes
@@ -337,7 +337,7 @@ def test_nothing_is_written_if_the_server_is_not_a_sandbox(tmp_path: Path) -> No
     async def page(request: Request) -> Answer:
         return Answer.text("<html>welcome</html>", content_type="text/html")
 
-    with Served(WireServer(WireApp(page))) as web:
+    with FakeServer(WireServer(WireApp(page))) as web:
         code, output = sfusion("drift", web.url, "--record", tmp_path / "a.jsonl")
     assert code == 3
     assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 200 with text/html" in output
@@ -380,7 +380,7 @@ def test_secrets_echoed_by_the_server_are_masked_in_the_file(
         )
 
     path = tmp_path / "a.jsonl"
-    with Served(WireServer(WireApp(echo))) as server:
+    with FakeServer(WireServer(WireApp(echo))) as server:
         url = server.url.replace("http://", "http://zquser:zqpass%21@") + "/base?key=zqquery"
         monkeypatch.setenv("KEY", "zqheader")
         monkeypatch.setenv("BEARER", "Bearer zqbearer")

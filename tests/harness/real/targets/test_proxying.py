@@ -6,12 +6,12 @@ import urllib.request
 
 import pytest
 
-from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire import Answer, FakeServer, Request, WireApp, WireServer
 from sfusion.fakes.wire.access import Access
 from sfusion.harness.real.targets.proxying import proxy_in_front_of
 
 
-class Forward(Served):
+class Forward(FakeServer):
     """An HTTP proxy that answers for every server itself, and records the requests."""
 
     def __init__(self) -> None:

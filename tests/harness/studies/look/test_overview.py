@@ -8,7 +8,7 @@ import pytest
 
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import Overview, overview
-from sfusion.harness.studies.look.telling import notes, sentence, suspicion
+from sfusion.harness.studies.look.summary import notes, sentence, suspicion
 from sfusion_tools.record import Attempt, Call
 from tests.harness.studies.look.made_up import OUTAGE, START, degrading
 from tests.harness.studies.made_calls import attempt_at, call_at

@@ -59,7 +59,7 @@ _SHORT_GRACE = 1.0
 """The same at the end of a ``with`` block: whoever leaves it waits for nothing more."""
 
 
-class Served:
+class FakeServer:
     """Base of every fake with a server.
 
     ``async with`` uses the running loop, ``with`` a thread; either way ``url`` answers when the
@@ -295,7 +295,7 @@ _SERVER_OPTIONS = ("host", "port", "seed", "journal", "access_log")
 
 
 def server_of(
-    fake: Served,
+    fake: FakeServer,
     app: App,
     rules: Iterable[Rule],
     options: ServerOptions,
@@ -347,7 +347,7 @@ _LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)
 class AdminRoutes:
     """Answers admin requests about one fake, which may add routes of its own."""
 
-    def __init__(self, fake: Served, more: Mapping[tuple[str, str], Route]) -> None:
+    def __init__(self, fake: FakeServer, more: Mapping[tuple[str, str], Route]) -> None:
         self._fake = fake
         self._routes: dict[tuple[str, str], Route] = {
             ("GET", "state"): lambda _: Answer.json(fake.state()),

@@ -18,7 +18,7 @@ from ..lab.toy import expected_p, mask_threshold, uses_tool, zero_threshold
 from ..reports.html import LearningPage, PageTable
 from ..reports.line_chart import ChartLine, ChartPoint, LineChart
 from ..terminal import ProgressReporter
-from .poison_telling import NAMES
+from .poison_summary import NAMES
 from .trained import Figure, Trained, at, lost_share
 
 SHARES = [number / 20 for number in range(20)]

@@ -1,0 +1,17 @@
+"""The mark of a call: ``sfusion:call=ID`` in a comment of its code.
+
+A workload writes it, and a ledger follows the calls of any client by it, also of one that sends no
+header of ours.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BEGINNING = "sfusion:call="
+MARK = re.compile(_BEGINNING + r"([A-Za-z0-9._-]+)")
+
+
+def mark_for(call: str) -> str:
+    """Return the mark of a call, to be put into a comment."""
+    return _BEGINNING + call
