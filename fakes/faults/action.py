@@ -112,7 +112,7 @@ class Action(BaseModel):
     """Has no effect in a phase in which a final fault replaces the answer."""
     sandbox_only: ClassVar[bool] = False
     passes: ClassVar[bool] = False
-    """Another attempt, which it does not strike, succeeds."""
+    """An attempt that it does not strike succeeds: it leaves nothing broken behind."""
     examples: ClassVar[tuple[Any, ...]] = ()
     """Actions of this kind, as YAML has them, that a hunt tries often.
 
@@ -172,7 +172,7 @@ class Action(BaseModel):
     # -- what a hunt may expect of the calls that it strikes --
 
     def is_harmless(self, phase: Phase) -> bool:
-        """Does an attempt that it strikes succeed all the same?"""
+        """Does an attempt that it strikes still succeed?"""
         return False
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
@@ -194,9 +194,9 @@ class Action(BaseModel):
 
     @property
     def lasts(self) -> float | None:
-        """The most seconds for which it disturbs anything, if it does nothing but that.
+        """For how many seconds at most it disturbs the server, if that is all it does.
 
-        0 changes nothing.
+        0 for an action without any effect, None for one that does more.
         """
         return None
 

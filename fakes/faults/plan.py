@@ -55,7 +55,7 @@ class FaultPlan:
         rules = [rule for rule in self.rules if rule.fits(arrival, self._searches)]
         return Fate(self, arrival, rules) if rules else None
 
-    def counted(self, rule: Rule, arrival: Arrival, now: float) -> bool:
+    def count_and_decide(self, rule: Rule, arrival: Arrival, now: float) -> bool:
         """Count an attempt that has reached the rule's phase.
 
         Return whether the rule strikes it.
@@ -180,7 +180,7 @@ class Fate:
     def _strikes(self, rule: Rule, now: float) -> bool:
         """Does the rule strike this attempt? It is counted when this is asked first."""
         if rule.name not in self._struck:
-            self._struck[rule.name] = self._plan.counted(rule, self._arrival, now)
+            self._struck[rule.name] = self._plan.count_and_decide(rule, self._arrival, now)
         return self._struck[rule.name]
 
 

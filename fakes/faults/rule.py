@@ -119,10 +119,10 @@ class Arrival:
     in_flight: int = 1
 
 
-_FEW = 0.03
-"""Share of hunted rules with such a condition (chosen: it often fits every call, or none)."""
-_SOME = 0.16
-"""Share of hunted rules with such a condition (chosen: on average a rule has one or two)."""
+_RARE = 0.03
+"""Share of hunted rules that get a condition which usually fits every call, or none (chosen)."""
+_USUAL = 0.16
+"""Share of hunted rules that get each other condition (chosen: a rule then has one or two)."""
 _INSTEAD_OF_CHANCE = (
     {"first_attempts": 1},
     {"times": 1},
@@ -152,41 +152,43 @@ class Rule(BaseModel):
 
     name: Annotated[str, NotShrunk("part of every probabilistic decision")] = ""
     """The rule's name in the journal; part of every probabilistic decision."""
-    path: Annotated[Words | None, Drawn("/run_code", share=_FEW)] = None
+    path: Annotated[Words | None, Drawn("/run_code", share=_RARE)] = None
     """Paths (``*`` is a wildcard); without it only requests for work, never pings or admin."""
-    method: Annotated[Words | None, Drawn("POST", share=_FEW)] = None
+    method: Annotated[Words | None, Drawn("POST", share=_RARE)] = None
     """HTTP methods."""
-    language: Annotated[Words | None, Drawn("python", "cpp", share=_FEW)] = None
+    language: Annotated[Words | None, Drawn("python", "cpp", share=_RARE)] = None
     """Languages of the code."""
-    code: Annotated[Pattern | None, Drawn("call=c000[1-3]", share=_FEW)] = None
+    code: Annotated[Pattern | None, Drawn("call=c000[1-3]", share=_RARE)] = None
     """A regular expression searched for in the code."""
-    call: Annotated[Words | None, Drawn("c000[1-3]", "*1", "r001.*", share=_SOME)] = None
+    call: Annotated[Words | None, Drawn("c000[1-3]", "*1", "r001.*", share=_USUAL)] = None
     """Ids of calls (``*`` is a wildcard), as in the mark inside their code."""
-    first: Annotated[int | None, Drawn(range(1, 7), share=_SOME), Reduced(scales=True)] = Field(
+    first: Annotated[int | None, Drawn(range(1, 7), share=_USUAL), Reduced(scales=True)] = Field(
         default=None, ge=1
     )
     """Only the first N requests that fit."""
-    first_attempts: Annotated[int | None, Drawn(1, 2, 3, share=_SOME)] = Field(default=None, ge=1)
+    first_attempts: Annotated[int | None, Drawn(1, 2, 3, share=_USUAL)] = Field(default=None, ge=1)
     """Only the attempts 1 to N of each call."""
-    every: Annotated[int | None, Drawn(range(1, 6), share=_SOME), Reduced(scales=True)] = Field(
+    every: Annotated[int | None, Drawn(range(1, 6), share=_USUAL), Reduced(scales=True)] = Field(
         default=None, ge=1
     )
     """Every Nth request that fits."""
-    after: Annotated[int | None, Drawn(range(7), share=_SOME), Reduced(scales=True)] = Field(
+    after: Annotated[int | None, Drawn(range(7), share=_USUAL), Reduced(scales=True)] = Field(
         default=None, ge=0
     )
     """Only after N requests that fit."""
     between: Annotated[
-        tuple[Seconds, Seconds] | None, Drawn(*combinations((0, 0.5, 1, 2, 4, 8), 2), share=_SOME)
+        tuple[Seconds, Seconds] | None, Drawn(*combinations((0, 0.5, 1, 2, 4, 8), 2), share=_USUAL)
     ] = None
     """Only between these two times, counted from when the faults were set."""
-    above_in_flight: Annotated[int | None, Drawn(range(5), share=_SOME)] = Field(default=None, ge=0)
+    above_in_flight: Annotated[int | None, Drawn(range(5), share=_USUAL)] = Field(
+        default=None, ge=0
+    )
     """Only while more than N requests are being handled, this one included."""
     probability: Annotated[
-        float | None, Drawn(0.1, 0.4, 0.8, share=_SOME), Reduced(instead=_INSTEAD_OF_CHANCE)
+        float | None, Drawn(0.1, 0.4, 0.8, share=_USUAL), Reduced(instead=_INSTEAD_OF_CHANCE)
     ] = Field(default=None, ge=0, le=1)
     """With this probability, drawn from (seed, rule, call, attempt)."""
-    times: Annotated[int | None, Drawn(range(1, 7), share=_SOME)] = Field(default=None, ge=1)
+    times: Annotated[int | None, Drawn(range(1, 7), share=_USUAL)] = Field(default=None, ge=1)
     """At most N strikes."""
     may_not_strike: Annotated[bool, NotHunted("a hunt accepts that anyway")] = False
     """In a scenario: accept a run in which the rule never strikes, which is unknown otherwise."""
@@ -251,13 +253,16 @@ class Rule(BaseModel):
 
     @property
     def is_harmless(self) -> bool:
-        """Does every attempt that it strikes succeed all the same?"""
+        """Does every attempt that the rule strikes still succeed?"""
         if self.longest_delay > _HARMLESS_DELAY:
             return False
         return all(action.is_harmless(self._phase_of(action)) for action in self.what)
 
     def recovers(self, *, may_have_run: bool) -> bool:
-        """Does another attempt succeed, which it does not strike?"""
+        """Does a call succeed with a later attempt, which the rule does not strike?
+
+        ``may_have_run``: the tool also repeats what may have been executed.
+        """
         return all(
             action.is_transient(self._phase_of(action), self.first_attempts, may_have_run)
             for action in self.what

@@ -25,6 +25,7 @@ LONGEST_BODY: Final = 100_000
 Chosen: reading YAML takes about 10 s for each megabyte, in which nothing else is served.
 """
 PINGS = frozenset({"/v1/ping", "/health"})
+"""Routes that never need the token, so that anything can ask whether the server is up."""
 _MOST_KNOWN = 100
 """Accepted Host headers that are remembered (chosen: clients could fill more memory)."""
 _PRIVATE_SUFFIXES = (".local", ".internal")
@@ -78,16 +79,18 @@ class Access:
                 "give both allow_remote (--allow-remote) and a token (SFUSION_TOKEN or "
                 "--token-file), or listen on 127.0.0.1"
             )
-        self._everything = require_token or (runs_code and not self._local)
+        self._guards_all = require_token or (runs_code and not self._local)
+        """Every request but the ping needs the token."""
         self.token = token or None
         """The token that admin routes need, None if they need none."""
-        if self.token is None and (self._everything or runs_code or not self._local):
+        if self.token is None and (self._guards_all or runs_code or not self._local):
             self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._realm = realm
         self._hosts = _patterns(allow_hosts)
         self._origins = _patterns(allow_origins)
         self._names = frozenset({host.strip("[]").lower(), socket.gethostname().lower()})
-        self._known: set[str] = {""}  # HTTP/1.0; browsers always send a Host
+        self._known: set[str] = {""}
+        """Host headers that were accepted; HTTP/1.0 has none, but browsers always send one."""
 
     def refusal(self, request: Request) -> Answer | None:
         """The answer to a request that is not let in."""
@@ -124,11 +127,12 @@ class Access:
         admin = is_admin(request.path)
         if self.token is None:
             if admin and not host:
-                # HTTP/0.9, too: other protocols that a page makes a browser speak can look like it.
+                # A page can make a browser speak other protocols to this port, which may be read
+                # as HTTP/0.9, without any header.
                 return Answer.json({"detail": "sfusion: admin routes need a Host header"}, 403)
             return None
 
-        needed = admin or (self._everything and request.path not in PINGS)
+        needed = admin or (self._guards_all and request.path not in PINGS)
         if not needed or self.has_token(request.headers):
             return None
         asking = (("www-authenticate", f'Basic realm="{self._realm}"'),)
@@ -166,7 +170,9 @@ class Access:
         """
         name = _without_port(host)
         is_known = is_this_machine(name) or name in self._names or _fits(name, self._hosts)
-        if not is_known and (self._local or _is_public(name)):
+        # Other machines may reach this one by a name that only their network knows.
+        is_trusted = not self._local and not _is_public(name)
+        if not is_known and not is_trusted:
             return False
         if len(self._known) < _MOST_KNOWN:
             self._known.add(host)

@@ -68,7 +68,7 @@ class ServedRequest(NamedTuple):
     sent: int
     """Bytes of its body."""
     answer: Answer | None
-    """None if none was sent."""
+    """None if no answer was sent."""
     fault: str | None
     """The first rule that struck."""
     client_gone: bool
@@ -103,7 +103,7 @@ class RequestLog:
 
 def _line(worker: str, facts: Facts) -> bytes:
     """Make the line of a request when it is written, which is later than when it ended."""
-    _, sandbox, request = facts
+    _, sandbox, request = facts  # as `ended` adds them; the first is this function
     attempt = Attempt(
         number=1,
         endpoint=sandbox,
@@ -182,7 +182,9 @@ class ServerCore(ABC):
         The journal names those that are missing or differ.
         """
         self.wedged_by: str | None = None
+        """The rule because of which no request is answered."""
         self.ping_alive = True
+        """Pings are answered although the server is wedged."""
         self._background: set[asyncio.Task[Any]] = set()
         self._hanging = Parking()
         self._wedged = Parking()

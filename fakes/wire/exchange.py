@@ -58,19 +58,19 @@ class Exchange:
         self._delivered: Answer | None = None
         self._spoiled = False
         """The body was changed, cut or delayed on its way."""
-        self._told = False
-        """How it ends is recorded."""
+        self._end_noted = False
+        """How the request ends is in the journal."""
         self._ran: Ran = "no"
         self._failed = False
         self._over = False
         """A fault has ended the request without an answer."""
         self._ended = False
         self._release: Callable[[], None] | None = None
-        self._begun: asyncio.Event | None = None
-        self._began = 0.0
-        """When it arrived, in unix time; only for the event log."""
-        self._started = 0.0
-        """The same in the time of the loop."""
+        self._code_began: asyncio.Event | None = None
+        self._arrived_unix = 0.0
+        """When the request arrived, in unix time; only for the event log."""
+        self._arrived_at = 0.0
+        """When it arrived, in the time of the loop; only for the event log."""
 
     # -- Execution: what the app reports --
 
@@ -80,8 +80,8 @@ class Exchange:
         self._ran = "began"
         core = self._core
         core.ledger.start(self._call)
-        if self._begun is not None:
-            self._begun.set()
+        if self._code_began is not None:
+            self._code_began.set()
         self.note(core.work_events.started)
 
     def finished(self, **more: Unpack[EventNote]) -> None:
@@ -102,10 +102,7 @@ class Exchange:
 
     @property
     def is_counted(self) -> bool:
-        """False for requests to admin routes.
-
-        Also for those that broke off before they could be told from them.
-        """
+        """False for requests to admin routes, and if it broke off before its route was known."""
         return bool(self._call)
 
     async def serve(self) -> int:
@@ -117,7 +114,7 @@ class Exchange:
         if subject.work:
             return await self._serve_work(subject)
         self._attempt = self._core.ledger.arrive_other(subject.call)
-        return await self._live(subject)
+        return await self._go_through_phases(subject)
 
     async def _serve_work(self, subject: Subject) -> int:
         """Serve a request for work, which the ledger, the journal and the event log record."""
@@ -127,8 +124,8 @@ class Exchange:
         if core.journal is not None:
             self._note_arrival(subject)
         if core.request_log is not None:
-            self._began = time.time()
-            self._started = core.now()
+            self._arrived_unix = time.time()
+            self._arrived_at = core.now()
 
         status = 0
         try:
@@ -137,14 +134,14 @@ class Exchange:
                 status = await self._send(turned_away)
             else:
                 try:
-                    status = await self._live(subject)
+                    status = await self._go_through_phases(subject)
                 finally:
                     self._visit.leave()
             return status
         finally:
             core.ledger.leave(subject.call, status)
-            if not self._told:
-                self._tell(status)
+            if not self._end_noted:
+                self._note_end(status)
             if core.request_log is not None:
                 core.request_log.ended(self._served(status))
 
@@ -152,8 +149,8 @@ class Exchange:
         """Return what the event log says about this request."""
         return ServedRequest(
             call=self._call,
-            began=self._began,
-            seconds=self._core.now() - self._started,
+            began=self._arrived_unix,
+            seconds=self._core.now() - self._arrived_at,
             sent=len(self._request.body),
             answer=self._delivered if status else None,
             fault=self._fault,
@@ -161,7 +158,7 @@ class Exchange:
             spoiled=self._spoiled,
         )
 
-    async def _live(self, subject: Subject) -> int:
+    async def _go_through_phases(self, subject: Subject) -> int:
         """Go through the phases of a request that was admitted."""
         core = self._core
         try:
@@ -214,15 +211,15 @@ class Exchange:
 
         Return False when a fault has answered or ended the request before the code was through.
         """
-        self._begun = asyncio.Event()
+        self._code_began = asyncio.Event()
         run = self._core.keep(self._execute())
-        begun = asyncio.ensure_future(self._begun.wait())
+        code_began = asyncio.ensure_future(self._code_began.wait())
         try:
-            await asyncio.wait({run, begun}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({run, code_began}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            begun.cancel()
+            code_began.cancel()
 
-        if self._begun.is_set():
+        if self._code_began.is_set():
             # Whatever happens to the answer, the program keeps running, as on the real server.
             await self._strike("during")
             if self._over or self._answer is not None:
@@ -251,9 +248,9 @@ class Exchange:
         if self._work and self._core.journal is not None:
             is_small = answer.stream is None and len(answer.body) <= _AT_ONCE
             if is_small and self._connection.all_sent:
-                # A client in another process may go on before this one does: no event of its comes
-                # before the answer.
-                self._tell(answer.status)
+                # Noted before it is sent: a client in another process may continue before this
+                # process does, and its next event must not come before the answer.
+                self._note_end(answer.status)
         await self._delivery.send(answer)
         return answer.status
 
@@ -389,9 +386,9 @@ class Exchange:
             lacks.append("Content-Type")
         return lacks
 
-    def _tell(self, status: int) -> None:
+    def _note_end(self, status: int) -> None:
         """Record how the request ends."""
-        self._told = True
+        self._end_noted = True
         noted: EventNote = {"status": status, "client_gone": self._connection.lost}
         if self._delivered is not None:
             for name, value in self._delivered.headers:

@@ -78,6 +78,7 @@ class Ledger:
         self.calls: OrderedDict[str, CallRecord] = OrderedDict()
         """The last ``MOST_CALLS`` calls."""
         self._others: dict[str, int] = {}
+        """Attempts of requests that are not for work."""
         self.in_flight = 0
         self.executing = 0
         self.clear()
@@ -168,7 +169,7 @@ class Ledger:
         return counts
 
     def _record(self, call: str) -> CallRecord:
-        # Also a request that is still in flight may belong to a call that was forgotten.
+        # A call may be forgotten while one of its requests is still in flight.
         record = self.calls.get(call)
         if record is None:
             if len(self.calls) >= MOST_CALLS:

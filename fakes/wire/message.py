@@ -141,6 +141,7 @@ def phrase_of(status: int) -> str:
     return _PHRASES.get(status, "")
 
 
+# Chosen: the statuses of a busy second, and more.
 @lru_cache(maxsize=64)
 def _opening(status: int, second: int) -> str:
     """The first lines of an answer, which many answers within a second have in common."""

@@ -19,7 +19,7 @@ class Bucket:
         self.size = float(size if size is not None else max(1, int(rate)))
         self.tokens = self.size if tokens is None else min(tokens, self.size)
         self.filled_at = now
-        """When ``tokens`` was right."""
+        """The time for which ``tokens`` was computed last."""
 
     def take(self, now: float) -> bool:
         """Take one token; return False if there is none."""
@@ -60,7 +60,7 @@ class Width:
     def __init__(self, ceiling: int) -> None:
         self.ceiling = ceiling
         self.value = float(ceiling)
-        """The width with the fraction that successes have added since it was last a whole one."""
+        """The width, with the fraction of a permit that successes have added so far."""
         self.cooldown_until = float("-inf")
 
     @property
