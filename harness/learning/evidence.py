@@ -14,13 +14,11 @@ from sfusion_tools.record import Call
 from ...fakes.faults.pattern import PatternSearches
 from ..core.logs.dump_records import MOST_CALLS, outcome_of_text, tool_texts
 
-EVENTS, REQUESTS, KEY, PATTERN, TEXT = (
-    "event log",
-    "requests file",
-    "key of the dump",
-    "--lost-pattern",
-    "known text",
-)
+EVENTS = "event log"
+REQUESTS = "requests file"
+KEY = "key of the dump"
+PATTERN = "--lost-pattern"
+TEXT = "known text"
 """What a lost call is recognised by; the first that says so counts."""
 LOST_KEYS = ("lost_calls", "infrastructure_failures", "infrastructure")
 """Numbers of lost calls: as docs/verl.md puts them into a dump, as our requests file has them,
@@ -101,14 +99,28 @@ class Evidence:
             self.shared += id in self._met
             self._met.add(id)
         if (ended := self._lost.get(id)) is not None:
-            return self._found(calls, len(ended), self._last[id][1], EVENTS, ended)
+            return self._found(
+                calls=calls, lost=len(ended), last=self._last[id][1], source=EVENTS, outcomes=ended
+            )
         if count := _whole(request.get("infrastructure_failures")):
             # The counts have no order; the texts have, and dumps since 2026-11 say it.
             last = request.get("last_call_lost", not texts or said[-1])
-            return self._found(calls, count, bool(last), REQUESTS, _named(request.get("outcomes")))
+            return self._found(
+                calls=calls,
+                lost=count,
+                last=bool(last),
+                source=REQUESTS,
+                outcomes=_named(request.get("outcomes")),
+            )
         if any(listed):
-            outcomes = tuple(one.value for one in listed if one is not None)
-            return self._found(calls, len(outcomes), listed[-1] is not None, KEY, outcomes)
+            outcomes = tuple(outcome.value for outcome in listed if outcome is not None)
+            return self._found(
+                calls=calls,
+                lost=len(outcomes),
+                last=listed[-1] is not None,
+                source=KEY,
+                outcomes=outcomes,
+            )
         keys = LOST_KEYS if self.lost_key is None else (self.lost_key,)
         if count := max(_whole(record.get(key)) for key in keys):
             return self._found(calls, count, not any(said) or said[-1], KEY)
@@ -119,14 +131,23 @@ class Evidence:
                     for end, lost in zip(ends, said, strict=True)
                     if lost and end is not None
                 )
-                return self._found(calls, sum(flags), flags[-1], source, outcomes)
+                return self._found(
+                    calls=calls, lost=sum(flags), last=flags[-1], source=source, outcomes=outcomes
+                )
         return CallsOfSample(calls, unclear=unclear and not request and not listed)
 
     @staticmethod
     def _found(
         calls: int, lost: int, last: bool, source: str, outcomes: Sequence[str] = ()
     ) -> CallsOfSample:
-        return CallsOfSample(max(calls, lost), lost, last, False, source, tuple(outcomes))
+        return CallsOfSample(
+            calls=max(calls, lost),
+            lost=lost,
+            last_lost=last,
+            unclear=False,
+            source=source,
+            outcomes=tuple(outcomes),
+        )
 
 
 def _whole(value: Any) -> int:
@@ -140,7 +161,7 @@ def _listed(record: Mapping[str, Any]) -> list[Outcome | None]:
     extras = record.get("sfusion")
     found = (extras if isinstance(extras, Mapping) else record).get("outcomes")
     ends = (
-        [OUTCOMES.get(one) for one in found if isinstance(one, str)]
+        [OUTCOMES.get(name) for name in found if isinstance(name, str)]
         if isinstance(found, list)
         else []
     )

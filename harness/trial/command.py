@@ -1,9 +1,9 @@
 """``sfusion judge``: judge any client of Sandbox Fusion: a function, a class, a reward function, a
 program.
 
-Plays one fixed plan of programs, faults and schedules with the client, in virtual time if possible,
-else on the wall clock in at most a minute, and compares what it sent, read and reported with what
-really happened. TARGET is module:name, file.py:name or a tool config (YAML). A command gets
+Plays the scenarios of scenarios/judge that fit the client, in virtual time if possible, else on the
+wall clock in at most a minute, and compares what it sent, read and reported with what really
+happened. TARGET is module:name, file.py:name or a tool config (YAML). A command gets
 programs as JSON lines on stdin and answers on stdout.
 
 Exit code 0 if nothing beyond the baseline is broken, 1 otherwise, 2 if the input is wrong, 3 if the
@@ -28,7 +28,7 @@ from ..commandline.json_answer import text_stream, write_json
 from ..commandline.options import WHERE, WRITTEN, Html, Json, Keyword, Seed, Summary
 from ..errors import BadOption
 
-_WORLDS = ("virtual", "wall")
+_WORLDS = ("sim", "wall")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class JudgeOptions:
     seed: Seed = 0
     world: Annotated[
         str | None,
-        option("Clock to use; by default virtual time if possible.", "virtual|wall", WHERE),
+        option("World to play in; by default virtual time if possible.", "sim|wall", WHERE),
     ] = None
     baseline: Annotated[
         Path | None, option("File of accepted findings and wordings; others fail.")
@@ -58,6 +58,12 @@ class JudgeOptions:
     update: Annotated[
         bool, option("Accept what is found now: write it to the file of --baseline.")
     ] = False
+    out: Annotated[
+        Path | None,
+        option(
+            "Write a folder for each scenario, with journal, verdicts and page.", "DIR", WRITTEN
+        ),
+    ] = None
     html: Html = None
     junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
     summary: Summary = None
@@ -66,15 +72,15 @@ class JudgeOptions:
 
 @command
 def judge(options: JudgeOptions) -> int:
+    from ..lab.shapes import shape_of
     from ..reports.files import check_file
     from ..terminal import printable
-    from .reporting import write_reports
-    from .shapes import shape_of
+    from .reporting import write_reports, write_runs
     from .trial import judge, write_baseline
 
     world = options.world
     if world is not None and world not in _WORLDS:
-        raise BadOption(f"--world {world}: no such clock; {near(world, _WORLDS)}")
+        raise BadOption(f"--world {world}: no such world for a client; {near(world, _WORLDS)}")
     if options.update and options.baseline is None:
         raise BadOption("--update writes the file of --baseline; give both")
     for name in ("html", "junit", "summary"):
@@ -93,11 +99,13 @@ def judge(options: JudgeOptions) -> int:
         command=words,
         env=options.env,
         attribute=options.attribute,
-        world=None if world is None else "wall" if world == "wall" else "virtual",
+        world=world,  # type: ignore[arg-type] # checked above
         seed=options.seed,
         scenes=options.keyword,
         baseline=None if options.update else options.baseline,
     )
+    if options.out is not None:
+        write_runs(result, options.out)
     write_reports(result, html=options.html, junit=options.junit, summary=options.summary)
     write_json(options.json, result.as_dict())
     typer.echo(printable(result.table(), keep="\n"), file=text_stream(options.json))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ..atomic_files import write_file
 from ..core.verdict import Verdict
+from ..lab.runs.directory import written_run
 from ..reports.files import junit as junit_of
-from ..reports.files import markdown
+from ..reports.files import markdown, write_page
 from ..reports.html import render_page
 from ..reports.run_report import RunReport
 from .trial import TrialResult
@@ -39,6 +40,14 @@ def write_reports(
         write_file(summary, markdown([report_of(result)]) + "\n".join(lines) + "\n")
 
 
+def write_runs(result: TrialResult, out: Path) -> None:
+    """Write each scenario as a run of its own: scenario, journal, verdicts and a page with a
+    timeline."""
+    for run in result.runs:
+        with written_run(run, out) as folder:
+            write_page(RunReport.of_result(run, folder))
+
+
 def report_of(result: TrialResult) -> RunReport:
     """Return a trial as a run. What its shape leaves unknown, and what is accepted, neither passes
     nor fails."""
@@ -52,7 +61,7 @@ def report_of(result: TrialResult) -> RunReport:
         f"judge {result.name}",
         verdicts,
         about=result.about,
-        world=result.stage,
+        world=result.world,
         seed=result.seed,
         events=events,
         wall_seconds=result.seconds,

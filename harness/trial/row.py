@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from ..lab.facts.truth import ProgramTruth
-from .client import TrialAsk
-from .plan import Scene, TrialCall, TrialPlan
-from .record import PlayedScene
-from .shapes import Shape
-from .trial import play_plan
+from ..lab.client import Shape
+from ..lab.scenarios.model import Scenario
+from ..lab.single_calls.calls import CallFacts, SuiteFacts
+from .trial import play_scenes
 
 FAULTS: dict[str, Mapping[str, Any]] = {
     "429": {"what": {"status": 429}},
@@ -30,37 +27,34 @@ FAULTS: dict[str, Mapping[str, Any]] = {
 
 def fault_row(shape: Shape) -> dict[str, str]:
     """Play each fault and return the cells: the first attempt fails / all fail."""
-    names = {fault: f"fault-{number}" for number, fault in enumerate(FAULTS)}
-    scene = Scene("row", (), horizon=3000.0)
-    for fault, name in names.items():
-        for mark, more in ((f"{name}-first", {"first_attempts": 1}), (f"{name}-all", {})):
-            ask = TrialAsk(
-                mark,
-                f"# sfusion:call={mark}\nprint()\n",
-                truth=_printed(mark),
-                tests=(("", _printed(mark)),),
-            )
-            scene = replace(
-                scene,
-                calls=(*scene.calls, TrialCall(ask, "either")),
-                programs={**scene.programs, mark: (ProgramTruth(_printed(mark) + "\n"),)},
-                faults=(*scene.faults, {"name": mark, "call": mark, **FAULTS[fault], **more}),
-            )
-    record, _ = play_plan(shape, None, lambda scale: TrialPlan(0, (scene,), scale=scale))
-    played = record.scenes["row"]
-    cells = {mark: _cell(played, mark, scored="tests" in shape.takes) for mark in scene.programs}
-    return {
-        fault: f"{cells[f'{name}-first']} / {cells[f'{name}-all']}" for fault, name in names.items()
-    }
+    scored = "tests" in shape.takes
+    each = []
+    for fault in FAULTS.values():
+        each += [_call({**fault, "first_attempts": 1}, scored), _call(fault, scored)]
+    about = "Each fault strikes the first attempt of one call, and every attempt of another."
+    scenario = Scenario.from_data(
+        {"scenario": "fault-row", "about": about, "horizon": 3000, "load": {"each": each}}
+    )
+    facts = SuiteFacts(play_scenes(shape, None, [scenario]).journals)
+    cells = {call.call: _cell(call, scored=scored) for call in facts}
+    row = {}
+    for number, name_of_fault in enumerate(FAULTS):
+        names = f"c{2 * number + 1:04d}", f"c{2 * number + 2:04d}"
+        first, every = (cells.get(name, "never ends") for name in names)
+        row[name_of_fault] = f"{first} / {every}"
+    return row
 
 
-def _printed(mark: str) -> str:
-    return f"printed-by-{mark}"
+def _call(fault: Mapping[str, Any], scored: bool) -> dict[str, Any]:
+    """Return a call that meets a fault; of a reward function one with a single test."""
+    together = {"end": "either", "together": True}
+    if scored:
+        return {**together, "tests": [{"fault": dict(fault)}]}
+    return {**together, "prints": "{word}\n", "fault": dict(fault)}
 
 
-def _cell(played: PlayedScene, mark: str, *, scored: bool) -> str:
-    attempts = sum(sent.mark == mark for sent in played.requests)
-    told = next((call.told for call in played.calls if call.ask.call == mark), None)
+def _cell(call: CallFacts, *, scored: bool) -> str:
+    told = call.told
     if told is None:
         return "never ends"
     if told.raised is not None:
@@ -68,7 +62,9 @@ def _cell(played: PlayedScene, mark: str, *, scored: bool) -> str:
     elif scored and told.reward is not None:
         how = f"score {told.reward:g}"
     else:
-        how = "✓" if _printed(mark) in told.text else "returns"
+        printed = call.truths[0].stdout.strip() if call.truths else ""
+        how = "✓" if printed and printed in told.text else "returns"
+    attempts = len(call.requests)
     return how if attempts == 1 else f"{how}×{attempts}"
 
 

@@ -8,9 +8,9 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,29 +18,30 @@ from sfusion_tools.wording import counted
 
 from ..atomic_files import write_file
 from ..commandline.keyword import read_keyword
+from ..core.journal import Journal
+from ..core.story import Story
 from ..core.verdict import How, Verdict
 from ..errors import BadOption
-from .calls import TrialFacts
-from .checks import CHECKS
-from .client import PARAMETERS
-from .plan import Scene, TrialPlan
-from .playing import far_from_greenwich
-from .record import Record
-from .scenes import make_plan
-from .shapes import Shape, shape_of
-from .told_checks import wordings_to_read
-from .virtual import play_virtually
-from .wall import CHILD_SCALE, WallStage
+from ..lab.client import PARAMETERS, TrialClient
+from ..lab.promises.registry import OF_SINGLE_CALLS, check_story
+from ..lab.promises.single_told import wordings_to_read
+from ..lab.runs.clients import client_tools
+from ..lab.runs.runner import RunResult
+from ..lab.runs.tasks import Task
+from ..lab.scenarios.model import Scenario
+from ..lab.scenarios.reading import JUDGED, bundled_folder, in_folder, read_scenarios
+from ..lab.shapes import Shape, shape_of
+from ..lab.shapes.as_tool import TARGET_TOOL
+from ..lab.single_calls.calls import SuiteFacts
+from ..lab.worlds.clients import run_in_sim
+from ..lab.worlds.clients_wall import WallTrial
 
-for _module in ("wire_checks", "state_checks"):  # importing a module registers its checks
-    import_module(f"sfusion.harness.trial.{_module}")
-
-Stage = Literal["virtual", "wall"]
+TrialWorld = Literal["sim", "wall"]
 _VARIES = re.compile(r"\b0x[0-9a-f]+|\b[1-6]\d{4}\b")
 """Addresses of objects and ports of sandboxes, which differ from run to run."""
-_WIRE_ALONE = ("ends_in_time", "retry_after_respected", "secrets_kept")
-"""The checks that need no more than requests."""
-_ORDER = ("broken", "accepted", "held", "unknown")
+_WIRE_ALONE = ("deadline_honoured", "retry_after_honoured", "no_secret_leaked")
+"""The promises that need no more than requests."""
+_ORDER = ("broken", "accepted", "held", "unknown", "not_applicable")
 _CAUSES = ("sent_as_asked", "programs_waited_for")
 """What they find explains what others find, so they come first."""
 
@@ -52,8 +53,7 @@ class TrialResult:
     name: str
     about: str
     """What it is, in a few words."""
-    stage: str
-    """``virtual`` or ``wall``."""
+    world: TrialWorld
     why: str
     """Why it was not played in virtual time; empty if it was."""
     seed: int
@@ -69,6 +69,8 @@ class TrialResult:
     """Findings that a baseline accepts."""
     changes: Sequence[str] = ()
     """What the baseline accepts and this trial did not find."""
+    runs: Sequence[RunResult] = ()
+    """Each scene as a run of its own."""
 
     def state_of(self, one: Verdict) -> str:
         return "accepted" if one.state == "broken" and one.how in self.accepted else one.state
@@ -94,7 +96,7 @@ class TrialResult:
     @property
     def played(self) -> str:
         """Return where and how it was played, as a sentence."""
-        where = f"on the wall clock ({self.why})" if self.stage == "wall" else "in virtual time"
+        where = f"on the wall clock ({self.why})" if self.world == "wall" else "in virtual time"
         sizes = (
             f"{counted(self.calls, 'call')}, {counted(self.requests, 'request')}, "
             f"{self.seconds:.1f} s"
@@ -140,7 +142,7 @@ class TrialResult:
             "target": self.name,
             **{
                 key: getattr(self, key)
-                for key in ("about", "stage", "why", "seed", "calls", "requests", "ok")
+                for key in ("about", "world", "why", "seed", "calls", "requests", "ok")
             },
             "seconds": round(self.seconds, 3),
             "verdicts": [{**one.as_dict(), "state": self.state_of(one)} for one in self.verdicts],
@@ -156,7 +158,7 @@ def judge(
     command: Sequence[str] = (),
     env: str | None = None,
     attribute: str | None = None,
-    world: Stage | None = None,
+    world: TrialWorld | None = None,
     seed: int = 0,
     scenes: str = "",
     baseline: Path | None = None,
@@ -167,65 +169,99 @@ def judge(
     ``command`` runs another program instead. ``env`` and ``attribute`` name the environment
     variable, or the attribute of the target's module, that holds the address. ``world`` overrides
     the choice of the clock, ``scenes`` (an expression of names, as pytest's -k) plays a part of the
-    plan. Raises BadOption for what cannot be judged.
+    scenarios. Raises BadOption for what cannot be judged.
     """
     known = None if baseline is None else _read_baseline(baseline)
     shape = shape_of(target, env=env, attribute=attribute, command=tuple(command))
+    named = {"target": shape.name, "command": list(command), "env": env, "attribute": attribute}
+    if command:
+        del named["target"]
     began = time.monotonic()
-    chosen = read_keyword(scenes)
-    record, why = play_plan(shape, world, lambda scale: _plan(seed, scale, shape.takes, chosen))
-    verdicts = judge_record(
-        record, None if known is None else {end: _Read(texts) for end, texts in known[1].items()}
+    chosen = choose_scenes(
+        seed, shape, {key: value for key, value in named.items() if value}, scenes
     )
-    if not record.takes:
+    played = play_scenes(shape, world, chosen)
+    facts = SuiteFacts(played.journals)
+    if known is not None:
+        facts.accepted = {end: _Read(texts) for end, texts in known[1].items()}
+    verdicts = check_facts(facts)
+    if not shape.takes:
         verdicts = [one if one.promise in _WIRE_ALONE else _unseen(one) for one in verdicts]
-    wordings = {
-        end: sorted({_VARIES.sub("·", text) for text in texts})
-        for end, texts in wording_table(record).items()
-    }
-    left_out = dict(record.left_out)
-    left_out |= {
-        name: played.broken_off for name, played in record.scenes.items() if played.broken_off
-    }
-    if record.takes and (lacking := sorted(PARAMETERS - record.takes)):
-        left_out["parameters"] = (
-            f"this client has no parameter for, or never sends, {', '.join(lacking)}"
-        )
     return TrialResult(
-        shape.name,
-        shape.about,
-        record.stage,
-        why,
-        seed,
-        time.monotonic() - began,
-        sum(len(played.calls) for played in record.scenes.values()),
-        sum(len(played.requests) for played in record.scenes.values()),
-        verdicts,
-        wordings,
-        left_out,
-        frozenset() if known is None else known[0],
-        () if known is None else _gone(known[0], verdicts),
+        name=shape.name,
+        about=shape.about,
+        world=played.world,
+        why=played.why,
+        seed=seed,
+        seconds=time.monotonic() - began,
+        calls=len(facts.calls),
+        requests=sum(len(run.requests) for run in facts.runs),
+        verdicts=verdicts,
+        wordings=_to_read(facts),
+        left_out=_left_out(shape, played, facts),
+        accepted=frozenset() if known is None else known[0],
+        changes=() if known is None else _gone(known[0], verdicts),
+        runs=_runs(played, facts),
     )
 
 
-def judge_record(
-    record: Record, accepted: Mapping[str, Collection[str]] | None = None
+def check_facts(facts: SuiteFacts) -> list[Verdict]:
+    """Return the verdicts of all promises on single calls: a broken one for each way to fail, else
+    held, unknown or not applicable."""
+    places = {id(event): run.name for run in facts.runs for event in run.journal.events}
+    verdicts = [verdict for promise in OF_SINGLE_CALLS for verdict in promise.check_calls(facts)]
+    return [_placed(verdict, places) for verdict in verdicts]
+
+
+def _placed(verdict: Verdict, places: Mapping[int, str]) -> Verdict:
+    """Say of each event of the evidence in which run it is."""
+    evidence = [{"scenario": places.get(id(event), ""), **event} for event in verdict.evidence]
+    return replace(verdict, evidence=evidence)
+
+
+def check_journals(
+    journals: Iterable[Journal], accepted: Mapping[str, Collection[str]] | None = None
 ) -> list[Verdict]:
-    """Return the verdicts of all checks: a broken one for each way to fail, else held or unknown.
+    """Judge the runs of one trial together.
 
     ``accepted`` are the wordings per end that somebody has read and found true.
     """
-    if record.unplayable:
-        return [Verdict(name, "unknown", record.unplayable) for name in CHECKS]
-    facts = TrialFacts(record)
+    facts = SuiteFacts(journals)
     facts.accepted = accepted
-    return [verdict for check in CHECKS.values() for verdict in check.judge(facts)]
+    return check_facts(facts)
 
 
-def wording_table(record: Record) -> dict[str, list[str]]:
-    """Return the wordings per end, for a person to read once: no check can see that plain words
+def wording_table(facts: SuiteFacts) -> dict[str, list[str]]:
+    """Return the wordings per end, for a person to read once: no promise can see that plain words
     lie."""
-    return {end: sorted(met) for end, met in sorted(wordings_to_read(TrialFacts(record)).items())}
+    return {end: sorted(met) for end, met in sorted(wordings_to_read(facts).items())}
+
+
+def _to_read(facts: SuiteFacts) -> dict[str, list[str]]:
+    """Return the wordings without what differs from run to run."""
+    table = wording_table(facts)
+    return {end: sorted({_VARIES.sub("·", text) for text in texts}) for end, texts in table.items()}
+
+
+def _left_out(shape: Shape, played: PlayedScenes, facts: SuiteFacts) -> dict[str, str]:
+    found = dict(played.left_out)
+    found |= {run.name: run.broken_off for run in facts.runs if run.broken_off}
+    if shape.takes and (lacking := sorted(PARAMETERS - shape.takes)):
+        found["parameters"] = (
+            f"this client has no parameter for, or never sends, {', '.join(lacking)}"
+        )
+    return found
+
+
+def _runs(played: PlayedScenes, facts: SuiteFacts) -> list[RunResult]:
+    """Return each run with its own verdicts, as ``sfusion run`` would judge it."""
+    results = []
+    for scenario, journal in zip(played.scenarios, played.journals, strict=True):
+        verdicts, implied = check_story(Story(journal), scenario.promises)
+        task = Task(scenario, played.world)
+        took = played.seconds.get(scenario.scenario, 0.0)
+        results.append(RunResult(task, journal, verdicts, took, implied=implied))
+    return results
 
 
 def _unseen(one: Verdict) -> Verdict:
@@ -236,47 +272,115 @@ def _unseen(one: Verdict) -> Verdict:
     )
 
 
-def _plan(
-    seed: int, scale: float, takes: frozenset[str], chosen: Callable[[str], bool]
-) -> TrialPlan:
-    """Return the scenes that were chosen; of a reward function those with tests."""
-    plan = make_plan(seed, scale)
-    if "tests" in takes:
-        plan = replace(
-            plan,
-            scenes=tuple(
-                one for one in plan.scenes if isinstance(one, Scene) and "tests" in one.needs
-            ),
-        )
-    named = [
-        (one.name if isinstance(one, Scene) else getattr(one, "__name__", ""), one)
-        for one in plan.scenes
-    ]
-    kept = tuple(
-        one for name, one in named if chosen(name if isinstance(one, Scene) else "programs")
-    )
+# -- choosing and playing --
+
+_ORDER_OF_SCENES = (
+    "programs", "bounds", "failures", "dates", "down", "limit", "backing-off", "together",
+    "instances", "cancelled", "patience", "sandboxes", "clock", "idle", "tests",
+)  # fmt: skip
+"""The most telling first: on a wall clock there may be no time for the last ones."""
+
+
+def bundled_scenes(seed: int = 0) -> list[Scenario]:
+    """Return the scenarios that every client is judged by, in the order in which they are
+    played."""
+    files = {
+        file.stem.removeprefix("judge-"): file for file in in_folder(bundled_folder() / JUDGED)
+    }
+    others = [name for name in files if name not in _ORDER_OF_SCENES]
+    found = []
+    for name in (*_ORDER_OF_SCENES, *others):
+        scenario = _read_scene(files[name])
+        changes: dict[str, Any] = {"seed": seed}
+        if scenario.schedule is not None:
+            changes["schedule"] = {"random": seed}
+        found.append(scenario.changed(**changes))
+    return found
+
+
+@cache
+def _read_scene(file: Path) -> Scenario:
+    return read_scenarios(file)[0]
+
+
+def choose_scenes(
+    seed: int, shape: Shape, target: Mapping[str, Any], keyword: str = ""
+) -> list[Scenario]:
+    """Return the scenarios that were chosen, played by this target; of a reward function those with
+    tests."""
+    scenes = bundled_scenes(seed)
+    if "tests" in shape.takes:
+        scenes = [one for one in scenes if one.load is not None and "tests" in one.load.needs]
+    matches = read_keyword(keyword)
+    kept = [one for one in scenes if matches(one.scenario)]
     if not kept:
-        raise BadOption(f"-k: no scene matches; there are {', '.join(name for name, _ in named)}")
-    return replace(plan, scenes=kept)
+        names = ", ".join(one.scenario for one in scenes)
+        raise BadOption(f"-k: no scene matches; there are {names}")
+    tool = {"class_name": TARGET_TOOL, "config": dict(target)}
+    return [one.changed(tools=client_tools(tool, one)) for one in kept]
 
 
-def play_plan(
-    shape: Shape, world: Stage | None, plan: Callable[[float], TrialPlan]
-) -> tuple[Record, str]:
-    """Play a client where it can be played; return also why that is not virtual time. ``plan`` gets
-    its scale."""
+@dataclass
+class PlayedScenes:
+    """The runs of a trial."""
+
+    world: TrialWorld = "sim"
+    why: str = ""
+    """Why they were not played in virtual time; empty if they were."""
+    scenarios: list[Scenario] = field(default_factory=list)
+    journals: list[Journal] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Scenes that were not played, with the reason."""
+    unobserved: bool = False
+    """No request came over the event loop."""
+
+    def add(self, scenario: Scenario, journal: Journal, seconds: float = 0.0) -> None:
+        self.scenarios.append(scenario)
+        self.journals.append(journal)
+        self.seconds[scenario.scenario] = seconds
+
+
+def play_scenes(
+    shape: Shape, world: TrialWorld | None, scenarios: Sequence[Scenario]
+) -> PlayedScenes:
+    """Play a client where it can be played: in virtual time, else on the wall clock."""
     why = shape.wall or ("asked for" if world == "wall" else "")
-    if world == "virtual" and shape.wall:
-        raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
+    if world == "sim" and shape.wall:
+        raise BadOption(f"--world sim: {shape.name} cannot be played there: {shape.wall}")
     gc.collect()  # what other clients of this process left behind is not this one's
-    with far_from_greenwich():
-        if not why:
-            record = play_virtually(plan(1.0), shape.make)
-            if not record.unplayable or world == "virtual":
-                return record, ""
-            why = "its requests do not go over the event loop"
-        scaled = plan(CHILD_SCALE if shape.child else 1.0)
-        return WallStage(scaled, shape.make, child=shape.child, divide=shape.divide).play(), why
+    if not why:
+        played = play_in_sim(scenarios, shape.make)
+        if not played.unobserved or world == "sim":
+            return played
+        why = "its requests do not go over the event loop"
+    played = PlayedScenes("wall", why)
+    trial = WallTrial(shape)
+    for scenario, journal in trial.play(scenarios):
+        played.add(scenario, journal)
+    played.left_out = trial.left_out
+    return played
+
+
+def play_in_sim(
+    scenarios: Iterable[Scenario], make_client: Callable[[], TrialClient]
+) -> PlayedScenes:
+    """Play all scenarios for which the client takes what they need, each with a client of its
+    own."""
+    played = PlayedScenes()
+    takes = make_client().takes
+    for scenario in scenarios:
+        assert scenario.load is not None
+        if lacking := set(scenario.load.needs) - takes:
+            played.left_out[scenario.scenario] = ", ".join(sorted(lacking))
+            continue
+        began = time.monotonic()
+        journal = run_in_sim(scenario, make_client)
+        played.add(scenario, journal, time.monotonic() - began)
+        if len(played.journals) == 1 and SuiteFacts([journal]).unobserved:
+            played.unobserved = True
+            break
+    return played
 
 
 # -- the baseline --

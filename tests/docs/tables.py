@@ -10,9 +10,9 @@ import re
 import sys
 from pathlib import Path
 
-from sfusion.harness.lab.promises import PROMISES
+from sfusion.harness.lab.promises import PROMISES, Promise
+from sfusion.harness.lab.promises.registry import OF_SINGLE_CALLS
 from sfusion.harness.lab.scenarios.reading import bundled_folder, in_folder, read_scenarios
-from sfusion.harness.trial.trial import CHECKS
 
 
 def tables() -> dict[str, str]:
@@ -35,7 +35,14 @@ def updated(page: str) -> str:
 
 
 def _checks() -> str:
-    return "\n".join(f"- `{name}`: {_cell(check.about)}" for name, check in CHECKS.items())
+    return "\n".join(
+        f"- `{promise.name}`: {_cell(_of_single_calls(type(promise)))}"
+        for promise in OF_SINGLE_CALLS
+    )
+
+
+def _of_single_calls(promise: type[Promise]) -> str:
+    return promise.of_single_calls or " ".join((promise.__doc__ or "").split())
 
 
 def _promises() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from sfusion.harness.trial.checks import CHECKS
+from sfusion.harness.lab.promises.registry import OF_SINGLE_CALLS
 from sfusion.harness.trial.trial import judge
 from tests.proof import wall_tools
 from tests.proof.mistake import UNSEEN
@@ -15,18 +15,18 @@ from tests.proof.right_tools import RIGHT_TOOLS
 from tests.proof.trial import OWN, SURVIVE, UNSEEN_CHANGES, Kind, TrialCase, cases, judged
 
 BY_CHECK = {
-    "sent_once": ("step each call made twice", "programs"),
+    "no_duplicate_execution": ("step each call made twice", "programs"),
     "programs_waited_for": ("seconds tenth", "programs"),
-    "retry_after_respected": ("retry_after minus-one", "failures"),
-    "limit_kept": ("rate_limit plus one", "limit"),
+    "retry_after_honoured": ("retry_after minus-one", "failures"),
+    "in_flight_within_limit": ("rate_limit plus one", "limit"),
     "limit_used": ("permit kept a second longer", "limit"),
     "sent_in_order": ("the last waiter is served first", "limit"),
     "sandboxes_used": ("last sandbox only", "sandboxes"),
     "cancellation_ends_a_call": ("cancellation swallowed", "cancelled"),
-    "metrics_true": ("metrics in one dict", "programs"),
-    "outcome_stated": ("metrics.outcome always-throttled", "programs"),
-    "secrets_kept": ("headers printed", "programs"),
-    "returns": ("raises-on-null", "failures"),
+    "metrics_are_true": ("metrics in one dict", "programs"),
+    "outcomes": ("metrics.outcome always-throttled", "programs"),
+    "no_secret_leaked": ("headers printed", "programs"),
+    "tool_never_raises": ("raises-on-null", "failures"),
 }
 """A mistake for each check that none of the planted ones breaks, and the scene that shows it."""
 
@@ -39,7 +39,7 @@ def test_right_tools_are_not_accused(name: str) -> None:
 
 def _broken_on_the_wall(name: str, seed: int) -> set[str]:
     found = judge(wall_tools.WALL_TOOLS[name], scenes="failures", seed=seed)
-    assert found.stage == "wall"
+    assert found.world == "wall"
     return {one.promise for one in found.verdicts if one.state == "broken"}
 
 
@@ -48,7 +48,7 @@ def test_failures_are_told_apart_on_the_wall_clock_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         wall_tools, "_wait", lambda status, headers, number: 0.5 if number < 3 else 1 / 0
     )
-    assert _broken_on_the_wall("threads", 2) >= {"retry_after_respected", "ends_told_apart"}
+    assert _broken_on_the_wall("threads", 2) >= {"retry_after_honoured", "ends_told_apart"}
 
 
 @pytest.mark.timeout(300)
@@ -66,7 +66,7 @@ def test_the_planted_mistakes_are_caught_and_every_check_can_fail() -> None:
         row = judged(TrialCase(kind, named.get(name, name)), scene)
         assert check in row.caught_by, (check, name, row.caught_by)
         broken.add(check)
-    assert set(CHECKS) - broken == set()
+    assert {promise.name for promise in OF_SINGLE_CALLS} - broken == set()
 
 
 def test_hundreds_of_mutations_are_drawn_and_few_of_them_are_excused() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from sfusion.harness.lab.client import TAKES as ALL_TAKES
+from sfusion.harness.lab.client import UNSET, Settings, Told, TrialAsk
 from sfusion.harness.lab.worlds.calling import AgentData
-from sfusion.harness.trial.client import TAKES as ALL_TAKES
-from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
 from tests.reference_tool import GoodTool, PeerResponse
 
 TAKES = frozenset(ALL_TAKES) - {"stdin", "files", "tests", "raises"}

@@ -6,14 +6,18 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args
 
-from sfusion.harness.trial.plan import Scene
-from sfusion.harness.trial.scenes import make_plan
-from sfusion.harness.trial.trial import judge, judge_record, wording_table
-from sfusion.harness.trial.virtual import play_virtually
+from sfusion.harness.lab.single_calls.calls import SuiteFacts
+from sfusion.harness.trial.trial import (
+    bundled_scenes,
+    check_journals,
+    judge,
+    play_in_sim,
+    wording_table,
+)
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from tests.proof.changes import CHANGES
 from tests.proof.mistake import UNSEEN
@@ -172,9 +176,8 @@ def _drawn() -> dict[str, Any]:
 
 @cache
 def _accepted(tool: Any, states: bool) -> dict[str, list[str]]:
-    return wording_table(
-        play_virtually(make_plan(0), lambda: ToolClient(tool, states_outcomes=states))
-    )
+    played = play_in_sim(bundled_scenes(), lambda: ToolClient(tool, states_outcomes=states))
+    return wording_table(SuiteFacts(played.journals))
 
 
 def judged(case: TrialCase, scene: str = "") -> TrialRow:
@@ -204,17 +207,12 @@ def judged(case: TrialCase, scene: str = "") -> TrialRow:
             tool = _drawn()[case.name].tool
     right = OwnTool if case.kind == "change" else GoodTool
     accepted = None if case.kind == "right tool" or scene else _accepted(right, case.states)
-    plan = make_plan(case.seed)
+    scenes = bundled_scenes(case.seed)
     if scene:
-        plan = replace(
-            plan,
-            scenes=tuple(
-                one for one in plan.scenes if isinstance(one, Scene) and one.name == scene
-            ),
-        )
+        scenes = [one for one in scenes if one.scenario == f"judge-{scene}"]
     with CHANGES[case.name].applied() if case.kind == "change" else nullcontext():
-        record = play_virtually(plan, lambda: ToolClient(tool, states_outcomes=case.states))
-    verdicts = [one for one in judge_record(record, accepted) if one.state == "broken"]
+        played = play_in_sim(scenes, lambda: ToolClient(tool, states_outcomes=case.states))
+    verdicts = [one for one in check_journals(played.journals, accepted) if one.state == "broken"]
     facts = [one for one in verdicts if one.promise != "wordings_accepted"]
     applied = case.kind != "drawn" or _drawn()[case.name].past.changed > 0
     names = tuple(dict.fromkeys(one.promise for one in facts))

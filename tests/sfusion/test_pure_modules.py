@@ -30,12 +30,14 @@ PURE = (
     "sfusion.harness.lab.promises",
     "sfusion.harness.lab.runs",
     "sfusion.harness.lab.scenarios",
+    "sfusion.harness.lab.single_calls",
     "sfusion.harness.reports",
     "sfusion.harness.search",
     "sfusion.harness.studies",
 )
 """Beside that, pydantic, and what pages and terminals are rendered with."""
 DECLARED_SHELLS = (
+    "sfusion.harness.lab.runs.clients",
     "sfusion_tools.limiter.ray_actor",
     "sfusion_tools.limiter.record",  # the limiter's record in the cluster
     "sfusion.harness.search.chaos",  # plays on a Ray cluster

@@ -32,6 +32,7 @@ from ...commandline.options import Json
 from ...core.verdict import EVERYTHING_TOOK_EFFECT
 from ...errors import BadOption, ScenarioError
 from ..promises import PROMISES
+from ..promises.registry import OF_SINGLE_CALLS
 from ..scenarios.base import ScenarioPart, parts_below
 from ..scenarios.model import Scenario
 from ..scenarios.reading import read_scenarios, scenario_files
@@ -259,6 +260,10 @@ def _scenario(name: str) -> list[Explanation]:
     lines.append(f"  worlds: {', '.join(first.worlds)}; seed {first.seed}")
     if len(cells) > 1:
         lines.append(_wrapped("  cells: ", ", ".join(cell.cell for cell in cells)))
+    if first.has_single_calls and not first.promises:
+        names = ", ".join(promise.name for promise in OF_SINGLE_CALLS)
+        lines.append(_wrapped("  promises: all that single calls show: ", names))
+        return [Explanation("scenario", first.scenario, about, "\n".join(lines))]
     lines.append("  promises:")
     lines += [_wrapped(f"    {promise.name}: ", _doc(type(promise))) for promise in first.promises]
     return [Explanation("scenario", first.scenario, about, "\n".join(lines))]

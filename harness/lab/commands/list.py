@@ -15,6 +15,7 @@ from ...commandline.declaring import command, option
 from ...commandline.json_answer import is_stdout, problem_as_dict, write_json
 from ...commandline.options import Json, Paths
 from ..scenarios import Scenario, ScenarioError, read_files, scenario_files
+from ..scenarios.reading import bundled_folder
 
 
 @command
@@ -26,7 +27,7 @@ def list_scenarios(
     names_only: Annotated[bool, option("Print only names, one per line.", names="--names")] = False,
     json_file: Json = None,
 ) -> None:
-    found, problems = read_files(scenario_files(paths or []))
+    found, problems = read_files(scenario_files(paths or [str(bundled_folder())]))
     listed = {file: cells for file, cells in found.items() if cells[0].incident or not incidents}
     document = {
         "scenarios": [_as_dict(file, cells) for file, cells in listed.items()],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ..client import Settings, TrialAsk
 
 WIRE_DEFAULTS: Mapping[str, Any] = {
     "language": "python",
@@ -18,6 +21,9 @@ WIRE_DEFAULTS: Mapping[str, Any] = {
 }
 """What the real server takes for a field that a request leaves out."""
 _JSON = re.compile(r"application/(?:json|[^;\s]+\+json)\s*(?:;|\Z)", re.IGNORECASE)
+
+
+CONTENT_TYPE = "content type"
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ def header_differences(
         if sent.get(name.lower()) != expected:
             yield SentDifference(f"header {name}", expected, sent.get(name.lower()))
     if not _JSON.match(kind := sent.get("content-type", "")):
-        yield SentDifference("content type", "application/json", kind or None)
+        yield SentDifference(CONTENT_TYPE, "application/json", kind or None)
 
 
 def _same(name: str, expected: Any, found: Any) -> bool:
@@ -62,3 +68,20 @@ def _same(name: str, expected: Any, found: Any) -> bool:
         except ValueError:
             return False
     return bool(expected == found)
+
+
+def encoded_files(ask: TrialAsk) -> dict[str, str]:
+    return {name: base64.b64encode(content).decode() for name, content in ask.files.items()}
+
+
+def request_fields(ask: TrialAsk, settings: Settings) -> dict[str, Any]:
+    """Return the fields of a request as the server takes them."""
+    fields: dict[str, Any] = {"code": ask.code, "language": ask.language}
+    fields["run_timeout"] = settings.default_timeout if ask.timeout is None else ask.timeout
+    given = {
+        "stdin": ask.stdin,
+        "files": encoded_files(ask) or None,
+        "compile_timeout": settings.compile_timeout,
+        "memory_limit_MB": settings.memory_limit_mb,
+    }
+    return fields | {name: value for name, value in given.items() if value is not None}

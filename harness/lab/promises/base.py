@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from ...core.journal import Event
 from ...core.story import CallStory, Story
 from ...core.verdict import How, State, Verdict, sentence_of
+from ..client import TAKES
+from ..single_calls.calls import SuiteFacts
+from .findings import Findings, Wrong
 
 if TYPE_CHECKING:
     from ..scenarios.training import TrainingPart
@@ -42,6 +45,11 @@ COMMON = {
     "(threads, processes), which virtual time does not cover; try --world wall",
     "none_ended": "none of {calls:call} was sent to a sandbox and ended",
     "no_result": "none of {calls:call} got a result of its program",
+    "calls_held": "{judged:thing} judged",
+    "not_taken": "only for a client that {wanted}",
+    "calls_unseen": "{unseen}",
+    "only_single_calls": "only single calls (`load.each`) show this",
+    "not_of_single_calls": "single calls (`load.each`) do not show this",
 }
 """The sentences of verdicts that any promise may have."""
 
@@ -76,6 +84,15 @@ class Promise(BaseModel):
     """What must have happened in a run before this can be held; otherwise the run shows nothing
     and it is unknown."""
 
+    takes: ClassVar[frozenset[str]] = frozenset()
+    """What a client must take for this to apply to its single calls."""
+    of_single_calls: ClassVar[str] = ""
+    """What it says of single calls, where that is more or less than its docstring."""
+    unseen: ClassVar[str] = ""
+    """What was not seen if there was nothing to judge, and what would show it.
+
+    Empty if single calls show nothing about this."""
+
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
@@ -101,6 +118,44 @@ class Promise(BaseModel):
     def findings(self, story: Story) -> Iterator[Verdict | None]:
         """Yield for each thing that can be judged what is wrong with it, or None."""
         raise NotImplementedError
+
+    @property
+    def only_single_calls(self) -> bool:
+        """Can it be judged by single calls alone?"""
+        kind = type(self)
+        return kind.check is Promise.check and kind.findings is Promise.findings
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        """Yield for each thing that single calls show what is wrong with it, or None."""
+        raise NotImplementedError
+
+    def check_calls(self, facts: SuiteFacts) -> list[Verdict]:
+        """Judge single calls: a broken verdict for each way to fail, else one that it held, or why
+        that is unknown."""
+        if not self.unseen:
+            return [self.not_applicable("not_of_single_calls")]
+        if facts.unobserved:
+            return [self.unknown("unobserved")]
+        if lacking := self.takes - facts.takes:
+            wanted = " and ".join(f"{TAKES[name]} ({name})" for name in sorted(lacking))
+            return [self.not_applicable("not_taken", wanted=wanted)]
+        found = list(self.find(facts))
+        wrong: dict[How, list[Wrong]] = {}
+        for finding in found:
+            if finding is not None:
+                how = How.of(self.name, finding.kind, finding.parameters, self.identity)
+                wrong.setdefault(how, []).append(finding)
+        if wrong:
+            return [self._found(several) for several in wrong.values()]
+        if found:
+            return [self.held("calls_held", judged=len(found))]
+        return [self.unknown("calls_unseen", unseen=self.unseen)]
+
+    def _found(self, several: list[Wrong]) -> Verdict:
+        """Return the first of several findings of one kind, with what was played."""
+        first = several[0]
+        verdict = self.broken(first.kind, first.evidence, len(several), **first.parameters)
+        return replace(verdict, sentence=f"{verdict.sentence}{first.played}")
 
     def held(self, kind: str = "held", /, **parameters: Any) -> Verdict:
         return self._verdict("held", kind, parameters)

@@ -17,7 +17,11 @@ from ....fakes.faults import Seconds
 from ...core.journal import Event
 from ...core.story import CallStory, Story, attempt_of
 from ...core.verdict import Verdict
+from ..single_calls.calls import SuiteFacts
 from .base import Promise, evidence
+from .findings import Findings
+from .single_sent import find_duplicates, find_early_returns, find_late_ends
+from .single_told import find_exceptions, find_wrong_outcomes
 
 _SLACK = 1e-5
 """Journal times are rounded to microseconds."""
@@ -26,15 +30,24 @@ _SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
 
 class ToolNeverRaises(Promise):
     """The tool never raises: the model would read a traceback, and verl scores the call 0. Judged
-    in every run."""
+    in every run. A client whose shape reports failures as exceptions may raise where the sandbox
+    failed or the arguments are wrong."""
 
     needs = "ending"
     sentences: ClassVar = {
         "raised": "the tool raised {what} ({call}, {place})",
         "raised_somewhere": "the tool raised {what} ({call})",
         "held": "{made:call}, none raised",
+        "raised_single": "{call} ({end}): raised {what}",
     }
-    identity = ("raised", "function")  # a line moves with every edit above it
+    of_single_calls = (
+        "The client returns a result. Only a shape that reports failures as exceptions may raise."
+    )
+    unseen = "no call ended"
+    identity = ("raised", "function", "end")  # a line moves with every edit above it
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_exceptions(facts)
 
     def check(self, story: Story) -> Verdict:
         raised = [call for call in story.made if call.raised]
@@ -176,7 +189,8 @@ class Outcomes(Promise):
     not named must not occur, and neither must calls that never end. Calls cancelled by their caller
     count only if `cancelled` is named; calls lost with their worker never count. For a tool that
     states no outcome, the sandbox's ledger says which calls got the result of their program; the
-    others count as any infrastructure failure that is named.
+    others count as any infrastructure failure that is named. Of single calls, the outcomes that are
+    stated fit what happened, and ends that must be told apart are stated differently.
     """
 
     implied: ClassVar[bool] = False
@@ -191,8 +205,17 @@ class Outcomes(Promise):
             "{count} of {total} calls ended {outcome}, promised {promised} ({summary})"
         ),
         "held": "{summary}",
+        "wrong": "{call} ({end}): {field} says {told}",
+        "unstated": "{call} ({end}): {field} is missing, which other calls have",
+        "same": "{end} and {other}: {field} says {told} for both",
+        "infrastructure": "{call} ({end}): infrastructure says {told}",
     }
-    identity = ("outcome",)
+    of_single_calls = (
+        "A stated outcome fits what happened, and ends that must be distinguishable are "
+        "stated differently."
+    )
+    unseen = "no result has a field `outcome`, `stated`, `status` or `infrastructure`"
+    identity = ("outcome", "end", "field")
 
     expected: dict[str, Amount] = Field(
         min_length=1, description="how many calls end with which outcome"
@@ -212,6 +235,9 @@ class Outcomes(Promise):
             if key not in known:
                 raise ValueError(f"{key!r} is not an outcome; {near(key, known)}")
         return self
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_wrong_outcomes(facts)
 
     def check(self, story: Story) -> Verdict:
         found: Counter[str] = Counter()
@@ -375,7 +401,25 @@ class RetryAfterHonoured(Promise):
         "never_again": "{asked:Retry-After header}, but no call was sent again",
         "held_one": "1 Retry-After header was respected",
         "held": "{asked} Retry-After headers, all respected",
+        "early_date": (
+            "call {call} was sent again {early:.2f} s before the date in its Retry-After"
+        ),
+        "hammered": (
+            "call {call} was refused {times:time} without Retry-After, and sent again at once each "
+            "time"
+        ),
     }
+    of_single_calls = (
+        "After a 429 or 503 the client waits as long as Retry-After asks, in seconds or as a "
+        "date; else it pauses."
+    )
+    unseen = (
+        "no call was sent again after a 429 or 503 with Retry-After, as of a client "
+        "with one attempt"
+    )
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_early_returns(facts)
 
     def check(self, story: Story) -> Verdict:
         asked = again = 0
@@ -425,12 +469,18 @@ class DeadlineHonoured(Promise):
         "no_deadline": "the tool's deadline is not known, and the promise does not state `within`",
         "nothing": "no call ended",
         "held": "the longest call took {longest:.3g} s, not counting waits for a permit",
+        "never": "call {call} had not ended after {after:.0f} s{why}",
     }
+    of_single_calls = "Every call ends, within its deadline if the client has one."
+    unseen = "no call was made"
 
     within: Seconds | None = Field(
         None,
         description="seconds from start to end of a call, without the time it waits for a permit",
     )
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_late_ends(facts)
 
     def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []
@@ -470,7 +520,8 @@ def _gave_up_waiting(call: CallStory) -> bool:
 
 class NoDuplicateExecution(Promise):
     """The program of a call is executed at most once (or `at_most` times), according to the
-    sandbox's ledger.
+    sandbox's ledger. Single calls are sent again only after an attempt failed, and never after they
+    ended.
 
     With a real sandbox only the forwarded requests can be counted. If there are more than promised,
     the result is unknown, because only the sandbox knows whether the program ran each time.
@@ -491,9 +542,19 @@ class NoDuplicateExecution(Promise):
         "forwarded": "{judged:program} forwarded, none more than {bound} times",
         "held_once": "{judged:program} ran, none more than once",
         "held": "{judged:program} ran, none more than {bound} times",
+        "again": "call {call} was sent {times:time} although no attempt had failed",
+        "late": "call {call} sent a request after it had ended",
+        "after_result": "call {call} was sent again although its result had come",
     }
+    of_single_calls = (
+        "A call is sent again only after an attempt failed, and never after the call has ended."
+    )
+    unseen = "no request came"
 
     at_most: int = Field(1, ge=1, description="maximum number of executions of one call")
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_duplicates(facts)
 
     def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []

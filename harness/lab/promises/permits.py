@@ -15,7 +15,10 @@ from ....fakes.faults import Seconds
 from ...core.journal import Event
 from ...core.story import Story, attempt_of
 from ...core.verdict import Verdict
+from ..single_calls.calls import SuiteFacts
 from .base import Promise
+from .findings import Findings
+from .single_sent import find_crowds
 
 
 class InFlightWithinLimit(Promise):
@@ -43,11 +46,18 @@ class InFlightWithinLimit(Promise):
         "of {reported}); the limit is {limit}",
         "held": "at most {peak} in flight, the limit is {limit}",
         "held_resized": "at most {peak} in flight, the limit was {limits:, then }",
+        "over": "{flying:request} in flight at {at:.2f} s of {run}, with a limit of {limit}",
     }
+    takes = frozenset({"rate_limit"})
+    of_single_calls = "Requests in flight never exceed the limit."
+    unseen = "no request came"
 
     limit: int | None = Field(
         None, ge=1, description="the limit; default: the rate_limit of the tools"
     )
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_crowds(facts, self.limit)
 
     def check(self, story: Story) -> Verdict:
         limit = self.limit or story.began.get("limit")

@@ -16,6 +16,7 @@ from sfusion_tools.rollout.states import EndCause
 from ...core.journal import Journal
 from ...core.story import CallStory, Story
 from ...core.verdict import Verdict
+from ..single_calls.calls import SuiteFacts, has_single_calls
 from .base import PROMISES, Promise
 
 # Importing a module registers its promises.
@@ -68,6 +69,8 @@ def check_promises(journal: Journal, promises: Iterable[Promise]) -> list[Verdic
 def check_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
     """Return the verdicts on a journal that has been read, and those on implied promises that are
     not broken."""
+    if has_single_calls(story.journal):
+        return check_single_calls(SuiteFacts([story.journal]), promises)
     named = [
         _checked(promise, story)
         for promise in list(promises) or [read_promise("every_call_ends_once")]
@@ -92,6 +95,31 @@ def check_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict
     return [*named, *broken], [verdict for verdict in implied if verdict.state != "broken"]
 
 
+OF_SINGLE_CALLS = tuple(cls.model_construct() for cls in PROMISES.values() if cls.unseen)
+"""The promises that single calls are judged by."""
+
+
+def check_single_calls(
+    facts: SuiteFacts, promises: Iterable[Promise] = ()
+) -> tuple[list[Verdict], list[Verdict]]:
+    """Return the verdicts on single calls, of one run or of several, and those on implied promises
+    that are not broken."""
+    promises = list(promises)
+    named = [verdict for promise in promises for verdict in promise.check_calls(facts)]
+    names = {promise.name for promise in promises}
+    implied = [
+        verdict
+        for promise in OF_SINGLE_CALLS
+        if promise.name not in names
+        for verdict in promise.check_calls(facts)
+    ]
+    broken = [verdict for verdict in implied if verdict.state == "broken"]
+    others = [verdict for verdict in implied if verdict.state != "broken"]
+    if not promises:  # what is shown counts, what is not does not
+        broken += [verdict for verdict in others if verdict.held]
+    return [*named, *broken], others
+
+
 def _broken_off(verdict: Verdict, facts: dict[str, Any]) -> Verdict:
     """Return unknown for what was held until the horizon."""
     return (
@@ -102,12 +130,16 @@ def _broken_off(verdict: Verdict, facts: dict[str, Any]) -> Verdict:
 
 
 def _applies(promise: Promise, story: Story) -> bool:
+    if promise.only_single_calls:
+        return False
     if promise.of_rollouts and not story.of_world("rollout_started"):
         return False
     return story.journal.header.get("world") == "sim" or not promise.exact
 
 
 def _checked(promise: Promise, story: Story) -> Verdict:
+    if promise.only_single_calls:
+        return promise.not_applicable("only_single_calls")
     verdict = promise.check(story)
     if stuck := story.of_world("stuck"):
         return (

@@ -8,8 +8,13 @@ from typing import Any, ClassVar
 from ...core.story import CallStory, Story, attempt_of
 from ...core.verdict import Verdict
 from ..facts.sent import WIRE_DEFAULTS, field_differences
+from ..single_calls.calls import SuiteFacts
 from .base import Promise
+from .findings import Findings
+from .leaving import find_held_instances
 from .readings import read_calls
+from .single_sent import find_differences
+from .single_told import find_untrue_metrics
 
 _NOTHING_MORE: dict[str, Any] = {"stdin": None, "files": {}}
 _BROKE = range(500, 600)
@@ -30,8 +35,19 @@ class SentAsAsked(Promise):
         "header": "call {call} was sent without the header {field} as configured",
         "nothing": "no request was sent for a call whose arguments are known",
         "held": "{judged:request}, all as asked",
+        "not_sent": "call {call} was sent without {field}, asked for was {expected}",
+        "unreadable": "call {call} was sent with a body that is not a JSON object: {body}",
+        "unasked": "a request came that no call asked for, with the body {body}",
+        "rejected": "call {call} was refused by the sandbox with {status}: {complaint}",
+        "refused": "call {call}: arguments {arguments} were sent to the sandbox as a program",
+        "route": "call {call} was sent to {method} {path} instead of POST /run_code",
     }
+    of_single_calls = "Every request carries the exact code, fields, headers and content type."
+    unseen = "no request came"
     identity = ("field",)
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_differences(facts)
 
     def findings(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
@@ -79,7 +95,19 @@ class MetricsAreTrue(Promise):
         "denied": "the program of call {call} began to run, but the client reports that it did not",
         "nothing": "the tool reports none of this",
         "held": "{judged:call}, all as reported",
+        "shared": "{call}: the fields that it returned were changed later: {before} became {after}",
+        "executions": "{call}: {field} says {told}, but its program was run {true:time}",
+        "status": "{call}: {field} says {told}, but the last answer had {true}",
+        "time": "{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
     }
+    identity = ("field",)
+    of_single_calls = "The metrics of a call are its own and match what was sent and received."
+    unseen = (
+        "no result has fields beside its text, such as `attempts`, `total_s` or `permit_wait_s`"
+    )
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_untrue_metrics(facts)
 
     def findings(self, story: Story) -> Iterator[Verdict | None]:
         truths = {one.call.call: one.truth for one in read_calls(story)}
@@ -152,7 +180,15 @@ class InstancesReleased(Promise):
         ),
         "nothing": "nobody looked into the tools",
         "held": "{judged:instance} released, none kept",
+        "still_held": (
+            "after {run} the client still holds {held:instance} that were released, such as {first}"
+        ),
     }
+    of_single_calls = "The client holds nothing of a released instance."
+    unseen = "no run was played to its end"
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_held_instances(facts)
 
     def check(self, story: Story) -> Verdict:
         looked = story.of_world("looked_inside")

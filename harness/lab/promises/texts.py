@@ -15,9 +15,13 @@ from ...core.story import CallStory, Story
 from ...core.verdict import Verdict
 from ..facts.canary import tokens_in
 from ..facts.read import exits, integers
+from ..single_calls.calls import SuiteFacts
 from .base import Promise
+from .findings import Findings, wrong_run
 from .output import misses
 from .readings import FAILED, REFUSED, WHOLE, ReadCall, read_calls
+from .scores import find_scored_failures
+from .single_told import find_misreadings
 
 
 class TextIsTruthful(Promise):
@@ -58,8 +62,35 @@ class TextIsTruthful(Promise):
         "not_read": "the model of rollout {rollout} was to read {missed!r} and did not",
         "nothing": "no call returned a text that could be judged",
         "held": "{judged:tool message}, all true",
+        "not_there": "call {call}: {stream} of the program is not in the text: {text!r}",
+        "cut_silently": (
+            "call {call}: {missing} characters of {stream} are missing, and nothing says so"
+        ),
+        "cut_unnumbered": (
+            "call {call}: {missing} characters of {stream} are missing, and no number says how much"
+        ),
+        "cut_twice": (
+            "call {call}: {missing} characters of {stream} are missing in several places, not all "
+            "of which are told"
+        ),
+        "cut_untrue": (
+            "call {call}: {missing} characters of {stream} are missing, and no number in the text "
+            "is that: {told}"
+        ),
+        "foreign": "call {call}: the text holds output that this program never printed: {text!r}",
+        "limit": "{call} and {others} were stopped after {limits} s, and each text says {told} s",
     }
-    identity = ("outcome", "kind", "end")
+    takes = frozenset({"text"})
+    of_single_calls = (
+        "The text contains the program's output once and in order; a truncated text says how "
+        "much is missing. Blanks at the end may be left out, and so may the stderr of a "
+        "program that succeeded."
+    )
+    unseen = "no program ended and returned a text; judge-programs plays some"
+    identity = ("outcome", "kind", "end", "stream")
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_misreadings(facts)
 
     def findings(self, story: Story) -> Iterator[Verdict | None]:
         found = read_calls(story)
@@ -173,7 +204,15 @@ class NoSecretLeaked(Promise):
         ),
         "held": "{events:event}, none with a secret",
     }
+    takes = frozenset({"headers"})
+    of_single_calls = (
+        "The values of configured headers never appear in a text, exception or log line."
+    )
+    unseen = "no run was played"
     identity = ("source", "secrets")
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_leaks(facts)
 
     def check(self, story: Story) -> Verdict:
         # The recorder removes secrets and marks the events that contained one.
@@ -192,6 +231,16 @@ class NoSecretLeaked(Promise):
             if short
             else self.held(events=len(story.journal.events))
         )
+
+
+def find_leaks(facts: SuiteFacts) -> Findings:
+    """Find secrets in what a client told, printed or logged; requests may carry them."""
+    for run in facts.runs:
+        for event in run.journal.events:
+            if event["source"] == "world" and event.get("leaked"):
+                about = {"at": event["at"], "source": "world", "event": event["event"]}
+                yield wrong_run("leaked", [event], **about, secrets=", ".join(event["leaked"]))
+        yield None
 
 
 class InfraNeverScored(Promise):
@@ -213,8 +262,17 @@ class InfraNeverScored(Promise):
         "rollout_scored": "rollout {rollout} met an infrastructure failure and was scored",
         "nothing": "there was no infrastructure failure to score",
         "held": "{judged:infrastructure failure}, none scored",
+        "failure_scored": "{call} ({end}): the sandbox failed, and the reward is {reward:g}",
     }
-    identity = ("outcome",)
+    of_single_calls = "A call that the sandbox failed gets no reward."
+    unseen = (
+        "no result of a failed call has a reward: calc_reward() of a tool, or a field "
+        "`reward` or `score`"
+    )
+    identity = ("outcome", "end")
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_scored_failures(facts)
 
     def check(self, story: Story) -> Verdict:
         wrong: list[Verdict] = []

@@ -22,8 +22,8 @@ from .idle_rules import idle_rules
 def check_effect(scenario: Scenario, story: Story) -> list[Verdict]:
     """Return a verdict on what a scenario declares and its run did not show; none if all of it took
     effect."""
-    if story.of_world("stuck", "unobserved"):
-        return []
+    if story.of_world("stuck", "unobserved") or scenario.has_single_calls:
+        return []  # of single calls, a client makes those that it can
     idle = [
         *idle_rules(scenario, story),
         *idle_events(scenario, story),

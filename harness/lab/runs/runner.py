@@ -96,6 +96,10 @@ Player = Callable[[Scenario], Journal]
 
 def play(task: Task) -> Journal:
     """Run a task in its world and return the journal."""
+    if task.scenario.has_single_calls:
+        from .clients import play_single_calls
+
+        return play_single_calls(task.scenario, task.world)
     if task.world == "sim":
         from ..worlds import sim
 

@@ -95,7 +95,7 @@ def read_tools(given: Path | None) -> tuple[list[dict[str, Any]] | None, str]:
     them."""
     if given is None:
         return None, ""
-    from ...trial.shapes.as_tool import tools_of
+    from ..shapes.as_tool import tools_of
 
     return tools_of(str(given))
 
@@ -184,6 +184,10 @@ def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[s
 
     Our own class takes all of them, another class those that its config has.
     """
+    if scenario.has_single_calls:
+        from .clients import client_tools
+
+        return client_tools(tools[0], scenario)
     merged = []
     for entry in tools:
         config = entry.get("config") or {}

@@ -17,7 +17,10 @@ from ...core.journal import Event
 from .base import Data, ScenarioPart, declared
 from .drawing import Drawing
 
-KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
+KINDS = (
+    *("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel"),
+    "clock_jump",
+)
 _EVENT = NotShrunk("it is the event itself")
 
 
@@ -95,7 +98,7 @@ def _draw_point(drawing: Drawing, _: Data) -> Data:
 
 class EventPart(ScenarioPart):
     """One event: `at` or `after`, and exactly one of kill, pause, cut_off, restart, crash, wedge,
-    resize, cancel."""
+    resize, cancel, clock_jump."""
 
     at: Annotated[
         Seconds, Drawn(0, 0.011, 0.109, 0.313, 0.907, 2.003, 5.023), Reduced(scales=True)
@@ -142,6 +145,9 @@ class EventPart(ScenarioPart):
     cancel: Annotated[
         float | None, Drawn(0.3, 1.0), Reduced(how=lambda share: [1.0] if share != 1 else [])
     ] = Field(None, gt=0, le=1, description="cancel this share of the calls under way")
+    clock_jump: Annotated[float | None, NotHunted("only for `load.each`"), _EVENT] = Field(
+        None, description="the wall clock jumps by that many seconds; only with `load.each`"
+    )
     seconds: Annotated[Seconds | None, Drawn(0.211, 1.523, 4.019, 12.043)] = Field(
         None, description="how long it lasts; after a kill or crash: when to restart"
     )
@@ -209,12 +215,16 @@ class EventPart(ScenarioPart):
         return [target] if target in names else []
 
 
+_HUNTED = KINDS[:-1]
+"""The kinds that a hunt draws."""
+
+
 def draw_events(drawing: Drawing, _: Data) -> list[Data]:
     """Return what happens meanwhile to cluster and sandbox."""
     if not drawing.has("events", "kills"):
         return []
     count = drawing.random.randint(2, 3) if drawing.has("two_events") else 1
-    kinds = KINDS[:3] if drawing.has("kills") else KINDS
+    kinds = KINDS[:3] if drawing.has("kills") else _HUNTED
     return [_draw_event(drawing, drawing.one(*kinds)) for _ in range(count)]
 
 

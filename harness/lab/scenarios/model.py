@@ -43,6 +43,7 @@ from .tools import (
     masked,
     secrets_in,
     simpler_tools,
+    with_canaries,
 )
 from .training import TrainingPart
 
@@ -260,6 +261,8 @@ class Scenario(ScenarioPart):
             wrong = event.wrong_target(targets, nodes, self.sandbox.names)
             if event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
+            if event.kind == "clock_jump" and not self.has_single_calls:
+                wrong = "clock_jump: works only with `load.each`"
             if wrong is not None:
                 raise Misplaced(wrong, "events", number)
 
@@ -300,7 +303,7 @@ class Scenario(ScenarioPart):
 
         ``place`` returns the file and line of a value.
         """
-        made = cls.model_validate({**data, "cell": cell})
+        made = cls.model_validate({**with_canaries(data), "cell": cell})
         made._written = data
         if place is not None:
             made._places = {path: str(place(path)) for path, _, _ in made.runs()}
@@ -338,6 +341,17 @@ class Scenario(ScenarioPart):
         if "tools" in data:
             data["tools"] = masked(data["tools"])
         return data
+
+    @property
+    def has_single_calls(self) -> bool:
+        """Does it list its calls one by one?"""
+        return self.load is not None and bool(self.load.each)
+
+    @property
+    def stated_config(self) -> Data:
+        """Return the settings of the tool as the file has them, canaries not written out."""
+        stated = self._written.get("tools") or {}
+        return stated if isinstance(stated, dict) else dict(stated[0].get("config") or {})
 
     @property
     def title(self) -> str:

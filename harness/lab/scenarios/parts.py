@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
+
+from sfusion_tools.errors import near
 
 from ....fakes.errors import SandboxSetupError
 from ....fakes.faults import KINDS, Distribution, Rule, Seconds
@@ -15,6 +18,8 @@ from ....fakes.fields import Drawn, LearnedFrom, NotHunted, NotShrunk, Reduced
 from ....fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from ....fakes.sandbox.protocol import Profile
 from ...errors import BadOption
+from ..client import TAKES
+from ..single_calls.planned import SingleCallPart, call_id
 from .base import Data, ScenarioPart
 from .drawing import Drawing
 from .program import ProgramPart, check_printed, draw_programs
@@ -287,6 +292,46 @@ class LoadPart(ScenarioPart):
     step_pause: Annotated[
         Seconds, Drawn(0.0, 0.317, 6.047, 90.089, when="steps"), LearnedFrom("load.step_pause")
     ] = Field(0.0, description="pause after each step but the last")
+    each: Annotated[
+        list[SingleCallPart], NotHunted("a hunt judges our own tool by many calls alike")
+    ] = Field(
+        [],
+        max_length=5000,
+        description="single calls instead of many alike: each says what is asked for, what its "
+        "program does and how it must end; called c0001, c0002, ...",
+    )
+    needs: Annotated[list[str], NotHunted("only for `each`"), NotShrunk("says who can play it")] = (
+        Field([], description="what a client must take for `each`; see docs/judge.md")
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _single_calls(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not data.get("each"):
+            return data
+        if others := sorted(set(data) - {"each", "needs"}):
+            raise ValueError(f"`each` lists single calls, so that `{others[0]}` says nothing")
+        parts = [part for part in data["each"] if isinstance(part, dict)]
+        times = [part.get("times", 1) for part in parts]
+        return {**data, "calls": sum(number for number in times if isinstance(number, int)) or 1}
+
+    @model_validator(mode="after")
+    def _known_needs(self) -> LoadPart:
+        for name in (*self.needs, *(name for part in self.each for name in part.needs)):
+            if name not in TAKES:
+                raise ValueError(f"needs: {name!r} is not what a client takes; {near(name, TAKES)}")
+        single = self.single_calls
+        for part in single.values():
+            if part.program_of is not None and part.program_of not in single:
+                known = f"the calls are {call_id(1)} to {call_id(len(single))}"
+                raise ValueError(f"program_of: there is no call {part.program_of!r}; {known}")
+        return self
+
+    @cached_property
+    def single_calls(self) -> dict[str, SingleCallPart]:
+        """Return the calls of `each` by their ids."""
+        parts = itertools.chain.from_iterable(part.each() for part in self.each)
+        return {call_id(number): part for number, part in enumerate(parts, 1)}
 
     @model_validator(mode="after")
     def _every_program_has_a_call(self) -> LoadPart:

@@ -36,6 +36,11 @@ _LONGEST_SHOWN = 80
 """Characters of a wrong value in an error; chosen: it fits on a line."""
 
 
+JUDGED = "judge"
+"""The folder of the bundled scenarios that ``sfusion judge`` plays, and ``sfusion run`` only by
+name."""
+
+
 def bundled_folder() -> Path:
     """Return the folder of the bundled scenarios, which are data of the package ``sfusion``."""
     return Path(str(files("sfusion"))) / "scenarios"
@@ -50,7 +55,7 @@ def scenario_files(given: list[str]) -> list[Path]:
     """Return the files for paths of files, folders or names of bundled scenarios; for none, all
     bundled ones."""
     if not given:
-        return in_folder(bundled_folder())
+        return [file for file in in_folder(bundled_folder()) if file.parent.name != JUDGED]
     found: list[Path] = []
     for text in given:
         path = Path(text)

@@ -11,6 +11,7 @@ from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT
 from sfusion_tools.sandbox.endpoints import redact
 
 from ....fakes.fields import Drawn, NotHunted
+from ..facts.canary import token
 from .base import Data
 from .drawing import Drawing
 
@@ -104,6 +105,34 @@ def _simpler_config(config: Data) -> Iterator[Data]:
             yield {key: value for key, value in config.items() if key != left_out}
 
 
+CANARY = "{canary}"
+
+
+def with_canaries(scenario: Data) -> Data:
+    """Write out the canaries in the headers of a scenario's tools: words that depend on its seed."""
+    tools, seed = scenario.get("tools"), scenario.get("seed", 0)
+    if isinstance(tools, dict):
+        return {**scenario, "tools": _written_out(tools, seed)}
+    if not isinstance(tools, list) or not tools or not isinstance(tools[0], dict):
+        return scenario
+    config = _written_out(tools[0].get("config"), seed)
+    first = {**tools[0], "config": config} if config else tools[0]
+    return {**scenario, "tools": [first, *tools[1:]]}
+
+
+def _written_out(config: Any, seed: int) -> Any:
+    headers = config.get("headers") if isinstance(config, dict) else None
+    if not isinstance(headers, dict):
+        return config
+    written = {
+        name: value.replace(CANARY, token(seed, "header", name))
+        if isinstance(value, str)
+        else value
+        for name, value in headers.items()
+    }
+    return {**config, "headers": written}
+
+
 def is_own(entry: Data) -> bool:
     """Is the class of a tool config's entry our own?"""
     return entry.get("class_name") in OWN_CLASSES
@@ -167,6 +196,8 @@ def masked(config: Any, name: str = "") -> Any:
 
 
 def _is_secret(name: str, value: str) -> bool:
+    if CANARY in value:
+        return False
     *owners, key = name.split(".")
     if "headers" in owners or _SECRET_KEY.search(key):
         return True

@@ -102,6 +102,17 @@ class Backend(ABC):
         for worker in self.workers:
             await getattr(worker, method)(*args)
 
+    async def make_single_calls(self) -> None:
+        """Make the calls of ``load.each`` with a client."""
+        raise WorldError("single calls need world sim or wall")
+
+    def jump(self, seconds: float) -> None:
+        """Let the wall clock of the client jump."""
+        raise WorldError("a clock can jump only for single calls")
+
+    async def leave(self) -> None:  # noqa: B027 # only a client is looked at
+        """Note what a client leaves behind, and end it."""
+
     def use_model(self, model: Model) -> None:
         """Let this play the model of rollouts, instead of the script of the scenario."""
         raise WorldError("a training needs a simulated cluster")
@@ -157,7 +168,9 @@ class Play:
         await _all([work, *events])
 
     def _work(self) -> Coroutine[Any, Any, None]:
-        """Return what the scenario does: a load, a training or rollouts."""
+        """Return what the scenario does: single calls, a load, a training or rollouts."""
+        if self._scenario.has_single_calls:
+            return self._backend.make_single_calls()
         if self._scenario.load is not None:
             return self._load()
         if self._scenario.training is not None:
@@ -281,6 +294,9 @@ class Play:
             await backend.sandboxes.do(event.kind, target, seconds, event.ping)
         elif event.kind == "cancel":
             await backend.broadcast("cancel_calls", event.target)
+        elif event.kind == "clock_jump":
+            self._note("world", "clock_jumped", seconds=event.target)
+            backend.jump(event.target)
         else:
             await self._disturb_workers(event, seconds)
 
@@ -350,6 +366,7 @@ class Play:
             snapshot = await self._last_snapshot(limiter, lease)
             if snapshot is not None:
                 facts["limiter"] = {key: getattr(snapshot, key) for key in _ENDED_WITH}
+        await backend.leave()
         await backend.sandboxes.settle()
         self._note("world", "ended", **facts, **backend.closing_facts())
         backend.recorder.on = False
@@ -383,7 +400,7 @@ and a message may be lost."""
 def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more: Any) -> None:
     """Record the settings of the run, and watch for its secrets from now on."""
     for name, secret in scenario.secrets.items():
-        recorder.keep_secret(secret, name)
+        recorder.keep_secret(_telling_part(secret), name)
     short_secrets = {"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}
     foreign = {"foreign": True} if scenario.own_config is None else {}
     recorder.note(
@@ -400,6 +417,17 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more
         **more,
         **foreign,
     )
+
+
+def _telling_part(secret: str) -> str:
+    """Return what is secret of a header such as ``Bearer TOKEN``: its last word, unless it is
+    short."""
+    last = secret.split()[-1:]
+    return last[0] if last and len(last[0]) >= _TELLING else secret
+
+
+_TELLING = 8
+"""Characters of a word that does not occur by chance. Chosen."""
 
 
 def _more_settings(scenario: Scenario) -> Event:

@@ -96,6 +96,12 @@ class Recorder:
                 if key == "text":
                     # The whole text is searched for secrets, but only its beginning is kept.
                     record[key] = value[:SHOWN]
+        fields = record.get("fields")
+        if isinstance(fields, dict):
+            text = encode_line(fields)
+            clean_text = self._clean(text, leaked)
+            if clean_text != text:
+                record["fields"] = json.loads(clean_text)
         pieces = record.get("pieces")
         if pieces:
             record["pieces"] = [
@@ -104,6 +110,9 @@ class Recorder:
         if leaked:
             record["leaked"] = leaked
         self.journal.add(record)
+
+    def holds_secret(self, text: str) -> bool:
+        return any(secret in text for secret in self.secrets)
 
     def _clean(self, text: str, leaked: list[str]) -> str:
         for address, name in self._names.items():

@@ -4,7 +4,7 @@ its seed."""
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from math import inf
 from typing import Any
 
@@ -139,13 +139,13 @@ class SimBackend(Backend):
         self._core = core
         self.recorder = recorder
         self.horizon = min(scenario.horizon, self.longest_run)
-        self.sandboxes = self.sandbox_class(scenario, recorder)
+        self.sandboxes: FakeSandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
     async def play(
         self, queue: ScheduledQueue | None = None, on_sample: OnSample | None = None
     ) -> None:
-        with recorded_logs(self.recorder):
+        with self._logs():
             async with AsyncExitStack() as stack:
                 await self._start(stack)
                 play = Play(self._scenario, self, on_sample)
@@ -155,6 +155,9 @@ class SimBackend(Backend):
                 await play.wind_up()
                 if queue is not None:
                     queue.is_over = True
+
+    def _logs(self) -> AbstractContextManager[None]:
+        return recorded_logs(self.recorder)
 
     async def _start(self, stack: AsyncExitStack) -> None:
         scenario = self._scenario

@@ -30,7 +30,7 @@ LONGEST_RUN = 300.0
 """Hard cap on the seconds of load, even if the scenario's ``horizon`` is larger."""
 
 
-class _Journal(Journal):
+class LoopJournal(Journal):
     """Events of other threads are added by the loop that plays."""
 
     home: tuple[asyncio.AbstractEventLoop, int] | None = None
@@ -80,7 +80,7 @@ class _WallBackend(SimBackend):
 
 def run(scenario: Scenario, *, speed: float = SPEED) -> Journal:
     """Run one cell of a scenario and return its journal."""
-    journal = _Journal.begin(
+    journal = LoopJournal.begin(
         scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="wall"
     )
     with fast_clock(speed):
@@ -93,6 +93,6 @@ def run(scenario: Scenario, *, speed: float = SPEED) -> Journal:
     return Journal(journal.header, sorted(journal.events, key=lambda event: event["at"]))
 
 
-async def _run(scenario: Scenario, journal: _Journal, bounds: RolloutLimits) -> None:
+async def _run(scenario: Scenario, journal: LoopJournal, bounds: RolloutLimits) -> None:
     journal.home = asyncio.get_running_loop(), threading.get_ident()
     await _WallBackend(scenario, Recorder(journal, time.monotonic), bounds).play()

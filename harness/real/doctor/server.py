@@ -17,7 +17,8 @@ from .context import CheckContext, Finding, breaks, hurts, note
 from .endpoint import GREETING, HELLO
 from .settings import LANGUAGES, PACKAGES
 
-SMALL_MB, LARGE_MB = 512, 2048
+SMALL_MB = 512
+LARGE_MB = 2048
 """A limit that is enough for Python to start, and a block that does not fit into it."""
 # The block is never written to, so it costs the sandbox's machine nothing. (A bytearray would be
 # zero-filled.)
@@ -189,7 +190,9 @@ _PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
 
 
 async def check_long_output(context: CheckContext) -> Finding | None:
-    whole, bound, endings = 0, 0, dict[int, str]()
+    whole = 0
+    bound = 0
+    endings = dict[int, str]()
     short = context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
     for size in SIZES:
         seconds = context.plan.seconds if size < STUCK else short
@@ -289,13 +292,17 @@ async def check_stdin_race(context: CheckContext) -> Finding | None:
 async def detect_version(context: CheckContext) -> Finding | None:
     kept = context.measured.get("memory_limit_kept")
     raced = context.measured.get("stdin_race", "")
-    looks, why = "", ""
+    looks = ""
+    why = ""
     if raced and not raced.startswith("0 "):
-        looks, why = "2025-06", f"{raced} programs lost the stdin race"
+        looks = "2025-06"
+        why = f"{raced} programs lost the stdin race"
     elif kept is False:
-        looks, why = "2025-06", "memory limits are ignored"
+        looks = "2025-06"
+        why = "memory limits are ignored"
     elif kept:
-        looks, why = "2026-07", "memory limits are enforced"
+        looks = "2026-07"
+        why = "memory limits are enforced"
     context.measured["looks_like"] = looks or None
     if not looks:
         return None
@@ -332,17 +339,22 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
     must = list(dict.fromkeys([config.default_language, *(config.languages or ()), *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
     sent = [
-        one.request.body
-        for one in reversed(bundled_probes())
-        if one.group == "languages" and one.request
+        probe.request.body
+        for probe in reversed(bundled_probes())
+        if probe.group == "languages" and probe.request
     ]
     programs = {body["language"]: body["code"] for body in sent} | {
         "scala": "object Main extends App { println(1) }"
     }
     results = await asyncio.gather(
         *(
-            context.run(f"language-{one}", programs.get(one, "1"), language=one, memory_limit_mb=-1)
-            for one in tried
+            context.run(
+                f"language-{language}",
+                programs.get(language, "1"),
+                language=language,
+                memory_limit_mb=-1,
+            )
+            for language in tried
         )
     )
     lacking = {

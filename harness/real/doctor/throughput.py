@@ -44,28 +44,35 @@ class Sweep:
 
     def add(self, level: int, answers: Sequence[HttpAnswer | NoAnswer], seconds: float) -> Point:
         """Add the answers to all programs of a level, which took this long."""
-        came = [one for one in answers if isinstance(one, HttpAnswer)]
-        refused = [one for one in came if one.status in _THROTTLED]
+        came = [answer for answer in answers if isinstance(answer, HttpAnswer)]
+        refused = [answer for answer in came if answer.status in _THROTTLED]
         readings = [
-            (one.seconds, read_answer(one.status, one.content_type, one.body)) for one in came
+            (answer.seconds, read_answer(answer.status, answer.content_type, answer.body))
+            for answer in came
         ]
         ran = [seconds for seconds, reading in readings if reading.outcome is Outcome.OK]
         if refused and self.throttled_at is None:
             self.throttled_at = level
-            asked = (retry_after(one.headers, time.time()) for one in refused)
+            asked = (retry_after(answer.headers, time.time()) for answer in refused)
             self.retry_after = next((seconds for seconds in asked if seconds is not None), None)
-        self.statuses |= {one.status for one in refused}
+        self.statuses |= {answer.status for answer in refused}
         failed = len(answers) - len(ran) - len(refused)
         latency = median(ran) if ran else 0.0
         point = Point(
-            level, len(ran) / max(seconds, 1e-6), latency, len(answers), len(refused), failed
+            concurrency=level,
+            throughput=len(ran) / max(seconds, 1e-6),
+            latency=latency,
+            requests=len(answers),
+            throttled=len(refused),
+            failed=failed,
         )
         self.points.append(point)
         return point
 
 
 async def check_throughput(context: CheckContext) -> list[Finding | None]:
-    settings, plan = context.settings, context.plan
+    settings = context.settings
+    plan = context.plan
     if plan.sweep is False:
         raise NotExamined("left out by --no-sweep")
     highest = plan.levels_for(local=settings.is_local, rate_limit=settings.rate_limit)
@@ -123,12 +130,12 @@ def pooled(sweeps: Sequence[Sequence[Point]]) -> list[Point]:
         same = [point for points in sweeps for point in points if point.concurrency == level]
         found.append(
             Point(
-                level,
-                median(point.throughput for point in same),
-                median(point.latency for point in same),
-                sum(point.requests for point in same),
-                sum(point.throttled for point in same),
-                sum(point.failed for point in same),
+                concurrency=level,
+                throughput=median(point.throughput for point in same),
+                latency=median(point.latency for point in same),
+                requests=sum(point.requests for point in same),
+                throttled=sum(point.throttled for point in same),
+                failed=sum(point.failed for point in same),
             )
         )
     return found
@@ -137,7 +144,9 @@ def pooled(sweeps: Sequence[Sequence[Point]]) -> list[Point]:
 async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     loop = asyncio.get_running_loop()
     ends = loop.time() + context.plan.sweep_seconds
-    sweep, without_gain, best = Sweep(), 0, 0.0
+    sweep = Sweep()
+    without_gain = 0
+    best = 0.0
     for level in levels:
         began = loop.time()
         answers = await asyncio.gather(
@@ -160,7 +169,8 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
 
 async def _work(context: CheckContext, name: str) -> list[HttpAnswer | NoAnswer]:
     """Send the programs of one worker, one after the other."""
-    sleep, given = context.plan.sweep_sleep, context.plan.program
+    sleep = context.plan.sweep_sleep
+    given = context.plan.program
     # A fake that runs no code takes the program's duration from the hint beside the mark.
     code, hints = (
         (f"import time\ntime.sleep({sleep})", f" seconds={sleep}") if given is None else (given, "")
@@ -168,7 +178,8 @@ async def _work(context: CheckContext, name: str) -> list[HttpAnswer | NoAnswer]
     limit = context.memory_limit_mb
     programs = [marked(f"{name}-{turn}", code, hints=hints) for turn in range(ROUNDS)]
     return [
-        await context.post(Program(one, timeout=30.0, memory_limit_mb=limit)) for one in programs
+        await context.post(Program(program, timeout=30.0, memory_limit_mb=limit))
+        for program in programs
     ]
 
 
@@ -274,7 +285,8 @@ def _finding_about_limit(
     end = "and throughput still rises" if knee.shape == "rising" else "and more gain nothing"
     change = f"set rate_limit: {knee.rate_limit}{spread}"
     if limit is not None and limit > knee.rate_limit:
-        end, change = f"{end}; rate_limit is {limit}", "unknown so far; --sweep measures further"
+        end = f"{end}; rate_limit is {limit}"
+        change = "unknown so far; --sweep measures further"
     elif limit is not None:
         change = f"raise rate_limit from {limit} towards {knee.rate_limit}{spread}"
     elif knee.shape == "rising":

@@ -163,9 +163,9 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
         case str():
             return change(value)
         case list():
-            return [with_texts(one, change) for one in value]
+            return [with_texts(item, change) for item in value]
         case dict():
-            return {change(key): with_texts(one, change) for key, one in value.items()}
+            return {change(key): with_texts(item, change) for key, item in value.items()}
     return value
 
 
@@ -226,7 +226,7 @@ class Scrubber:
         parts = urlsplit(url)
         secrets = [part for part in (parts.username, parts.password) if part]
         secrets += [unquote(part) for part in secrets]
-        secrets += [one for value in also_secret for one in _of_header(value)]
+        secrets += [secret for value in also_secret for secret in _of_header(value)]
         if parts.username:
             secrets.append(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
         secrets += [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
@@ -249,7 +249,7 @@ class Scrubber:
             for text, mark in known.items()
             if len(text) >= SHORTEST and text.lower() not in _HARMLESS
         }
-        return cls(tuple(sorted(kept.items(), key=lambda one: (-len(one[0]), one[0]))))
+        return cls(tuple(sorted(kept.items(), key=lambda item: (-len(item[0]), item[0]))))
 
     def text(self, text: str) -> str:
         for known, mark in self.known:
@@ -282,11 +282,11 @@ class Scrubber:
             case str():
                 return self.text(value)
             case list():
-                return [self.value(one) for one in value]
+                return [self.value(item) for item in value]
             case dict() if name == "files":
                 return {self.text(path): self._file(content) for path, content in value.items()}
             case dict():
-                return {self.text(key): self.value(one, key) for key, one in value.items()}
+                return {self.text(key): self.value(item, key) for key, item in value.items()}
         return value
 
     def answer(self, answer: ProbeAnswer) -> ProbeAnswer:

@@ -42,7 +42,7 @@ def smaller(number: int, least: int = 1) -> Iterator[int]:
     number = int(number)  # a scenario may write 10.0
     steps = {least, least + 1, least + 2, least + 4, number // 10, number // 4}
     steps.update(number - (number >> half) for half in range(1, number.bit_length()))
-    yield from sorted(one for one in steps if least <= one < number)
+    yield from sorted(step for step in steps if least <= step < number)
 
 
 def simpler_seconds(value: Any) -> Iterator[float]:
@@ -53,7 +53,7 @@ def simpler_seconds(value: Any) -> Iterator[float]:
         return
     with suppress(ValueError):
         number = seconds(value)
-        yield from (one for one in _SIMPLE if one < number)
+        yield from (simple for simple in _SIMPLE if simple < number)
         rounded = round(number, 1 - math.ceil(math.log10(number))) if number > 0 else 0.0
         if number not in _SIMPLE and len(f"{rounded:g}") < len(f"{number:g}"):
             yield rounded
@@ -89,7 +89,7 @@ def simpler(annotation: Any, value: Any, metadata: tuple[Any, ...] = ()) -> Iter
         yield from _simpler_mapping(annotation, value)
     elif int in types and not isinstance(value, bool):
         with suppress(ValueError):
-            least: Any = next((one.ge for one in metadata if isinstance(one, Ge)), 0)
+            least: Any = next((hint.ge for hint in metadata if isinstance(hint, Ge)), 0)
             yield from smaller(int(value), least)
     elif str in types and isinstance(value, str):
         yield from _shorter(value)
@@ -99,10 +99,10 @@ def _types(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[Any]:
     """Yield what a value may be; a distribution stands for every duration."""
     if get_origin(annotation) is Annotated:
         yield from _types(annotation.__origin__, (*metadata, *annotation.__metadata__))
-    elif any(getattr(one, "func", None) is seconds for one in metadata):
+    elif any(getattr(hint, "func", None) is seconds for hint in metadata):
         yield Distribution
     elif get_origin(annotation) in (Union, UnionType):
-        yield from (one for inner in get_args(annotation) for one in _types(inner))
+        yield from (inner_type for inner in get_args(annotation) for inner_type in _types(inner))
     else:
         yield annotation
 
@@ -111,9 +111,9 @@ def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
     """Yield the list with few of its items, without ever smaller parts, and with simpler items."""
     types = next(
         (
-            get_args(one)
-            for one in (annotation, *get_args(annotation))
-            if get_origin(one) in (list, tuple)
+            get_args(kind)
+            for kind in (annotation, *get_args(annotation))
+            if get_origin(kind) in (list, tuple)
         ),
         (),
     )
@@ -123,7 +123,7 @@ def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
     count = len(items)
     if not several:
         if 2 < count <= 10:
-            yield from ([one] for one in items)
+            yield from ([item] for item in items)
         yield from (
             items[:share]
             for share in (count // 8, count // 4, count // 2, count * 3 // 4)
@@ -135,7 +135,10 @@ def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
             part //= 2
     for place, item in enumerate(items):
         of_item = types[place] if several else types[0] if types else Any
-        yield from ([*items[:place], one, *items[place + 1 :]] for one in simpler(of_item, item))
+        yield from (
+            [*items[:place], simpler_value, *items[place + 1 :]]
+            for simpler_value in simpler(of_item, item)
+        )
 
 
 def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
@@ -143,7 +146,8 @@ def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
     values."""
     fields = _fields(annotation, part)
     for key, value in part.items():
-        field, rest = fields.get(key), {one: given for one, given in part.items() if one != key}
+        field = fields.get(key)
+        rest = {name: given for name, given in part.items() if name != key}
         if field is None:
             if get_origin(annotation) is dict:
                 yield rest
@@ -158,14 +162,17 @@ def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
     for key, value in part.items():
         if (field := fields.get(key)) is None:
             if get_origin(annotation) is dict:
-                yield from ({**part, key: one} for one in simpler(get_args(annotation)[1], value))
+                yield from (
+                    {**part, key: simpler_value}
+                    for simpler_value in simpler(get_args(annotation)[1], value)
+                )
             continue
-        for one in simpler(field.annotation, value, tuple(field.metadata)):
-            empty = one in ({}, []) and not field.is_required()
+        for simpler_value in simpler(field.annotation, value, tuple(field.metadata)):
+            empty = simpler_value in ({}, []) and not field.is_required()
             yield (
                 {name: given for name, given in part.items() if name != key}
                 if empty
-                else {**part, key: one}
+                else {**part, key: simpler_value}
             )
 
 
@@ -181,9 +188,9 @@ def _fields(annotation: Any, part: Data) -> Mapping[str, FieldInfo]:
     models = list(models_in(annotation)) if get_origin(annotation) is not dict else []
     if Action in models:
         return _of_action(part)
-    kinds = [one for one in models if "kind" in one.model_fields]
+    kinds = [model for model in models if "kind" in model.model_fields]
     models = [
-        one for one in kinds if one.model_fields["kind"].default == part.get("kind")
+        kind for kind in kinds if kind.model_fields["kind"].default == part.get("kind")
     ] or models
     return models[0].model_fields if models else {}
 
@@ -211,14 +218,15 @@ def scaled(annotation: Any, value: Any, by: int, times: bool) -> Any:
     """Return a part with the numbers, and perhaps the times, that go with the number of calls
     divided."""
     if isinstance(value, list):
-        return [scaled(annotation, one, by, times) for one in value]
+        return [scaled(annotation, item, by, times) for item in value]
     if not isinstance(value, dict):
         return value
     if get_origin(annotation) is dict:
         return {
-            name: scaled(get_args(annotation)[1], one, by, times) for name, one in value.items()
+            name: scaled(get_args(annotation)[1], item, by, times) for name, item in value.items()
         }
-    fields, found = _fields(annotation, value), {}
+    fields = _fields(annotation, value)
+    found = {}
     for key, given in value.items():
         field = fields.get(key)
         found[key] = scaled(field.annotation, given, by, times) if field is not None else given
@@ -238,7 +246,7 @@ def _part(name: str, data: Data) -> Iterator[Data]:
     if name in data:
         only = {name: data[name]}
         rest = {key: value for key, value in data.items() if key != name}
-        yield from ({**rest, **one} for one in _simpler_mapping(Scenario, only))
+        yield from ({**rest, **simpler_part} for simpler_part in _simpler_mapping(Scenario, only))
 
 
 def size(data: Data) -> Iterator[Data]:
@@ -287,15 +295,16 @@ def _limited(data: Data, number: int) -> Data:
 
 def one_worker_struck(data: Data) -> Iterator[Data]:
     """Two workers, and events that strike one of them instead of any other worker or node."""
-    cluster, events = data.get("cluster", {}), data.get("events")
+    cluster = data.get("cluster", {})
+    events = data.get("events")
     if events and cluster.get("nodes", 1) * cluster.get("workers_per_node", 1) > 1:
         for worker in ("worker-1", "worker-2"):
             struck = [
                 {
                     key: worker if re.match(r"n[0-9]|node-|worker-", str(value)) else value
-                    for key, value in one.items()
+                    for key, value in event.items()
                 }
-                for one in events
+                for event in events
             ]
             yield {**data, "cluster": {"nodes": 1, "workers_per_node": 2}, "events": struck}
 
@@ -318,11 +327,21 @@ def other_seeds(data: Data, count: int) -> Iterator[Data]:
 
 
 _FIRST: tuple[str | Reduction, ...] = (
-    "promises", "schedule", size, "rollouts", limit, size, "cluster", one_worker_struck, "events", "sandbox",
-)  # fmt: skip
+    "promises",
+    "schedule",
+    size,
+    "rollouts",
+    limit,
+    size,
+    "cluster",
+    one_worker_struck,
+    "events",
+    "sandbox",
+)
 """What makes runs shorter first, and the number of calls before their length."""
 _OTHERS = (name for name in Scenario.model_fields if name not in _FIRST)
 REDUCTIONS: tuple[Reduction, ...] = tuple(
-    partial(_part, one) if isinstance(one, str) else one for one in (*_FIRST, *_OTHERS)
+    partial(_part, reduction) if isinstance(reduction, str) else reduction
+    for reduction in (*_FIRST, *_OTHERS)
 )
 """In the order in which they are tried."""

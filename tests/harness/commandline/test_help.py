@@ -20,7 +20,7 @@ TWO_MEANINGS = {
     "--executor": {"drift", "serve mcp", "serve sandbox"},
     "--format": {"parse", "rollout", "serve sglang"},
     "--model": {"sweep", "serve sandbox", "proxy"},
-    "--out": {"run", "hunt", "chaos", "sweep", "rollout"},
+    "--out": {"run", "hunt", "chaos", "sweep", "rollout", "judge"},
     "--profile": {"drift", "serve sandbox"},
     "--quick": {"doctor", "drift"},
     "--seed": {

@@ -14,7 +14,9 @@ from sfusion.fakes.faults import KINDS
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk
 from sfusion.harness.lab.scenarios.base import ScenarioPart, declared, parts_below
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.parts import LoadPart
 from sfusion.harness.lab.scenarios.tools import TOOL_KEYS
+from sfusion.harness.lab.single_calls.planned import SingleCallPart
 from sfusion.harness.search.hunt.generate import generate, named
 from sfusion.harness.search.shrink.reductions import REDUCTIONS
 from sfusion_tools.sandbox.config import SandboxToolConfig
@@ -33,6 +35,8 @@ MODELS = dict.fromkeys(
 FIELDS: list[Field] = [
     (model, name) for model in MODELS for name in model.model_fields if name not in WORDS
 ]
+OF_SINGLE_CALLS = {SingleCallPart, *(part for _, _, part in parts_below(SingleCallPart))}
+"""What no hunt draws is declared once for all of them."""
 PARTS = [model for model in MODELS if issubclass(model, ScenarioPart)]
 
 
@@ -60,6 +64,27 @@ NOT_HUNTED: list[dict[str, Any]] = [
             {"at": 1, "pause": "n2-w1", "seconds": 1}, {"at": 1, "cut_off": "n2-w1", "seconds": 1},
         ],
         "promises": ["every_call_ends_once", "no_stall"],
+    },
+    {
+        "load": {
+            "needs": ["concurrent"],
+            "each": [
+                {
+                    "end": "program_error", "prints": "{word}", "errors": "{lines}", "exit": 3, "seconds": 2.0,
+                    "compile_seconds": 1.0, "warnings": "unused {word}", "at": 7.0, "times": 5, "every": 0.7,
+                    "language": "cpp", "stdin": "1", "files": {"a": "b"}, "timeout": 17.0, "more_code": "1",
+                    "then": {"prints": "{word:second}", "errors": "x", "exit": 4, "ending": "stopped",
+                             "seconds": 7.0, "compile_seconds": 7.0, "warnings": "y"},
+                    "truth": "{word}", "instance": "one", "last": False, "executes": True, "needs": ["code"],
+                    "together": True, "cancel": {"after": 7.0, "steps": 3, "steps_more": 2},
+                    "fault": [{"what": {"status": 503}, "phase": "before", "first_attempts": 3}],
+                },
+                {"end": "bad_arguments", "arguments": {"code": 7}},
+                {"program_of": "c0001", "ending": "stopped"},
+                {"tests": ["fail", {"does": "more", "fault": {"what": "reset", "phase": "after"}}], "executes": False},
+            ],
+        },
+        "events": [{"at": 1, "clock_jump": 7}],
     },
     {
         "expected": "It goes on.", "promises": ["every_call_ends_once", "no_stall"],
@@ -116,6 +141,8 @@ def drawn() -> dict[Field, list[Scenario]]:
 def test_a_field_is_hunted_or_says_why_not(field: Field) -> None:
     model, name = field
     reason = declared(model.model_fields[name].metadata, NotHunted)
+    if model in OF_SINGLE_CALLS:
+        reason = declared(LoadPart.model_fields["each"].metadata, NotHunted)
     if reason is None:
         assert field in drawn(), (
             "declare how it is drawn, Annotated[..., Drawn(...)], or why not, NotHunted(why)"

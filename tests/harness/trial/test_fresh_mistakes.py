@@ -129,25 +129,25 @@ WORDS = {
         "{timeout:g} seconds",
         "10 seconds",
         "programs",
-        ("read_as_happened", "limit"),
+        ("text_is_truthful", "limit"),
     ),
     "a line too few in a note": (
         "({skip} ",
         "({skip - 1} ",
         "programs",
-        ("read_as_happened", "cut_untrue"),
+        ("text_is_truthful", "cut_untrue"),
     ),
     "a second gap": (
         "enumerate(lines[skip:], skip + 1)",
         "[*enumerate(lines[skip:], skip + 1)][: LINES // 2] + [*enumerate(lines, 1)][-9:]",
         "programs",
-        ("read_as_happened", "cut_twice"),
+        ("text_is_truthful", "cut_twice"),
     ),
     "rare ends of lines": (
         '.split("\\n")',
         ".splitlines()",
         "programs",
-        ("read_as_happened", "changed"),
+        ("text_is_truthful", "changed"),
     ),
     "words in brackets": (
         '"stdout", "stderr")}',
@@ -156,7 +156,7 @@ WORDS = {
             "name, text in streams.items()}"
         ),
         "programs",
-        ("read_as_happened", "changed"),
+        ("text_is_truthful", "changed"),
     ),
 }
 WIRE = {
@@ -200,7 +200,7 @@ WIRE = {
         "sleep(int(asked))",
         "sleep(min(9, int(asked)))",
         "failures",
-        ("retry_after_respected", "early"),
+        ("retry_after_honoured", "early"),
     ),
     "the first piece of an answer": (
         "await answer.text()",
@@ -222,5 +222,5 @@ def test_the_cause_of_a_total_failure_comes_first_and_alone(tmp_path: Path) -> N
     found = _judged(tmp_path, CAREFUL.replace("json=body", "data=json.dumps(body)"), "programs")
     broken = [row for row in found.rows() if row[0] == "broken"]
     assert {check for _, check, _ in broken} == {"sent_as_asked"}
-    assert "content type was sent as 'text/plain" in broken[0][2]
-    assert "refused the request with 422: 'body: Input should be" in broken[1][2]
+    assert "was sent with content type 'text/plain" in broken[0][2]
+    assert "was refused by the sandbox with 422: 'body: Input should be" in broken[1][2]

@@ -60,9 +60,9 @@ def _javascript(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("client", "scene", "mistake", "check", "needs"),
     [
-        ("client.ts", "idle", "first_character", "read_as_happened", ("node",)),
+        ("client.ts", "idle", "first_character", "text_is_truthful", ("node",)),
         ("client.sh", "idle", "code", "sent_as_asked", ("bash", "curl", "jq")),
-        ("threaded.py", "programs", "cut", "read_as_happened", ()),
+        ("threaded.py", "programs", "cut", "text_is_truthful", ()),
     ],
 )
 def test_a_right_client_of_any_language_passes_and_a_planted_mistake_is_named(
@@ -93,12 +93,12 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     files = ["--html", "t.html", "--junit", "t.xml", "--summary", "t.md", "--json", "t.json"]
     first = judge(tmp_path, "curt:run", *files)
     found = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
-    assert (first.returncode, found["stage"], found["ok"]) == (1, "virtual", False)
+    assert (first.returncode, found["world"], found["ok"]) == (1, "sim", False)
     assert (
         "compile_timeout, deadline, default_timeout, files, headers"
         in found["left_out"]["parameters"]
     )
-    assert {"read_as_happened", "ends_told_apart"} <= {
+    assert {"text_is_truthful", "ends_told_apart"} <= {
         one["promise"] for one in found["verdicts"] if one["state"] == "broken"
     }
     assert "  broken    ends_told_apart" in first.stdout
@@ -148,14 +148,22 @@ def test_a_reward_function_that_scores_lost_tests_as_failed_is_broken() -> None:
 
 def test_wrong_input_is_refused(tmp_path: Path) -> None:
     cases = {
-        ("curt:run", "--world", "wal"): "--world wal: no such clock; did you mean 'wall'?",
+        (
+            "curt:run",
+            "--world",
+            "wal",
+        ): "--world wal: no such world for a client; did you mean 'wall'?",
         ("curt:run", "--update"): "--update writes the file of --baseline; give both",
         (
             "curt:run",
             "--baseline",
             "none.json",
         ): "--baseline none.json: there is no such file; write one with --update",
-        ("curt:run", "-k", "nothing"): "-k: no scene matches; there are programs, bounds",
+        (
+            "curt:run",
+            "-k",
+            "nothing",
+        ): "-k: no scene matches; there are judge-programs, judge-bounds",
         ("curt:walk",): "curt:walk: curt has no 'walk'",
     }
     (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")

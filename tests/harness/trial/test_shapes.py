@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sfusion.harness.errors import BadOption, MissingWorld
-from sfusion.harness.trial.client import Settings, Told, TrialAsk
-from sfusion.harness.trial.shapes import Adapter, shape_of, told_of
-from sfusion.harness.trial.shapes.function import FunctionClient, Surroundings
+from sfusion.harness.lab.client import Settings, Told, TrialAsk
+from sfusion.harness.lab.shapes import Adapter, shape_of, told_of
+from sfusion.harness.lab.shapes.function import FunctionClient, Surroundings
 from tests.cases import every
 
 CLIENTS = Path(__file__).parent / "clients"

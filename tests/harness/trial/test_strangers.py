@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.errors import BadOption
-from sfusion.harness.trial.shapes.results import told_of
-from sfusion.harness.trial.trial import Stage, judge
+from sfusion.harness.lab.shapes.results import told_of
+from sfusion.harness.trial.trial import TrialWorld, judge
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -68,8 +68,8 @@ def test_a_strict_client_that_tells_ends_by_flags_is_not_accused(tmp_path: Path)
         ),
         ('"stdin": stdin', '"stdin": stdin and stdin.rstrip() + "\\n"', "sent_as_asked"),
         ('"language": language', '"language": language.lower()', "sent_as_asked"),
-        (*NEVER_CLOSED, "nothing_left"),
-        ('"out": part["stdout"]', '"out": "" if stuck else part["stdout"]', "read_as_happened"),
+        (*NEVER_CLOSED, "nothing_left_behind"),
+        ('"out": part["stdout"]', '"out": "" if stuck else part["stdout"]', "text_is_truthful"),
     ],
 )
 def test_its_mistakes_are_seen(right: str, wrong: str, check: str, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ class Tool(GoodTool):
 """
     (tmp_path / "dated.py").write_text(tool, encoding="utf-8")
     found = judge(f"{tmp_path / 'dated.py'}:Tool").verdicts
-    assert {one.promise for one in found if one.state == "broken"} == {"outcome_stated"}
+    assert {one.promise for one in found if one.state == "broken"} == {"outcomes"}
 
 
 def test_several_addresses_in_a_config_are_played_with(tmp_path: Path) -> None:
@@ -173,27 +173,27 @@ async def run(base_url, code):
 """
 
 
-@pytest.mark.parametrize("world", ["virtual", "wall"])
+@pytest.mark.parametrize("world", ["sim", "wall"])
 @pytest.mark.parametrize(
     ("reading", "broken"),
     [
         ("parsedate_to_datetime(asked).timestamp() - time.time()", set()),
-        ("1.0  # not a number", {"retry_after_respected"}),
+        ("1.0  # not a number", {"retry_after_honoured"}),
         (
             'datetime.strptime(asked[:-4], "%a, %d %b %Y %H:%M:%S").timestamp() - time.time()',
-            {"retry_after_respected"},
+            {"retry_after_honoured"},
         ),
     ],
     ids=["right", "ignored", "as local time"],
 )
 def test_retry_after_may_be_a_date(
-    reading: str, broken: set[str], world: Stage, tmp_path: Path
+    reading: str, broken: set[str], world: TrialWorld, tmp_path: Path
 ) -> None:
     right = "parsedate_to_datetime(asked).timestamp() - time.time()"
     (tmp_path / "patient.py").write_text(PATIENT.replace(right, reading), encoding="utf-8")
     found = judge(f"{tmp_path / 'patient.py'}:run", scenes="dates", world=world).verdicts
     assert {one.promise for one in found if one.state == "broken"} == broken
-    assert {one.state for one in found if one.promise == "retry_after_respected"} == {
+    assert {one.state for one in found if one.promise == "retry_after_honoured"} == {
         "broken" if broken else "held"
     }
 
@@ -239,9 +239,9 @@ its base takes."""
         (
             'part["stdout"] + "|"',
             'part["stdout"].replace("\\\\n", "\\n") + "|"',
-            "read_as_happened",
+            "text_is_truthful",
         ),
-        ('"status": part["status"]', '"status": "Success"', "outcome_stated"),
+        ('"status": part["status"]', '"status": "Success"', "outcomes"),
     ],
 )
 def test_files_as_bytes_signals_backslashes_and_words_of_the_server(

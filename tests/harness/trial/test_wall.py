@@ -13,15 +13,13 @@ import pytest
 import requests
 
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer
-from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial import wall
-from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall, TrialPlan
-from sfusion.harness.trial.record import PlayedScene, Record
-from sfusion.harness.trial.sandbox import CanaryExecutor
-from sfusion.harness.trial.shapes import shape_of
-from sfusion.harness.trial.trial import judge_record
-from sfusion.harness.trial.wall import WallStage
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.shapes import shape_of
+from sfusion.harness.lab.single_calls.calls import SuiteFacts
+from sfusion.harness.lab.worlds import clients_wall as wall
+from sfusion.harness.lab.worlds.canary_sandbox import CanaryExecutor
+from sfusion.harness.lab.worlds.clients_wall import WallTrial
+from sfusion.harness.trial.trial import check_facts
 
 
 def post(base_url: str, code: str) -> Any:
@@ -42,51 +40,51 @@ def patient(base_url: str, code: str) -> Any:
         time.sleep(float(answer.headers["Retry-After"]))
 
 
-def ask(name: str, **more: Any) -> TrialCall:
-    return TrialCall(TrialAsk(name, f"# sfusion:call={name}\n"), "ok", **more)
+def scenario(*calls: dict[str, Any], name: str = "only", **more: Any) -> Scenario:
+    about = "A test of the wall clock."
+    return Scenario.from_data(
+        {"scenario": name, "about": about, "load": {"each": [*calls]}, **more}
+    )
+
+
+def ask(**more: Any) -> dict[str, Any]:
+    return {"prints": "{word}\n", "seconds": 5.0, **more}
 
 
 def play(
-    target: Any, *calls: TrialCall, command: tuple[str, ...] = (), **more: Any
-) -> tuple[Record, PlayedScene]:
-    names = [one.ask.call for one in calls]
-    shape = shape_of(target, command=command)
-    seconds = 0.0 if shape.child else 5.0
-    scene = Scene(
-        "only",
-        calls,
-        {name: (ProgramTruth(f"{name}\n", seconds=seconds),) for name in names},
-        **more,
-    )
-    record = WallStage(
-        TrialPlan(0, (scene,)), shape.make, child=shape.child, divide=shape.divide
-    ).play()
-    return record, record.scenes["only"]
+    target: Any, *calls: dict[str, Any], command: tuple[str, ...] = (), **more: Any
+) -> tuple[WallTrial, SuiteFacts]:
+    trial = WallTrial(shape_of(target, command=command))
+    found = trial.play([scenario(*calls, **more)])
+    return trial, SuiteFacts([journal for _, journal in found])
+
+
+def printed(facts: SuiteFacts) -> list[str]:
+    """What the programs of the calls print."""
+    return [call.truths[0].stdout for call in facts]
 
 
 def test_a_client_that_blocks_its_loop_is_served_and_its_waits_are_short() -> None:
-    _, played = play(blocking, ask("c0", at=0.1), ask("c1", at=0.1))
-    assert sorted(call.told.fields["stdout"] for call in played.calls if call.told) == [
-        "c0\n",
-        "c1\n",
-    ]
-    assert played.ended - played.began >= 10.0  # one program after the other
-    assert {sent.status for sent in played.requests} == {200}
+    _, facts = play(blocking, ask(at=0.1), ask(at=0.1))
+    assert [call.told.fields["stdout"] for call in facts if call.told] == printed(facts)
+    run = facts.runs[0]
+    assert run.ended - run.began >= 10.0  # one program after the other
+    assert {sent.status for sent in run.requests} == {200}
 
 
 def test_sleeping_clients_are_shortened_too_and_see_the_time_pass() -> None:
-    limited = {"name": "busy", "first_attempts": 1, "what": {"status": 429, "retry_after": 6.0}}
-    _, played = play(patient, ask("one"), faults=(limited,))
-    first, second = played.requests
+    limited = {"first_attempts": 1, "what": {"status": 429, "retry_after": 6.0}}
+    _, facts = play(patient, ask(fault=limited))
+    first, second = facts.runs[0].requests
     assert first.ended is not None
     assert second.at - first.ended >= 6.0
 
 
-def never_ended(record: Record) -> list[str]:
+def never_ended(facts: SuiteFacts) -> list[str]:
     return [
-        one.sentence
-        for one in judge_record(record)
-        if one.state == "broken" and one.promise == "ends_in_time"
+        one.sentence.partition(" [")[0]
+        for one in check_facts(facts)
+        if one.state == "broken" and one.promise == "deadline_honoured"
     ]
 
 
@@ -94,25 +92,22 @@ def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wall, "_PATIENCE", 0.5)
-    record, played = play(
-        post, ask("stuck"), faults=({"name": "hang", "call": "stuck", "what": "hang"},)
-    )
-    assert [(call.ended_at, call.told) for call in played.calls] == [(None, None)]
-    assert (played.scene.horizon, record.left_out) == (5.0, {})
-    assert never_ended(record) == ["stuck: had not ended after 5 s"]
+    trial, facts = play(post, ask(fault={"what": "hang"}))
+    assert [(call.ended_at, call.told) for call in facts] == [(None, None)]
+    assert (facts.runs[0].horizon, trial.left_out) == (5.0, {})
+    assert never_ended(facts) == ["call only c0001 had not ended after 5 s"]
     lock = threading.Lock()  # the call that finds out its shape keeps it
 
     def leaking(base_url: str, code: str) -> Any:
         lock.acquire()
         return post(base_url, code)
 
-    record, played = play(leaking, ask("waits"))
-    assert [call.ended_at for call in played.calls] == [None]
-    assert never_ended(record) == ["waits: had not ended after 5 s, and had sent nothing"]
-    later = {"name": "busy", "what": {"status": 503, "retry_after": 100.0}}
-    record, played = play(patient, ask("waits"), faults=(later,))
-    assert (played.calls, played.requests) == ([], [])
-    assert record.left_out == {"waits": "had not ended after 5 s, and was left behind"}
+    _, facts = play(leaking, ask())
+    assert [call.ended_at for call in facts] == [None]
+    assert never_ended(facts) == ["call only c0001 had not ended after 5 s, and had sent nothing"]
+    trial, facts = play(patient, ask(fault={"what": {"status": 503, "retry_after": 100.0}}))
+    assert (facts.calls, facts.runs[0].requests) == ([], [])
+    assert trial.left_out == {"only c0001": "had not ended after 5 s, and was left behind"}
 
 
 def test_a_sandbox_can_crash_and_the_clock_of_the_client_can_jump() -> None:
@@ -125,13 +120,10 @@ def test_a_sandbox_can_crash_and_the_clock_of_the_client_can_jump() -> None:
         except requests.ConnectionError:
             return "down"
 
-    events = (
-        SandboxEvent(0.0, "crash"),
-        SandboxEvent(2.0, "restart"),
-        SandboxEvent(2.0, "clock_jump", seconds=3600.0),
-    )
-    _, played = play(clock, ask("early", at=1.0), ask("late", at=4.0), events=events)
-    assert [call.told.text for call in played.calls if call.told] == ["down", "late\n"]
+    events = [{"at": 0.0, "crash": "sandbox", "seconds": 2.0}, {"at": 2.0, "clock_jump": 3600.0}]
+    early, late = ask(at=1.0, together=True), ask(at=4.0, together=True)
+    _, facts = play(clock, early, late, events=events)
+    assert [call.told.text for call in facts if call.told] == ["down", printed(facts)[1]]
     assert seen[-1] - seen[-2] > 3600.0
 
 
@@ -143,22 +135,17 @@ def test_a_command_without_the_protocol_is_followed_by_its_first_request() -> No
         " {'Content-Type': 'application/json'})); break\n"
         "    except e.HTTPError: pass\n"
     )
-    limited = {
-        "name": "one",
-        "call": "one",
-        "first_attempts": 1,
-        "what": {"status": 429, "retry_after": 1.0},
-    }
-    record, played = play(
-        None, ask("one"), ask("untouched"), command=(sys.executable, "-c", loud), faults=(limited,)
-    )
-    assert record.takes == frozenset()
-    assert [(sent.mark, sent.status) for sent in played.requests] == [("one", 429), ("one", 200)]
-    assert [call.ask.call for call in played.calls] == ["one"]
+    limited = {"first_attempts": 1, "what": {"status": 429, "retry_after": 1.0}}
+    struck, untouched = ask(seconds=0.0, fault=limited), ask(seconds=0.0)
+    _, facts = play(None, struck, untouched, command=(sys.executable, "-c", loud))
+    assert facts.takes == frozenset()
+    sent = [(request.mark, request.status) for request in facts.runs[0].requests]
+    assert sent == [("c0001", 429), ("c0001", 200)]
+    assert [call.call for call in facts] == ["c0001"]
 
 
 @pytest.mark.parametrize(
-    ("seconds", "broken"), [(7.0, set()), (3.0, {"programs_waited_for", "returns"})]
+    ("seconds", "broken"), [(7.0, set()), (3.0, {"programs_waited_for", "tool_never_raises"})]
 )
 def test_a_sandbox_that_is_late_accuses_only_a_client_that_would_not_have_waited_for_a_punctual_one(
     seconds: float, broken: set[str], monkeypatch: pytest.MonkeyPatch
@@ -175,8 +162,8 @@ def test_a_sandbox_that_is_late_accuses_only_a_client_that_would_not_have_waited
 
     shape = shape_of(asks)
     monkeypatch.setattr(CanaryExecutor, "run_code", late)
-    scene = Scene("only", (ask("slow"),), {"slow": (ProgramTruth("done\n", seconds=5.0),)})
-    verdicts = judge_record(WallStage(TrialPlan(0, (scene,)), shape.make).play())
+    journals = [journal for _, journal in WallTrial(shape).play([scenario(ask())])]
+    verdicts = check_facts(SuiteFacts(journals))
     assert {one.promise for one in verdicts if one.state == "broken"} == broken
 
 
@@ -187,6 +174,7 @@ def test_the_tolerance_is_at_least_what_the_client_takes_for_a_plain_call() -> N
             pass
         return post(base_url, code)
 
-    scene = Scene("programs", (ask("one"),), {"one": (ProgramTruth("done\n"),)})
-    record = WallStage(TrialPlan(0, (scene,)), shape_of(busy).make).play()
-    assert record.tolerance >= 0.2 * wall.SPEED
+    (_, journal), *_ = WallTrial(shape_of(busy)).play(
+        [scenario(ask(seconds=0.0), name="judge-programs")]
+    )
+    assert SuiteFacts([journal]).tolerance >= 0.2 * wall.SPEED

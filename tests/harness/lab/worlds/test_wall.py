@@ -14,8 +14,8 @@ import requests
 
 from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_one
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios, scenario_files
+from sfusion.harness.lab.shapes.as_tool import tools_of
 from sfusion.harness.lab.worlds.replacing import fast_clock
-from sfusion.harness.trial.shapes.as_tool import tools_of
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.schemas import ToolResponse

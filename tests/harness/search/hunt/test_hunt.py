@@ -24,7 +24,7 @@ from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt.case import LOGGED, HuntCase, HuntResult, play_case, scenario_of
 from sfusion.harness.search.hunt.command import render_hunt
 from sfusion.harness.search.hunt.corpus import HUNT, Corpus
-from sfusion.harness.search.hunt.generate import FEATURES, generate, mutate, valid
+from sfusion.harness.search.hunt.generate import FEATURES, SCENES, generate, mutate, valid
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt
 from sfusion.harness.search.shrink import Failure
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
@@ -356,6 +356,32 @@ def test_calls_of_the_right_tool_do_not_give_up_in_one_moment() -> None:
 def test_a_mistake_shows(case: str, mistake: str, promise: str) -> None:
     found = play_case(HuntCase(0, PASSED[case]), tool_config(MISTAKES[mistake].tool)).findings
     assert promise in [one.promise for one in found]
+
+
+@pytest.mark.parametrize(
+    ("scene", "mistake", "promise"),
+    [
+        ("one of several sandboxes is slow", "round-robin", "throughput_at_least"),
+        (
+            "calls wait for permits for longer than programs may run",
+            "timeout-includes-the-queue",
+            "outcomes",
+        ),
+    ],
+)
+def test_a_scene_shows_what_chance_hardly_draws(scene: str, mistake: str, promise: str) -> None:
+    case = HuntCase(0, SCENES[scene])
+    assert not play_case(case).findings
+    assert not play_case(case, tool_config(GoodTool)).findings
+    found = play_case(case, tool_config(MISTAKES[mistake].tool)).findings
+    assert promise in [finding.promise for finding in found]
+
+
+def test_every_scene_is_drawn_with_the_keys_that_a_tool_has() -> None:
+    drawn = [generate(random.Random(seed), frozenset({"rate_limit"})) for seed in range(600)]
+    for scene in SCENES.values():
+        limit = {"rate_limit": scene["tools"]["rate_limit"]}
+        assert {**scene, "tools": limit} in drawn
 
 
 SLOW = {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}

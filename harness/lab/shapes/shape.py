@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
@@ -26,10 +26,11 @@ from ....fakes.sandbox.protocol import CommandResult, RunCodeAnswer
 from ....fakes.wire import Answer, Request, WireApp, WireServer
 from ....fakes.wire.fake_server import FakeServer
 from ...errors import BadOption
-from ..client import Settings, Told, TrialAsk, TrialClient
+from ..client import WARM_UP, Settings, Shape, Told, TrialAsk
+from ..facts.sent import encoded_files, request_fields
 from .function import PLACEHOLDER, FunctionClient, Surroundings
-from .parameters import ROUTE, encoded_files, request_fields
-from .process import WARM_UP, ProcessClient
+from .parameters import ROUTE
+from .process import ProcessClient
 from .tool import ToolClient, is_tool, missing_methods
 
 T = TypeVar("T")
@@ -37,25 +38,6 @@ VARIABLES = ("SANDBOX_FUSION_URL", "SANDBOX_FUSION_ENDPOINT", "SANDBOX_URL")
 """Environment variables in which clients look for the address."""
 _PATIENCE = 30.0
 """Seconds for the first call."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A target that can be played."""
-
-    name: str
-    """As the user gave it."""
-    about: str
-    """What it is, in a few words."""
-    make: Callable[[], TrialClient]
-    """Makes a client for one scene."""
-    takes: frozenset[str]
-    wall: str = ""
-    """Why virtual time cannot play it; empty if it may."""
-    child: bool = False
-    """It is another process, whose waits cannot be shortened."""
-    divide: bool = False
-    """Several clients may be there at a time: each gets its own address."""
 
 
 def shape_of(
@@ -153,6 +135,11 @@ def _of_config(path: Path) -> Shape:
     sys.path += [str(path.resolve().parent), os.getcwd()]
     about = f"the tool {entries[0]['class_name']} of a tool config"
     return _probed(str(path), lambda: ToolClient(entries[0]), about)
+
+
+def tool_shape(name: str, entry: Mapping[str, Any]) -> Shape:
+    """Return the shape of a tool of a tool config."""
+    return _probed(name, lambda: ToolClient(entry), f"the tool {entry.get('class_name')}")
 
 
 # -- loading --

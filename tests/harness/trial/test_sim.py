@@ -15,14 +15,17 @@ import aiohttp
 import pytest
 
 from sfusion.harness.core.verdict import Verdict
+from sfusion.harness.lab.client import TAKES, Settings, Told, TrialAsk
+from sfusion.harness.lab.promises.registry import OF_SINGLE_CALLS
+from sfusion.harness.lab.single_calls.calls import SuiteFacts
 from sfusion.harness.lab.worlds import virtual_time
-from sfusion.harness.trial.checks import CHECKS
-from sfusion.harness.trial.client import TAKES, Settings, Told, TrialAsk
-from sfusion.harness.trial.plan import Scene, TrialPlan
-from sfusion.harness.trial.record import Record
-from sfusion.harness.trial.scenes import make_plan
-from sfusion.harness.trial.trial import judge_record, wording_table
-from sfusion.harness.trial.virtual import play_virtually
+from sfusion.harness.trial.trial import (
+    PlayedScenes,
+    bundled_scenes,
+    check_journals,
+    play_in_sim,
+    wording_table,
+)
 from tests.proof.tool_client import ToolClient
 from tests.reference_tool import GoodTool, PeerRequest, PeerResult, Shared
 
@@ -62,16 +65,17 @@ class PlainClient:
         return None
 
 
-def plan(*names: str, seed: int = 0, **changes: Any) -> TrialPlan:
-    """The trial's plan with these scenes alone."""
-    whole = make_plan(seed)
-    scenes = [one for one in whole.scenes if isinstance(one, Scene) and one.name in names]
-    return replace(whole, scenes=tuple(replace(one, **changes) for one in scenes))
+def played(
+    client: Callable[[], Any], *names: str, seed: int = 0, **changes: Any
+) -> tuple[PlayedScenes, list[Verdict]]:
+    """Play these scenes alone."""
+    scenes = [one for one in bundled_scenes(seed) if one.scenario.removeprefix("judge-") in names]
+    found = play_in_sim([one.changed(**changes) for one in scenes], client)
+    return found, check_journals(found.journals)
 
 
-def played(client: Callable[[], Any], *names: str, **changes: Any) -> tuple[Record, list[Verdict]]:
-    record = play_virtually(plan(*names, **changes), client)
-    return record, judge_record(record)
+def broken_off(found: PlayedScenes) -> str:
+    return SuiteFacts(found.journals).runs[0].broken_off
 
 
 def broken(verdicts: list[Verdict]) -> set[tuple[str, str]]:
@@ -79,21 +83,19 @@ def broken(verdicts: list[Verdict]) -> set[tuple[str, str]]:
 
 
 def test_a_client_of_a_few_lines_is_judged_by_what_it_takes() -> None:
-    record, verdicts = played(PlainClient, "programs", "together", "cancelled")
-    assert record.left_out == {"cancelled": "cancel"}
-    assert "timeout" not in {
-        one.end for one in record.scenes["programs"].scene.calls if one.ask.language != "python"
-    }
+    found, verdicts = played(PlainClient, "programs", "together", "cancelled")
+    assert found.left_out == {"judge-cancelled": "cancel"}
+    assert {call.ask.language for call in SuiteFacts(found.journals)} == {"python"}
     # It says nothing of timeouts, so those look like programs that end well.
     assert ("ends_told_apart", "same") in broken(verdicts)
     states = {one.promise: one.state for one in verdicts}
-    assert states["limit_kept"] == states["score_follows_the_tests"] == "unknown"
-    assert states["sent_as_asked"] == states["read_as_happened"] == "held"
+    assert states["in_flight_within_limit"] == states["score_follows_the_tests"] == "not_applicable"
+    assert states["sent_as_asked"] == states["text_is_truthful"] == "held"
     sentences = {one.promise: one.sentence for one in verdicts}
-    assert sentences["limit_kept"].startswith(
+    assert sentences["in_flight_within_limit"].startswith(
         "only for a client that can be configured with a limit"
     )
-    assert sentences["retry_after_respected"].startswith(
+    assert sentences["retry_after_honoured"].startswith(
         "no call was sent again after a 429 or 503 with Retry-After"
     )
 
@@ -105,9 +107,9 @@ def test_a_client_that_never_ends_a_call_is_broken_off_at_the_horizon() -> None:
             await asyncio.Event().wait()
             return ""
 
-    record, verdicts = played(Hangs, "idle", horizon=50.0)
-    assert record.scenes["idle"].broken_off == "4 of 4 calls had not ended after 50 s"
-    assert ("ends_in_time", "never") in broken(verdicts)
+    found, verdicts = played(Hangs, "idle", horizon=50.0)
+    assert broken_off(found) == "the run was broken off after 50 s"
+    assert ("deadline_honoured", "never") in broken(verdicts)
 
 
 def test_a_client_that_waits_as_long_as_it_is_asked_to_is_not_said_to_never_end() -> None:
@@ -120,8 +122,8 @@ def test_a_client_that_waits_as_long_as_it_is_asked_to_is_not_said_to_never_end(
                     await asyncio.sleep(float((error.headers or {})["Retry-After"]))
             raise RuntimeError("it is busy")
 
-    record, verdicts = played(Obeys, "patience")
-    assert record.scenes["patience"].broken_off == "1 of 7 calls had not ended after 1500 s"
+    found, verdicts = played(Obeys, "patience")
+    assert broken_off(found) == "the run was broken off after 1500 s"
     assert broken(verdicts) == set()
 
 
@@ -136,9 +138,9 @@ def test_a_client_that_keeps_the_loop_busy_does_not_hang_the_trial(
             while True:  # noqa: ASYNC110 - that is the point
                 await asyncio.sleep(0)
 
-    record, verdicts = played(Spins, "idle")
-    assert "again and again" in record.scenes["idle"].broken_off
-    assert ("ends_in_time", "never") in broken(verdicts)
+    found, verdicts = played(Spins, "idle")
+    assert "again and again" in broken_off(found)
+    assert ("deadline_honoured", "never") in broken(verdicts)
 
 
 def test_what_virtual_time_cannot_play_is_unknown() -> None:
@@ -150,32 +152,20 @@ def test_what_virtual_time_cannot_play_is_unknown() -> None:
                 return f"failed: {error}"
             return ""
 
-    record, verdicts = played(Blocks, "programs")
-    assert "virtual time cannot play" in record.unplayable
+    found, verdicts = played(Blocks, "programs")
+    assert found.unobserved
     assert {one.state for one in verdicts} == {"unknown"}
-    assert len(verdicts) == len(CHECKS)
+    assert len(verdicts) == len(OF_SINGLE_CALLS)
 
 
-def test_the_same_seed_gives_the_same_record_and_another_one_other_canaries() -> None:
-    records = [
-        play_virtually(plan("programs", "together", seed=seed), lambda: ToolClient(GoodTool))
+def test_the_same_seed_gives_the_same_journal_and_another_one_other_canaries() -> None:
+    first, again, other = (
+        played(lambda: ToolClient(GoodTool), "programs", "together", seed=seed)[0].journals
         for seed in (1, 1, 2)
-    ]
-    facts = [
-        [
-            (one.mark, one.at, one.status, one.body)
-            for scene in record.scenes.values()
-            for one in scene.requests
-        ]
-        for record in records
-    ]
-    texts = [
-        [call.told.text for call in record.scenes["programs"].calls if call.told]
-        for record in records
-    ]
-    assert (facts[0], texts[0]) == (facts[1], texts[1])
-    assert texts[0] != texts[2]
-    assert wording_table(records[0]) == wording_table(records[2])
+    )
+    assert [one.digest() for one in first] == [one.digest() for one in again]
+    assert first[0].digest() != other[0].digest()
+    assert wording_table(SuiteFacts(first)) == wording_table(SuiteFacts(other))
 
 
 class Scores(PlainClient):
@@ -375,10 +365,13 @@ LOST = "score_follows_the_tests"
         (LooksAtTheFirstTest, {(LOST, "unearned")}),
         (ScoresAnything, {(LOST, "flat")}),
         (TooSlowIsLost, {(LOST, "unscored")}),
-        (RunsAgainWhatFailed, {("sent_once", "again"), ("retry_after_respected", "early")}),
+        (
+            RunsAgainWhatFailed,
+            {("no_duplicate_execution", "again"), ("retry_after_honoured", "early")},
+        ),
         (Upside, {(LOST, "falls")}),
         (InputStripped, {("sent_as_asked", "field"), (LOST, "flat")}),
-        (ComesBackAtOnce, {("retry_after_respected", "early")}),
+        (ComesBackAtOnce, {("retry_after_honoured", "early")}),
     ],
 )
 def test_reward_functions(client: type[Scores], found: set[tuple[str, str]]) -> None:
@@ -521,20 +514,20 @@ class ReleasedComesBack(GoodTool):
 @pytest.mark.parametrize(
     ("tool", "scene", "found"),
     [
-        (LeavesTheSandboxAlone, "backing_off", set()),
-        (PausesWithAPermit, "backing_off", {("limit_used", "idle")}),
-        (PausesWithAPermitAsAsked, "backing_off", {("limit_used", "idle")}),
-        (ReleasesTwice, "backing_off", {("limit_kept", "over")}),
-        (KeepsPermitsOfLostConnections, "backing_off", {("ends_in_time", "never")}),
-        (RetriesAtOnce, "failures", {("retry_after_respected", "hammered")}),
-        (DeadlinePerAttempt, "patience", {("ends_in_time", "deadline")}),
+        (LeavesTheSandboxAlone, "backing-off", set()),
+        (PausesWithAPermit, "backing-off", {("limit_used", "idle")}),
+        (PausesWithAPermitAsAsked, "backing-off", {("limit_used", "idle")}),
+        (ReleasesTwice, "backing-off", {("in_flight_within_limit", "over")}),
+        (KeepsPermitsOfLostConnections, "backing-off", {("deadline_honoured", "never")}),
+        (RetriesAtOnce, "failures", {("retry_after_honoured", "hammered")}),
+        (DeadlinePerAttempt, "patience", {("deadline_honoured", "late")}),
         (FirstSandboxFirst, "sandboxes", set()),  # the other is there for an outage
         (FirstSandboxOnly, "sandboxes", {("sandboxes_used", "unused")}),
         (LastOfAnyTrajectory, "instances", {("reward_follows_the_end", "varies")}),
-        (RewardOfWhatRanBefore, "instances", {("reward_follows_the_end", "scored")}),
+        (RewardOfWhatRanBefore, "instances", {("infra_never_scored", "failure_scored")}),
         (RewardOfWhatWasRightBefore, "instances", {("reward_follows_the_end", "unearned")}),
         (TruthWithinTheOutput, "instances", {("reward_follows_the_end", "varies")}),
-        (ReleasedComesBack, "instances", {("nothing_left", "instances")}),
+        (ReleasedComesBack, "instances", {("instances_released", "still_held")}),
     ],
 )
 def test_permits_deadlines_sandboxes_and_trajectories(
@@ -544,11 +537,5 @@ def test_permits_deadlines_sandboxes_and_trajectories(
     assert broken(verdicts) == found
 
 
-def test_every_key_of_takes_is_known_to_the_plan_or_the_checks() -> None:
-    whole = make_plan()
-    scenes = [one for one in whole.scenes if isinstance(one, Scene)]
-    needed = {key for scene in scenes for key in scene.needs} | {
-        key for check in CHECKS.values() for key in check.needs
-    }
-    needed |= {key for scene in scenes for call in scene.calls for key in call.needs}
-    assert needed <= set(TAKES)
+def test_every_key_that_a_promise_needs_is_one_that_a_client_can_take() -> None:
+    assert {key for promise in OF_SINGLE_CALLS for key in promise.takes} <= set(TAKES)

@@ -14,10 +14,11 @@ from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.program import RUNNABLE
 from sfusion_tools.tool_registry import make_tool
 
-from ...lab.scenarios.tools import is_own
-from ...lab.worlds.calling import URL_KEYS, AgentData, stated_in
 from ..client import UNSET, Settings, Told, TrialAsk
-from .parameters import NAMES, ROUTE, encoded_files
+from ..facts.sent import encoded_files
+from ..scenarios.tools import is_own
+from ..worlds.calling import URL_KEYS, AgentData, stated_in
+from .parameters import NAMES, ROUTE
 from .results import raised, told_of
 
 CONFIG = {

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -129,3 +129,26 @@ class TrialClient(Protocol):
     def inside(self) -> Any:
         """Return the object that must hold nothing of a released instance; None if there is none to
         look into."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A target that can be played."""
+
+    name: str
+    """As the user gave it."""
+    about: str
+    """What it is, in a few words."""
+    make: Callable[[], TrialClient]
+    """Makes a client for one scene."""
+    takes: frozenset[str]
+    wall: str = ""
+    """Why virtual time cannot play it; empty if it may."""
+    child: bool = False
+    """It is another process, whose waits cannot be shortened."""
+    divide: bool = False
+    """Several clients may be there at a time: each gets its own address."""
+
+
+WARM_UP = "warm-up"
+"""A call of a command before the first one that counts: its start takes time."""

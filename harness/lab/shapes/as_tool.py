@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tool_registry import read_entries
 
-from ..client import Settings, TrialAsk, TrialClient
-from .shape import Shape, shape_of
+from ..client import Settings, Shape, TrialAsk, TrialClient
+from .shape import shape_of, tool_shape
 from .tool import SCHEMA
 
 _DEFAULTS: dict[str, Any] = {"rate_limit": 10, "default_timeout": 30.0, "headers": {}}
@@ -19,6 +20,10 @@ _DEFAULTS: dict[str, Any] = {"rate_limit": 10, "default_timeout": 30.0, "headers
 
 class TargetRaised(Exception):
     """What a target raised."""
+
+
+TARGET_KEYS = ("target", "command", "env", "attribute", "tool")
+"""The keys of a config that say what is called; the others are settings."""
 
 
 def tools_of(text: str) -> tuple[list[dict[str, Any]], str]:
@@ -31,14 +36,26 @@ def tools_of(text: str) -> tuple[list[dict[str, Any]], str]:
         "target": text,
         **{key: value for key, value in _DEFAULTS.items() if key in shape.takes},
     }
-    return [
-        {"class_name": f"{TargetTool.__module__}.{TargetTool.__name__}", "config": config}
-    ], shape.wall
+    return [{"class_name": TARGET_TOOL, "config": config}], shape.wall
 
 
 @lru_cache
 def _shape(text: str) -> Shape:
     return shape_of(text)
+
+
+def target_shape(config: Mapping[str, Any]) -> Shape:
+    """Return the shape of what a config names: a target, a command or a tool."""
+    if "tool" in config:
+        return tool_shape(str(config["tool"].get("class_name")), config["tool"])
+    if set(TARGET_KEYS) & set(config) == {"target"}:
+        return _shape(str(config["target"]))
+    return shape_of(
+        config.get("target"),
+        env=config.get("env"),
+        attribute=config.get("attribute"),
+        command=tuple(config.get("command") or ()),
+    )
 
 
 class TargetTool(BaseTool):
@@ -49,7 +66,7 @@ class TargetTool(BaseTool):
         self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None
     ) -> None:
         super().__init__(config, tool_schema or OpenAIFunctionToolSchema.model_validate(SCHEMA))
-        self._shape = _shape(config["target"])
+        self._shape = target_shape(config)
         self._client: TrialClient | None = None
         self._truths: dict[str, str] = {}
 
@@ -88,3 +105,7 @@ class TargetTool(BaseTool):
     async def aclose(self) -> None:
         if self._client is not None:
             await self._client.end()
+
+
+TARGET_TOOL = f"{TargetTool.__module__}.{TargetTool.__name__}"
+"""The class of a tool config's entry that names a target."""

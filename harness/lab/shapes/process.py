@@ -23,14 +23,13 @@ from dataclasses import asdict
 from typing import Any
 
 from ...errors import MissingWorld
-from ..client import UNSET, Settings, Told, TrialAsk
-from .parameters import encoded_files, seen_in
+from ..client import UNSET, WARM_UP, Settings, Told, TrialAsk
+from ..facts.sent import encoded_files
+from .parameters import seen_in
 from .results import told_of
 
 SETTINGS = "SFUSION_SETTINGS"
 """The variable with all settings as JSON, for commands that take more than the address."""
-WARM_UP = "warm-up"
-"""A call that is not part of the plan."""
 _LONGEST_LINE = 64 * 1024 * 1024
 _LEAVING = 2.0
 """Seconds that a command has to exit when its stdin is closed."""

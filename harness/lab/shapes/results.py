@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from ...lab.facts.canary import tokens_in
 from ..client import Told
+from ..facts.canary import tokens_in
 
 _REWARDS = ("reward", "score")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import inspect
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from ...errors import BadOption
 from ..client import Settings, TrialAsk
+from ..facts.sent import encoded_files, request_fields
 
 _SEVERAL = ("urls", "endpoints", "base_urls", "sandbox_urls", "servers", "hosts")
 NAMES: dict[str, tuple[str, ...]] = {
@@ -216,23 +216,6 @@ def call_values(
     if "request" in parameters.roles:
         values["request"] = _request(parameters.roles["request"], ask, settings)
     return values
-
-
-def encoded_files(ask: TrialAsk) -> dict[str, str]:
-    return {name: base64.b64encode(content).decode() for name, content in ask.files.items()}
-
-
-def request_fields(ask: TrialAsk, settings: Settings) -> dict[str, Any]:
-    """Return the fields of a request as the server takes them."""
-    fields: dict[str, Any] = {"code": ask.code, "language": ask.language}
-    fields["run_timeout"] = settings.default_timeout if ask.timeout is None else ask.timeout
-    given = {
-        "stdin": ask.stdin,
-        "files": encoded_files(ask) or None,
-        "compile_timeout": settings.compile_timeout,
-        "memory_limit_MB": settings.memory_limit_mb,
-    }
-    return fields | {name: value for name, value in given.items() if value is not None}
 
 
 def seen_in(sent: Mapping[str, Any], asked: Mapping[str, Any]) -> set[str]:

@@ -1,0 +1,1 @@
+"""Single calls: what a scenario file plans of each, and what a journal tells of it."""

@@ -1,0 +1,553 @@
+"""Single calls as journals tell them: what was asked, sent, executed, answered and told.
+
+One fold makes them from the journal of one run, or of several that are judged together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sfusion_tools.sandbox.program import COMPILED
+
+from ...core.journal import Event, Journal
+from ..client import UNSET, Settings, Told, TrialAsk
+from ..facts.canary import tokens_in
+from ..facts.read import TextReading, normal_wording, read_text
+from ..facts.sent import WIRE_DEFAULTS, request_fields
+from ..facts.truth import ProgramTruth
+from ..programs import unpacked
+from .planned import TEST, SingleCall, SingleCallPart, plan_call
+
+PROGRAM_ENDS = {
+    "ok": "ok", "wrong": "ok", "compiled": "ok", "ok_empty": "ok_empty",
+    "program_error": "program_error", "timeout": "timeout", "compile_error": "compile_error",
+    "compiler_timeout": "compiler_timeout",
+}  # fmt: skip
+"""The ends that a program comes to; of ``wrong`` the ground truth is another, of ``compiled``
+there are warnings."""
+FAILED_ENDS = ("not_run", "may_have_run", "throttled", "sandbox_failed")
+"""The ends of a call whose sandbox failed."""
+FAIR = 1.0
+"""Seconds for which a client must wait for an answer that is due, whatever it is connected by.
+Chosen."""
+
+_MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
+_DOUBTFUL = frozenset({"content_type", "output"})
+"""Faults that leave the result in the answer, though a client may rightly refuse such an answer."""
+_HARMLESS = _DOUBTFUL | {"delay", "drip"}
+
+
+@dataclass
+class SentRequest:
+    """One request as a fake sandbox received it, and what became of it."""
+
+    arrived: Event
+    mark: str
+    """The mark in its code; a digest of the body if there is none."""
+    test: str = ""
+    """The number of the test, of a reward function's call."""
+    execution: int | None = None
+    """Which execution of its program this was, counted from 0; None if it did not begin to run."""
+    faults: tuple[str, ...] = ()
+    """The kinds of faults that struck it."""
+    ended: float | None = None
+    """When the fake was done with it; None if it never was."""
+    status: int = 0
+    """Of the answer; 0 without one."""
+    retry_after: float | None = None
+    """Seconds that the answer asked to wait."""
+    dated: bool = False
+    """It asked for them with a date, whose unit is a second."""
+    complaint: str = ""
+    """What the sandbox says of a request that it does not understand."""
+    client_gone: bool = False
+    """The client had disconnected when the fake was done with it."""
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def at(self) -> float:
+        return float(self.arrived["at"])
+
+    @property
+    def sandbox(self) -> str:
+        """Return the name of the sandbox; empty if there is only one."""
+        return str(self.arrived.get("sandbox", ""))
+
+    @property
+    def in_flight(self) -> int:
+        """Return the requests at its sandbox when it arrived, this one included."""
+        return int(self.arrived["in_flight"])
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the JSON of the body; empty if it is not an object."""
+        found: dict[str, Any] = self.arrived.get("fields") or {}
+        return found
+
+    @property
+    def lacks(self) -> list[str]:
+        """Return the headers that are not as they were configured."""
+        found: list[str] = self.arrived.get("lacks") or []
+        return found
+
+    @property
+    def body(self) -> str:
+        """Return the body as text."""
+        return json.dumps(self.fields) if self.fields else str(self.arrived.get("body", ""))
+
+
+@dataclass
+class RunFacts:
+    """What happened in one run as a whole."""
+
+    journal: Journal
+    settings: Settings
+    takes: frozenset[str]
+    tolerance: float
+    """Seconds within which times and orders are not told apart: 0 in virtual time."""
+    began: float = 0.0
+    """When the client was ready."""
+    ended: float = 0.0
+    horizon: float = 0.0
+    divided: bool = False
+    """Several clients shared its calls, each with a sandbox and a limit of its own."""
+    broken_off: str = ""
+    """Why it could not be played to its end."""
+    left: Event | None = None
+    """What the client left behind."""
+    raised: list[Event] = field(default_factory=list)
+    """What the client's ``begin`` or ``end`` raised."""
+    requests: list[SentRequest] = field(default_factory=list)
+    other_requests: list[Event] = field(default_factory=list)
+    """Those that ask for no work, such as pings."""
+    logged: list[Event] = field(default_factory=list)
+    crashes: list[Event] = field(default_factory=list)
+    clock_jumps: bool = False
+    unobserved: bool = False
+    """No request came over the event loop."""
+
+    @property
+    def name(self) -> str:
+        return str(self.journal.header["scenario"])
+
+    @property
+    def on_wall(self) -> bool:
+        return self.journal.header.get("world") == "wall"
+
+    @property
+    def has_events(self) -> bool:
+        """Did something happen to a sandbox or to the clock?"""
+        return bool(self.crashes) or self.clock_jumps
+
+
+@dataclass
+class CallFacts:
+    """One call with everything that is known of it."""
+
+    planned: SingleCall
+    run: RunFacts
+    called: Event
+    ending: Event | None = None
+    later: Mapping[str, Any] | None = None
+    """The fields that it had returned, read again at the end, if they are not the same any more."""
+    requests: list[SentRequest] = field(default_factory=list)
+
+    @property
+    def call(self) -> str:
+        return self.planned.name
+
+    @property
+    def name(self) -> str:
+        """Return the call with its scenario, as sentences name it."""
+        return f"{self.run.name.removeprefix('judge-')} {self.call}"
+
+    @property
+    def ask(self) -> TrialAsk:
+        return self.planned.ask
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return self.run.takes
+
+    @property
+    def evidence(self) -> list[Event]:
+        """Return its events in order."""
+        events = [self.called]
+        for request in self.requests:
+            events += request.events
+        if self.ending is not None:
+            events.append(self.ending)
+        return sorted(events, key=lambda event: float(event["at"]))
+
+    @property
+    def asked_at(self) -> float:
+        return float(self.called["at"])
+
+    @property
+    def ended_at(self) -> float | None:
+        """Return when it ended; None if it had not when the run was broken off."""
+        return None if self.ending is None else float(self.ending["at"])
+
+    @property
+    def cancelled(self) -> bool:
+        """Was it cancelled by its caller?"""
+        return self.ending is not None and bool(self.ending.get("by_caller"))
+
+    @cached_property
+    def told(self) -> Told | None:
+        """Return what came back; None if it was cancelled or did not end."""
+        ending = self.ending
+        if ending is None or ending["event"] != "returned":
+            return None
+        truth = self._first_truth
+        text = unpacked(ending.get("pieces") or [], truth) or str(ending.get("text", ""))
+        raised = "raised" in ending
+        return Told(
+            text="" if raised else text,
+            fields=ending.get("fields") or {},
+            reward=ending.get("reward"),
+            raised=text if raised else None,
+            altered=str(ending.get("altered", "")),
+        )
+
+    @property
+    def _first_truth(self) -> ProgramTruth:
+        return next(iter(self.planned.programs.values()), (ProgramTruth(),))[0]
+
+    @property
+    def end(self) -> str:
+        """Return how it had to end; ``either`` is what the wire says, ok or failed."""
+        faster = self.planned.end == "cancelled" and not self.cancelled
+        if self.refused:
+            return "failed"
+        if self.planned.end != "either" and not faster:
+            return PROGRAM_ENDS.get(self.planned.end, self.planned.end)
+        return "ok" if self.answered is not None else "failed"
+
+    @property
+    def failed(self) -> bool:
+        """Did the sandbox fail it?"""
+        return self.end in FAILED_ENDS or self.end == "failed"
+
+    @property
+    def refused(self) -> bool:
+        """Did the client take a doubtful answer for a failure: nothing of the program is told?"""
+        if self.answered is None or self.told is None or not _DOUBTFUL & set(self.answered.faults):
+            return False
+        if self.told.raised is not None:
+            return "raises" in self.takes
+        printed = self.truth is not None and bool(self.truth.stdout.strip())
+        return printed and self.reading is not None and not self.reading.shown
+
+    @property
+    def attempts(self) -> Iterable[list[SentRequest]]:
+        """Return its requests, those of each test of a reward function by themselves."""
+        found: dict[str, list[SentRequest]] = {}
+        for request in self.requests:
+            found.setdefault(request.test, []).append(request)
+        return found.values()
+
+    @property
+    def lost(self) -> int:
+        """Return how many of its tests the sandbox lost: an attempt failed, and no other brought
+        a result."""
+        return sum(any(request.faults for request in sent) for sent in self._fruitless)
+
+    @property
+    def _fruitless(self) -> list[list[SentRequest]]:
+        """Return the attempts at each test of which none brought a result."""
+        return [
+            sent
+            for sent in self.attempts
+            if not any(request.status == 200 and not request.faults for request in sent)
+        ]
+
+    @property
+    def due(self) -> float:
+        """Return after how many seconds a sandbox has the result of its program."""
+        asked = {**WIRE_DEFAULTS, **request_fields(self.ask, self.run.settings)}
+        asked |= self.requests[-1].fields if self.requests else {}
+        run_timeout, compile_timeout = (
+            max(0.0, float(asked[name])) for name in ("run_timeout", "compile_timeout")
+        )
+        is_compiled = asked["language"] in COMPILED
+        return self._truths[0].due(run_timeout, compile_timeout, compiled=is_compiled)
+
+    @property
+    def starved(self) -> bool:
+        """Did it rightly give up, on a wall clock, because the sandbox answered too late or never
+        read its request?"""
+        if not self.run.on_wall:
+            return False
+        if self.ask.tests:
+            return not all(request.faults for sent in self._fruitless for request in sent)
+        if self.answered is not None or self.ended_at is None:
+            return False
+        if any(request.faults or request.status not in (0, 200) for request in self.requests):
+            return False
+        began = self.requests[-2].at if len(self.requests) > 1 else self.asked_at
+        return self.ended_at - began >= self.due + FAIR
+
+    @property
+    def set_aside(self) -> bool:
+        """Was nothing sent to a sandbox that would have failed it, as by a client that gives
+        sandboxes a rest?"""
+        return self.failed and not self.requests and not self.run.has_events
+
+    @property
+    def mark(self) -> str:
+        found = _MARK.search(self.ask.code)
+        return found[1] if found else ""
+
+    @cached_property
+    def answered(self) -> SentRequest | None:
+        """Return the request that brought a result of the program to the client."""
+        usable = [request for request in self.requests if _brings_a_result(request)]
+        return usable[-1] if usable else None
+
+    truths: Sequence[ProgramTruth] = ()
+    """What the executions of its program do, also if it is the program of another call."""
+
+    @property
+    def _truths(self) -> Sequence[ProgramTruth]:
+        return self.truths or (ProgramTruth(),)
+
+    @cached_property
+    def truth(self) -> ProgramTruth | None:
+        """Return what the execution did whose result the client got; None if it got none."""
+        if self.answered is None or self.answered.execution is None:
+            return None
+        return self._truths[min(self.answered.execution, len(self._truths) - 1)]
+
+    @cached_property
+    def reading(self) -> TextReading | None:
+        """Return the text compared with the truth; None if there is no text or no truth to
+        compare."""
+        if self.told is None or self.told.raised is not None or "text" not in self.takes:
+            return None
+        return read_text(self._without_foreign_words(self.told.text), self.truth or ProgramTruth())
+
+    def _without_foreign_words(self, text: str) -> str:
+        """Return a text without what the sandbox itself wrote in a failure, which may be told as
+        its words. Secrets have been removed by the journal."""
+        text = text.replace("<secret>", "")
+        for rule in self.planned.faults:
+            for word in tokens_in(str(rule["what"])):
+                text = text.replace(word, "")
+        return text
+
+    @cached_property
+    def wording(self) -> str | None:
+        """Return the client's own words, or what it raised, without canaries, ids, addresses and
+        durations."""
+        if self.told is None or "text" not in self.takes:
+            return None
+        words = ""
+        if self.told.raised:
+            words = f"raised {self.told.raised}"
+        elif self.reading is not None:
+            words = self.reading.wording
+        ids = {self.call, self.mark, self.ask.instance, *_SANDBOXES}
+        return normal_wording(words, ids - {""})
+
+    @property
+    def right(self) -> bool | None:
+        """Did the program print the ground truth? None if there is none, or no result."""
+        if self.truth is None or not self.ask.truth:
+            return None
+        return self.truth.stdout.strip() == self.ask.truth.strip()
+
+    def asked_fields(self) -> dict[str, Any]:
+        """Return the fields of a request as they were asked for, as far as this client can be
+        given them."""
+        unasked = {
+            "code": "code" not in self.takes,
+            "stdin": bool(self.ask.tests),
+            "run_timeout": self.ask.timeout is None and "default_timeout" not in self.takes,
+            "compile_timeout": "compile_timeout" not in self.takes,
+            "memory_limit_MB": "memory" not in self.takes,
+        }
+        fields = {"stdin": None, "files": {}, **request_fields(self.ask, self.run.settings)}
+        return {name: value for name, value in fields.items() if not unasked.get(name)}
+
+
+_SANDBOXES = ("sandbox-1", "sandbox-2")
+
+
+def _brings_a_result(request: SentRequest) -> bool:
+    answered = request.status == 200 and request.ended is not None and not request.client_gone
+    return answered and request.execution is not None and not set(request.faults) - _HARMLESS
+
+
+class SuiteFacts:
+    """All single calls of one run, or of several that are judged together."""
+
+    def __init__(self, journals: Iterable[Journal]) -> None:
+        self.accepted: Mapping[str, Collection[str]] | None = None
+        """The wordings per end that somebody has read and found true, if they were kept."""
+        self.runs: list[RunFacts] = []
+        self.calls: list[CallFacts] = []
+        self.unasked: list[tuple[RunFacts, SentRequest]] = []
+        for journal in journals:
+            if has_single_calls(journal):
+                self._read(journal)
+        self.takes = self.runs[0].takes if self.runs else frozenset()
+        self.tolerance = max((run.tolerance for run in self.runs), default=0.0)
+        self.on_wall = any(run.on_wall for run in self.runs)
+        for run in self.runs:  # of one trial: what is late in one run may be late in any
+            run.tolerance = self.tolerance
+
+    @property
+    def unobserved(self) -> bool:
+        """Did no request of the client come over the event loop?"""
+        return bool(self.runs) and self.runs[0].unobserved
+
+    def __iter__(self) -> Iterator[CallFacts]:
+        return iter(self.calls)
+
+    def of(self, run: RunFacts) -> list[CallFacts]:
+        return [call for call in self.calls if call.run is run]
+
+    def _read(self, journal: Journal) -> None:
+        run = _run_facts(journal)
+        calls = _calls(run)
+        self.runs.append(run)
+        self.calls += calls.values()
+        _read_requests(run)
+        by_mark: dict[str, list[CallFacts]] = {}
+        for call in calls.values():
+            if call.ask.arguments is UNSET:
+                by_mark.setdefault(call.mark, []).append(call)
+        for request in run.requests:
+            owner = _owner(request, by_mark)
+            if owner is None:
+                self.unasked.append((run, request))
+            else:
+                owner.requests.append(request)
+
+
+def has_single_calls(journal: Journal) -> bool:
+    """Does a journal tell of a client whose calls were planned one by one?"""
+    return any("takes" in event for event in journal.events[:3])
+
+
+def _run_facts(journal: Journal) -> RunFacts:
+    began = next(event for event in journal.events if event["event"] == "began")
+    stated = dict(began["settings"])
+    stated["urls"] = ("",) * stated["urls"]
+    stated["headers"] = dict.fromkeys(stated["headers"], "")
+    run = RunFacts(
+        journal,
+        settings=Settings(**stated),
+        takes=frozenset(began["takes"]),
+        tolerance=float(began.get("tolerance", 0.0)),
+        horizon=float(began.get("horizon", 0.0)),
+        divided=bool(began.get("divided")),
+        ended=journal.last_time,
+    )
+    for event in journal.events:
+        match event["event"]:
+            case "client_began":
+                run.began = float(event["at"])
+            case "client_raised":
+                run.raised.append(event)
+            case "client_left":
+                run.left = event
+            case "broken_off" if event["source"] == "world":
+                run.broken_off = f"the run was broken off after {event['after']:g} s"
+                run.ended = float(event["at"])
+            case "stuck":
+                run.broken_off = str(event["text"])
+            case "other_request":
+                run.other_requests.append(event)
+            case "log" | "printed":
+                run.logged.append(event)
+            case "crash" | "restart":
+                run.crashes.append(event)
+            case "clock_jumped":
+                run.clock_jumps = True
+            case "unobserved":
+                run.unobserved = True
+    return run
+
+
+def _calls(run: RunFacts) -> dict[str, CallFacts]:
+    """Return the calls of a run by their ids."""
+    header = run.journal.header
+    calls: dict[str, CallFacts] = {}
+    programs: dict[str, Sequence[ProgramTruth]] = {}
+    for event in run.journal.events:
+        name = event.get("call", "")
+        match event["event"]:
+            case "called" if event["source"] == "world":
+                part = SingleCallPart.model_validate(event["asked"])
+                planned = plan_call(part, name, seed=header["seed"], scenario=header["scenario"])
+                programs |= planned.programs
+                calls[name] = CallFacts(planned, run, event)
+            case "returned" | "cancelled" if name in calls:
+                calls[name].ending = event
+            case "fields_changed":
+                calls[name].later = event["fields"]
+    for call in calls.values():
+        call.truths = programs.get(call.mark, ())
+    return calls
+
+
+def _read_requests(run: RunFacts) -> None:
+    """Fold the events of the sandboxes into requests."""
+    found: dict[tuple[Any, ...], SentRequest] = {}
+    executions: dict[tuple[Any, ...], int] = {}
+    for event in run.journal.events:
+        if event["source"] != "server" or "attempt" not in event:
+            continue
+        key = event.get("sandbox"), event["call"], event["attempt"], event.get("client", 0)
+        if event["event"] == "arrived":
+            mark, _, test = event["call"].partition(TEST)
+            request = found[key] = SentRequest(event, mark, test)
+            run.requests.append(request)
+        if key not in found:
+            continue
+        request = found[key]
+        request.events.append(event)
+        match event["event"]:
+            case "started":
+                of_program = key[0], key[1], key[3]
+                request.execution = executions.get(of_program, 0)
+                executions[of_program] = request.execution + 1
+            case "answered" | "unanswered":
+                request.ended = float(event["at"])
+                request.status = event["status"]
+                request.client_gone = event["client_gone"]
+                request.retry_after = event.get("retry_after")
+                request.dated = bool(event.get("dated"))
+            case "strike":
+                request.faults += (event["kind"],)
+            case "complained":
+                request.complaint = event["text"]
+
+
+def _owner(request: SentRequest, by_mark: Mapping[str, list[CallFacts]]) -> CallFacts | None:
+    """Return the call that a request is for: the last with its program that was asked for by
+    then."""
+    mark = request.mark
+    if mark not in by_mark and (named := _MARK.search(request.body)):
+        mark = named[1]  # the sandbox could not read it
+    owners = by_mark.get(mark, [])
+    earlier = [call for call in owners if call.asked_at <= request.at]
+    if earlier:
+        return earlier[-1]
+    return owners[0] if owners else None
+
+
+def played_ends(facts: SuiteFacts) -> Iterator[CallFacts]:
+    """Yield the calls that were made in earnest: not cancelled, broken off or starved, nor free to
+    end in any way."""
+    for call in facts:
+        free = call.cancelled or call.planned.end == "any" or not call.ask.executes
+        if call.told is not None and not free and not call.starved:
+            yield call

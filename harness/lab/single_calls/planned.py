@@ -1,0 +1,363 @@
+"""Single calls as a scenario file plans them: what each asks for, what its program does, which
+faults it meets, and how it must end.
+
+The world that plays a call and the promises that judge it read the same mapping, which the journal
+keeps with the call. Texts may hold canaries: ``{word}`` (a word that occurs once in the world),
+``{lines}`` (several lines of which every blank matters), ``{shared:NAME}`` (a word of the whole
+scenario) and ``{long:N}`` (N characters); ``{word:NAME}`` and ``{lines:NAME}`` are other ones.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from sfusion_tools.sandbox.program import COMPILED
+
+from ....fakes.fields import NotShrunk
+from ..client import UNSET, TrialAsk
+from ..facts.canary import long_text, token
+from ..facts.truth import Ending, ProgramTruth
+
+TEST = ".test-"
+"""Between the id of a reward function's call and the number of its test."""
+End = Literal[
+    "ok", "wrong", "compiled", "ok_empty", "program_error", "timeout", "compile_error",
+    "compiler_timeout", "bad_arguments", "not_run", "may_have_run", "throttled", "sandbox_failed",
+    "either", "cancelled", "any",
+]  # fmt: skip
+TestKind = Literal["pass", "fail", "more", "exits", "stopped"]
+LETTERS = {"pass": "+", "fail": "-", "more": "~", "exits": "!", "stopped": "@"}
+"""A letter for what a program does at a test; + also stands where a sandbox fails."""
+
+_TEMPLATE = re.compile(r"\{(word|lines|shared|long)(?::([\w+-]+))?\}")
+_ALL_BYTES = "{bytes}"
+_KEPT = re.compile(r"\{long:(kept(?:[+-]\d+|x2)?)\}")
+_EARLIEST_DATE = 5.0
+"""Seconds that a date as Retry-After is ahead at least: the start of another process takes some.
+Chosen."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ExecutionPart(_Part):
+    """What one execution of a program does."""
+
+    prints: str = Field("", description="its stdout")
+    errors: str = Field("", description="its stderr, or what the compiler says that refuses it")
+    exit: int = Field(0, description="its exit code; negative for a signal")
+    ending: Ending = Field(
+        "exited", description="exited, stopped (by its time limit), not_compiled, compiler_stopped"
+    )
+    seconds: float = Field(0.0, ge=0, description="how long it runs if nothing stops it")
+    compile_seconds: float = Field(0.0, ge=0, description="how long its compiler takes")
+    warnings: str = Field("", description="what the compiler says although it succeeds")
+
+
+class FaultPart(_Part):
+    """A fault that strikes the requests of one call, or of one of its tests."""
+
+    what: Annotated[Any, NotShrunk("it is the fault itself")] = Field(
+        description="as in `sandbox.faults`; `retry_at` is a Retry-After as a date, in seconds"
+    )
+    phase: str | None = Field(None, description="as in `sandbox.faults`")
+    first_attempts: int | None = Field(
+        None, ge=1, description="only that many attempts; default: every one"
+    )
+
+
+class CancelledPart(_Part):
+    """When a call is cancelled."""
+
+    after: float = Field(0.0, ge=0, description="seconds after it was made")
+    steps: int = Field(0, ge=0, description="iterations of the event loop later")
+    steps_more: int = Field(
+        0, ge=0, description="with `times`: that many iterations more for each further call"
+    )
+
+
+class TestPart(_Part):
+    """A test of a reward function's call: what the solution does, and perhaps a fault."""
+
+    does: TestKind = Field("pass", description="pass, fail, more, exits or stopped")
+    fault: FaultPart | None = Field(None, description="the sandbox fails at this test")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word(cls, value: Any) -> Any:
+        return {"does": value} if isinstance(value, str) else value
+
+
+class SingleCallPart(ExecutionPart):
+    """One call of `load.each`: what is asked for, what its program does, and how it must end."""
+
+    end: End = Field(
+        "ok",
+        description="how the call must end by what program and fault do; of `any` only the "
+        "requests are judged, of `either` the wire tells",
+    )
+    at: float = Field(0.0, ge=0, description="when it is made, seconds after the start")
+    together: bool = Field(
+        False, description="made at `at`, without waiting for the call before it to end"
+    )
+    times: int = Field(1, ge=1, le=1000, description="that many such calls, each with its canaries")
+    every: float = Field(0.0, ge=0, description="with `times`: seconds between them")
+    language: str = Field("python", description="the language of its program")
+    stdin: str | None = Field(None, description="its standard input")
+    files: dict[str, str] = Field({}, description="files beside it; `{bytes}` is every byte once")
+    timeout: float | None = Field(None, gt=0, description="the timeout that the call states")
+    arguments: Annotated[Any, Field(description="raw arguments, instead of a program")] = None
+    more_code: str = Field("", description="what its code ends with")
+    program_of: str | None = Field(None, description="the call whose program it sends again")
+    then: ExecutionPart | None = Field(None, description="what further executions do")
+    truth: str | None = Field(
+        None, description="the ground truth for a reward; default: what the program prints"
+    )
+    tests: list[TestPart] = Field([], description="tests of a reward function")
+    instance: str = Field("", description="the trajectory that it belongs to; default: its own")
+    last: bool = Field(True, description="its trajectory is scored and released after it")
+    executes: bool = Field(True, description="if not, its trajectory is only scored and released")
+    cancel: CancelledPart | None = Field(None, description="it is cancelled")
+    fault: list[FaultPart] = Field([], description="what goes wrong with its requests")
+    needs: list[str] = Field([], description="what a client must take for it; see docs/judge.md")
+
+    @field_validator("fault", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict) else value
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """Return the call as a file has it: what is not as by default."""
+        return self.model_dump(exclude_unset=True)
+
+    @property
+    def depends(self) -> bool:
+        """Is its output as long as what the client showed of an earlier one?"""
+        return _KEPT.search(self.prints) is not None
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Return what a client must take for the call to be made."""
+        stated = {
+            "stdin": self.stdin is not None,
+            "files": bool(self.files),
+            "timeout": self.timeout is not None,
+            "arguments": self.arguments is not None,
+            "tests": bool(self.tests),
+            "language": self.language != "python",
+        }
+        return frozenset(self.needs) | {name for name, is_stated in stated.items() if is_stated}
+
+    def each(self) -> Iterator[SingleCallPart]:
+        """Yield as many calls as it stands for."""
+        if self.times == 1:
+            yield self
+            return
+        for number in range(self.times):
+            changes: dict[str, Any] = {"times": 1, "every": 0.0}
+            changes["at"] = round(self.at + number * self.every, 6)
+            if self.cancel is not None:
+                steps = self.cancel.steps + number * self.cancel.steps_more
+                changes["cancel"] = CancelledPart(after=self.cancel.after, steps=steps)
+            yield self.model_copy(update=changes)
+
+    def with_size(self, kept: int) -> SingleCallPart:
+        """Return the call with the length of its output, which depends on what the client kept."""
+
+        def size(found: re.Match[str]) -> str:
+            more = found[1].removeprefix("kept")
+            return f"{{long:{2 * kept if more == 'x2' else kept + int(more or 0)}}}"
+
+        return self.model_copy(update={"prints": _KEPT.sub(size, self.prints)})
+
+    def scaled(self, scale: float) -> SingleCallPart:
+        """Return the call with all durations shortened."""
+        data = self.model_dump(exclude_unset=True)
+        for key in ("at", "seconds", "compile_seconds", "timeout", "every"):
+            if data.get(key):
+                data[key] = data[key] * scale
+        if data.get("then", {}).get("seconds"):
+            data["then"]["seconds"] *= scale
+        if data.get("cancel", {}).get("after"):
+            data["cancel"]["after"] *= scale
+        faults = [*data.get("fault", []), *(test.get("fault") for test in data.get("tests", []))]
+        for fault in faults:
+            if fault is not None:
+                fault["what"] = _scaled_fault(fault["what"], scale)
+        return SingleCallPart.model_validate(data)
+
+
+def _scaled_fault(what: Any, scale: float) -> Any:
+    if not isinstance(what, dict):
+        return what
+    made = dict(what)
+    if "retry_after" in made:  # it has no fractions
+        made["retry_after"] = float(math.ceil(made["retry_after"] * scale))
+    if made.get("retry_at", 0.0) > 0:
+        made["retry_at"] = max(made["retry_at"] * scale, _EARLIEST_DATE)
+    if "drip" in made:
+        made["drip"] = {**made["drip"], "every": made["drip"]["every"] * scale}
+    return made
+
+
+@dataclass(frozen=True)
+class SingleCall:
+    """A call that is ready to be made, with what is known about it."""
+
+    part: SingleCallPart
+    ask: TrialAsk
+    programs: Mapping[str, Sequence[ProgramTruth]] = field(default_factory=dict)
+    """What the programs with these marks do: on the first execution, the second, and so on."""
+    faults: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.ask.call
+
+    @property
+    def end(self) -> str:
+        return "tests" if self.part.tests else self.part.end
+
+    @property
+    def solution(self) -> str:
+        """Return what the solution does at each test, a letter for each."""
+        return "".join(LETTERS[test.does] for test in self.part.tests)
+
+
+def call_id(number: int) -> str:
+    """Return the id of a single call, counted from 1."""
+    return f"c{number:04d}"
+
+
+def code_of(mark: str, language: str = "python") -> str:
+    """Return a program whose every byte matters; what it does is declared by its mark."""
+    comment = "//" if language in COMPILED else "#"
+    return (
+        f"{comment} sfusion:call={mark}\n"
+        f"text = \"é e\u0301 漢字 🙂 'quoted' \\n \\\\ %s {{}}\"\t\n\n"
+        f"if text:  \n    \n    print(text)\n"
+        f"{comment} the end of {mark}\n"
+    )
+
+
+def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> SingleCall:
+    """Return a call with its code, its canaries and the rules of its faults."""
+    write = _Writer(seed, scenario, call)
+    mark = part.program_of or call
+    executions = [write.truth(part)]
+    if part.then is not None:
+        executions.append(write.truth(part.then))
+    programs: dict[str, Sequence[ProgramTruth]] = {}
+    if part.program_of is None and part.executes:
+        programs[mark] = tuple(executions)
+    faults = [write.rule(call, number, fault) for number, fault in enumerate(part.fault)]
+    tests = []
+    for number, test in enumerate(part.tests):
+        given, expected = write.word("in", number), write.word("out", number)
+        tests.append((f"{given}\n", f"{expected}\n"))
+        programs[f"{call}{TEST}{number}"] = (
+            _solution(test.does, f"{expected}\n", f"{write.word('wrong', number)}\n"),
+        )
+        if test.fault is not None:
+            faults.append(write.rule(f"{call}{TEST}{number}", 0, test.fault))
+    truth = executions[0].stdout.strip() if part.truth is None else write.text(part.truth)
+    if part.arguments is not None:
+        ask = TrialAsk(call, arguments=part.arguments)
+    else:
+        ask = TrialAsk(
+            call,
+            code=code_of(mark, part.language) + part.more_code,
+            language=part.language,
+            stdin=None if part.stdin is None else write.text(part.stdin),
+            files={name: _content(text) for name, text in part.files.items()},
+            timeout=part.timeout,
+            arguments=UNSET,
+            truth=truth,
+            tests=tuple(tests),
+            instance=part.instance,
+            last=part.last,
+            executes=part.executes,
+        )
+    return SingleCall(part, ask, programs, tuple(faults))
+
+
+def _content(text: str) -> bytes:
+    return bytes(range(256)) if text == _ALL_BYTES else text.encode()
+
+
+def _solution(does: TestKind, expected: str, wrong: str) -> ProgramTruth:
+    printed = {"fail": wrong, "more": f"{wrong}{expected}{wrong}"}.get(does, expected)
+    ending: Ending = "stopped" if does == "stopped" else "exited"
+    return ProgramTruth(printed, exit=int(does == "exits"), ending=ending)
+
+
+class _Writer:
+    """Writes the canaries of one call."""
+
+    def __init__(self, seed: int, scenario: str, call: str) -> None:
+        self._keys = seed, scenario
+        self._call = call
+
+    def word(self, *keys: object) -> str:
+        return token(*self._keys, self._call, *keys)
+
+    def truth(self, part: ExecutionPart) -> ProgramTruth:
+        return ProgramTruth(
+            stdout=self.text(part.prints),
+            stderr=self.text(part.errors),
+            exit=part.exit,
+            ending=part.ending,
+            seconds=part.seconds,
+            compile_seconds=part.compile_seconds,
+            warnings=self.text(part.warnings),
+        )
+
+    def rule(self, mark: str, number: int, fault: FaultPart) -> dict[str, Any]:
+        """Return the rule of a fault, as `sandbox.faults` has them."""
+        rule = {"name": f"{mark} again" if number else mark, "call": mark}
+        more = {"phase": fault.phase, "first_attempts": fault.first_attempts}
+        stated = {key: value for key, value in more.items() if value is not None}
+        return {**rule, "what": self._filled(fault.what), **stated}
+
+    def _filled(self, value: Any) -> Any:
+        """Return a value with the canaries of its texts written out."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {key: self._filled(inner) for key, inner in value.items()}
+        return value
+
+    def text(self, template: str) -> str:
+        return _TEMPLATE.sub(self._written, template)
+
+    def _written(self, found: re.Match[str]) -> str:
+        kind = found[1]
+        name = found[2] or ""
+        if kind == "word":
+            return self.word(name)
+        if kind == "shared":
+            return token(*self._keys, name)
+        if kind == "long":
+            if name.startswith("kept"):
+                return found[0]  # see ``with_size``
+            return long_text(int(name), *self._keys, self._call)
+        return self._lines(name)
+
+    def _lines(self, name: str) -> str:
+        """Return several lines of which every blank matters, the last without its end."""
+        first, second, third = (self.word(name, part) for part in "abc")
+        rule = "- · " * 16
+        misleading = "[INFO] SandboxError TimeLimitExceeded C:\\new\\x41 &lt;"
+        letters = "é e\u0301 漢字\u2028🙂"
+        return (
+            f"  {first}\n\n    {letters} {second}  \n{rule}\n{rule}\n{misleading} -17 "
+            f"0.123456789 1e-9\n\tend {third}"
+        )
