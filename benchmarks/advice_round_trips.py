@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.core.story import Story
+from sfusion.harness.core.run_events import RunEvents
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
@@ -263,7 +263,7 @@ def round_trip(
     production: Production, seeds: int, keep: Path | None, grid: str = GRID
 ) -> RoundTrip:
     result = run_one(Task(production.scenario, "sim"))
-    calls = Story(result.journal).records
+    calls = RunEvents(result.journal).records
     learned = learn(calls)
     text = scenario_text(learned, "learned", production.name)
     if keep is not None:

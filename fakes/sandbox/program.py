@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sfusion_tools.errors import near
 from sfusion_tools.output_sizes import PIPE_BYTES
 
-from ..call_mark import MARK
+from ..call_mark import CALL_MARK
 from ..faults import Seconds, seconds
 from ..faults.pattern import Pattern, PatternSearches
 
@@ -173,13 +173,13 @@ class ProgramScript(ScriptedProgram):
 
 def mark_of(code: str) -> str | None:
     """The id of the call, when the code carries a mark."""
-    found = MARK.search(code)
+    found = CALL_MARK.search(code)
     return found.group(1) if found else None
 
 
 def without_mark(code: str) -> str:
     """The code without the line of its mark."""
-    found = MARK.search(code)
+    found = CALL_MARK.search(code)
     if found is None:
         return code
     before = code[: code.rfind("\n", 0, found.start()) + 1]
@@ -189,7 +189,7 @@ def without_mark(code: str) -> str:
 
 def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
     """Apply the hints on the line of the mark to a program, and write every ``{fill:N}`` out."""
-    found = MARK.search(code)
+    found = CALL_MARK.search(code)
     if found is None:
         return base.filled
     end = code.find("\n", found.end())

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from ..atomic_files import check_writable, write_file
 from ..commandline.json_answer import is_stdout, write_answer
 from ..core.journal import PAGE, Journal
-from ..core.story import Story
+from ..core.run_events import RunEvents
 from ..core.verdict import Verdict
 from ..errors import BadOption, HarnessError
 from .html import render_index, render_run
@@ -173,7 +173,7 @@ def summary_json(runs: Sequence[RunReport]) -> str:
 
 
 def _run(run: RunReport) -> dict[str, Any]:
-    calls = Story(Journal({}, list(run.events))).records
+    calls = RunEvents(Journal({}, list(run.events))).records
     return {
         "scenario": run.scenario,
         "cell": run.cell,

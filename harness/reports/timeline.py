@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from sfusion_tools.record import KINDS, Call, spans_of
 
 from ..core.journal import Event, Journal
-from ..core.story import Story
+from ..core.run_events import RunEvents
 from .run_report import RunReport
 
 Change: TypeAlias = tuple[float, int]
@@ -86,7 +86,7 @@ _ORDINARY = frozenset(
 def build_timeline(events: Iterable[Event], calls: Sequence[Call] | None = None) -> Timeline:
     """The timeline of a journal; pass its ``calls`` if they are known already."""
     listed = list(events)
-    calls = Story(Journal({}, listed)).records if calls is None else calls
+    calls = RunEvents(Journal({}, listed)).records if calls is None else calls
     times = [float(event["at"]) for event in listed]
     start = min(times, default=0.0)
     end = max(times, default=0.0)
@@ -232,12 +232,12 @@ facts."""
 
 def page_data(run: RunReport) -> dict[str, Any]:
     """Everything the page of a run draws."""
-    story = Story(Journal({}, list(run.events)))
+    events = RunEvents(Journal({}, list(run.events)))
 
     def rows(call: Call) -> list[Row]:
-        return [_event_row(event) for event in story.calls[call.call].events]
+        return [_event_row(event) for event in events.calls[call.call].events]
 
-    timeline = build_timeline(run.events, story.records)
+    timeline = build_timeline(run.events, events.records)
     if not timeline.limit.times:  # no limiter, but perhaps a promise that states a limit
         verdicts = [
             verdict for verdict in run.verdicts if verdict.promise == "in_flight_within_limit"
@@ -248,7 +248,7 @@ def page_data(run: RunReport) -> dict[str, Any]:
         timeline = replace(
             timeline, limit=Steps((timeline.start,) * len(promised[:1]), tuple(promised[:1]))
         )
-    return timeline_data(story.records, timeline, rows)
+    return timeline_data(events.records, timeline, rows)
 
 
 def _event_row(event: Event) -> Row:

@@ -15,7 +15,7 @@ from sfusion.fakes.wire.message import Answer
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.core.logs.access_records import access_records
 from sfusion.harness.core.logs.own_lines import event_call
-from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.promises import RunEvents
 from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.studies.learn.attempts import ending_of, outcome_of
 from sfusion_tools.outcome import Outcome
@@ -64,15 +64,23 @@ def logged(status: int | None, **facts: Any) -> Call:
     answer = None if status is None else Answer(status, b"{}", "application/json")
     known = {"client_gone": False, "spoiled": True, **facts}
     request = ServedRequest(
-        call="c1", began=1e9, seconds=2.0, sent=100, answer=answer, fault=None, **known
+        call="c1",
+        began=1e9,
+        seconds=2.0,
+        sent=100,
+        answer=answer,
+        fault=None,
+        client_gone=known["client_gone"],
+        spoiled=known["spoiled"],
     )
-    return event_call(json.loads(_line("w", (_line, "http://s", request))))
+    line = _line("w", (_line, "http://s", request))
+    return event_call(json.loads(line))
 
 
 def run_of(status: int | None) -> Call:
     """The call of a tool that records no attempts, in the journal of a run."""
     called = {"at": 0.0, "source": "world", "event": "called", "call": "c1"}
-    (call,) = Story(Journal({}, [called, *events(status)])).records
+    (call,) = RunEvents(Journal({}, [called, *events(status)])).records
     return call
 
 
@@ -120,7 +128,7 @@ def test_the_fold_of_a_stream_and_of_a_whole_journal_are_the_same() -> None:
     assert list(fold.rest()) == []
     assert len(streamed) == 24
     facts = ("outcome", "seconds", "worker", "problem", "waited", "kind")
-    whole = {call.call: call for call in Story(journal).records}
+    whole = {call.call: call for call in RunEvents(journal).records}
     for one in streamed:
         other = whole[one.call]
         assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]

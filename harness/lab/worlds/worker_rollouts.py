@@ -23,7 +23,7 @@ from sfusion_tools.rollout import (
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox.tool import CODE_INTERPRETER
 
-from ....fakes.call_mark import MARK
+from ....fakes.call_mark import CALL_MARK
 from ....fakes.errors import SlowPattern
 from ....fakes.faults import Rule
 from ....fakes.faults.pattern import PatternSearches
@@ -182,7 +182,7 @@ class WatchedTool:
     def _call_of(self, instance_id: str, parameters: Any) -> str:
         """Return the id of a call: the mark in its code, or a number."""
         code = parameters.get("code") if isinstance(parameters, dict) else None
-        mark = MARK.search(code) if isinstance(code, str) else None
+        mark = CALL_MARK.search(code) if isinstance(code, str) else None
         if mark is not None:
             return mark[1]
         self._unmarked += 1

@@ -38,7 +38,7 @@ from ...commandline.declaring import command, option
 from ...commandline.options import Tools, Trust
 from ...core.journal import Event
 from ...errors import BadOption
-from ...lab.promises import PROMISES, Story, Verdict
+from ...lab.promises import PROMISES, RunEvents, Verdict
 from ...lab.runs.directory import SCENARIO, edited_line, read_run
 from ...lab.runs.runner import ERROR, RunResult, run_one
 from ...lab.runs.tasks import Task, adapt_tasks, admit_tasks
@@ -205,23 +205,21 @@ def tell(result: RunResult, failure: Failure) -> list[str]:
 
 def _events(result: RunResult, verdict: Verdict | None) -> list[tuple[Event, str]]:
     """Return the events of the calls in the evidence, and the disturbances, each with its text."""
-    story = Story(result.journal)
+    run = RunEvents(result.journal)
     shown = (
         []
         if verdict is None
         else [*_named(verdict), *(event.get("call") for event in verdict.evidence)]
     )
     calls = (
-        list(dict.fromkeys(call for call in shown if call in story.calls))[:_CALLS]
-        or list(story.calls)[:1]
+        list(dict.fromkeys(call for call in shown if call in run.calls))[:_CALLS]
+        or list(run.calls)[:1]
     )
     found = []
     for event in result.journal.events:
         template = _TOLD.get(f"{event['source']} {event['event']}", "")
         is_about_them = event.get("call") in calls or "{call}" not in template
-        goes_without_saying = event.get("first") or (
-            story.has_client and event["event"] == "arrived"
-        )
+        goes_without_saying = event.get("first") or (run.has_client and event["event"] == "arrived")
         if template and is_about_them and not goes_without_saying:
             found.append((event, printable(_sentence(template, event))))
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core.figures import RunFigures, figures_of
 from ...core.journal import Event, Journal
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...lab.promises import Verdict
 
 _RANKS = {"held": 0, "not_applicable": 0, "unknown": 1, "broken": 2}
@@ -109,9 +109,7 @@ class RunComparison:
         otherwise = [change.what for change in self.promises if change.before == change.after]
         said += [f"broken in another way: {', '.join(otherwise)}"] if otherwise else []
         said += [] if said else ["the same verdicts"]
-        moved = (
-            f"{len(self.calls)} of {len(Story(self.after.journal).calls)} calls ended differently"
-        )
+        moved = f"{len(self.calls)} of {len(RunEvents(self.after.journal).calls)} calls ended differently"
         return "; ".join([*said, moved if self.calls else "every call ended as before"])
 
 
@@ -127,11 +125,9 @@ def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
     """Compare two runs; they need not be of the same scenario."""
     old = figures_of(before.journal)
     new = figures_of(after.journal)
-    stories = Story(before.journal), Story(after.journal)
-    ends = [{call.call: call.kind for call in story.records} for story in stories]
-    texts = [
-        {call: _text(told.returned) for call, told in story.calls.items()} for story in stories
-    ]
+    runs = RunEvents(before.journal), RunEvents(after.journal)
+    ends = [{call.call: call.kind for call in run.records} for run in runs]
+    texts = [{call: _text(events.returned) for call, events in run.calls.items()} for run in runs]
     exact = before.deterministic and after.deterministic
     return RunComparison(
         before,

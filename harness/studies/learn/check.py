@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 
 from ...core.figures import figures_of
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...lab.runs.runner import run_one, run_scenario
 from ...lab.runs.tasks import Task
 from ...lab.scenarios import parse_scenarios
@@ -130,7 +130,7 @@ class Checked:
 def check(learned: Learned, text: str) -> Checked:
     """Play the scenario that was learned; ``text`` is its YAML."""
     (result,) = run_scenario(text, check=False)
-    calls = Story(result.journal).records
+    calls = RunEvents(result.journal).records
     broken = tuple(
         f"{verdict.promise}: {verdict.sentence}"
         for verdict in result.verdicts

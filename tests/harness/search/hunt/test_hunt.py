@@ -288,17 +288,28 @@ WIDE = {
 }
 PASSED: dict[str, dict[str, Any]] = {
     "a sandbox that recovers beside one that does not": {
-        "sandbox": {**SICK, "faults": [{"name": "gentle", "first_attempts": 1, "what": {"truncate": 0.5}}]},
+        "sandbox": {
+            **SICK,
+            "faults": [{"name": "gentle", "first_attempts": 1, "what": {"truncate": 0.5}}],
+        },
         "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
     },
     "a slow sandbox that crashes too": {
-        "tools": {"enable_global_rate_limit": False, "max_attempts": 3, "retry_may_have_run": False},
+        "tools": {
+            "enable_global_rate_limit": False,
+            "max_attempts": 3,
+            "retry_may_have_run": False,
+        },
         "sandbox": {"instances": 2, "each": {"sandbox-1": {"faults": [CRASHES]}}},
         "load": WIDE,
     },
     "more than an hour of timeouts": {
         "tools": {"rate_limit": 1},
-        "sandbox": {"faults": [{"name": "one", "every": 2, "phase": "before", "what": {"wedge": {"ping": "alive"}}}]},
+        "sandbox": {
+            "faults": [
+                {"name": "one", "every": 2, "phase": "before", "what": {"wedge": {"ping": "alive"}}}
+            ]
+        },
         "load": {"calls": 32, "concurrency": 1, "program": {"prints": "{call}\n"}},
     },
     "a gateway that a paced tool never exceeds": {
@@ -308,24 +319,32 @@ PASSED: dict[str, dict[str, Any]] = {
     },
     "answers that break off after a while": {
         "tools": {"retry_may_have_run": False},
-        "sandbox": {"faults": [{"name": "one", "phase": "body", "what": {"hang": {"seconds": 0.1}}}]},
+        "sandbox": {
+            "faults": [{"name": "one", "phase": "body", "what": {"hang": {"seconds": 0.1}}}]
+        },
         "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
     },
     "one of several sandboxes is slow": {
         "tools": {"rate_limit": 8},
         "sandbox": {
-            "instances": 2, "each": {"sandbox-1": {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}},
+            "instances": 2,
+            "each": {"sandbox-1": {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}},
         },
         "load": {"calls": 96, "concurrency": 16, "program": {"prints": "{call}\n"}},
     },
     "an answer that drips": {
-        "sandbox": {"faults": [{"name": "one", "times": 1, "what": {"drip": {"bytes": 1, "every": 1.019}}}]},
+        "sandbox": {
+            "faults": [{"name": "one", "times": 1, "what": {"drip": {"bytes": 1, "every": 1.019}}}]
+        },
         "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
     },
     "colours": {
-        "load": {"calls": 2, "program": {"prints": "{call}\n", "errors": "\x1b[0;31m\x1b[1m" * 400 + "oh\n"}},
+        "load": {
+            "calls": 2,
+            "program": {"prints": "{call}\n", "errors": "\x1b[0;31m\x1b[1m" * 400 + "oh\n"},
+        },
     },
-}  # fmt: skip
+}
 """Hunted cases that a right tool passes."""
 
 
@@ -405,12 +424,15 @@ SHORT = {"prints": "{call}\n", "seconds": 0.051}
         {
             "tools": {"rate_limit": 8},
             "sandbox": {
-                "model": {"kind": "unbounded", "spawn_cost": 0.4}, "instances": 2, "each": {"sandbox-1": SLOW},
+                "model": {"kind": "unbounded", "spawn_cost": 0.4},
+                "instances": 2,
+                "each": {"sandbox-1": SLOW},
             },
             "load": {"calls": 96, "concurrency": 16, "program": SHORT},
         },
         {
-            "cluster": {"link": {"delay": 0.5}}, "tools": {"permit_lease": 1.0},
+            "cluster": {"link": {"delay": 0.5}},
+            "tools": {"permit_lease": 1.0},
             "load": {"calls": 12, "concurrency": 12, "program": SHORT},
         },
         {  # the rest of an answer that is too large is not read, and its connection closed
@@ -418,15 +440,19 @@ SHORT = {"prints": "{call}\n", "seconds": 0.051}
             "load": {"calls": 12, "concurrency": 6, "program": {"prints": "{fill:99999}\n"}},
         },
     ],
-    ids=["pace on a slow link", "jitter on a link", "slow to start", "short leases", "large answers"],
-)  # fmt: skip
+    ids=[
+        "pace on a slow link",
+        "jitter on a link",
+        "slow to start",
+        "short leases",
+        "large answers",
+    ],
+)
 def test_what_is_expected_of_our_own_tool_is_possible(data: dict[str, Any]) -> None:
     assert not play_case(HuntCase(0, data)).findings
 
 
-def test_requests_that_a_sandbox_keeps_in_its_queue_are_not_held_against_tools_that_do_not_report_theirs() -> (
-    None
-):
+def test_requests_queued_in_a_sandbox_are_not_held_against_tools_without_reports() -> None:
     case = HuntCase(0, {**CALM, "sandbox": {"model": {"kind": "queue", "workers": 1}}})
     states = [
         play_case(case, tools).states["in_flight_within_limit"]
