@@ -16,7 +16,8 @@ from sfusion.harness.cli import app
 from sfusion.harness.lab.commands.check import json_schema
 from sfusion.harness.lab.commands.explain import explanations, names
 from sfusion.harness.lab.promises import PROMISES
-from sfusion.harness.lab.scenarios import bundled_folder, in_folder
+from sfusion.harness.lab.scenarios import bundled_folder
+from sfusion.harness.lab.scenarios.reading import in_folder
 from tests.warm import warm
 
 GOOD = """\
