@@ -31,7 +31,7 @@ def run_benchmarks(only: Sequence[str], *, rounds: int, quick: bool, json: Path 
     """Measure, print the table, write the JSON and return the exit code."""
     chosen = _chosen(BENCHMARKS, only)
     rounds = min(rounds, _QUICK_ROUNDS) if quick else rounds
-    total = sum(one.rounds_of(rounds) for one in chosen)
+    total = sum(benchmark.rounds_of(rounds) for benchmark in chosen)
     results: list[BenchResult] = []
     left_out: dict[str, str] = {}
     done = 0
@@ -40,27 +40,31 @@ def run_benchmarks(only: Sequence[str], *, rounds: int, quick: bool, json: Path 
         BenchReporter(_terminal(json), total, "measuring") as shown,
     ):
         on = machine()
-        for one in chosen:
+        for benchmark in chosen:
             before = done
 
-            def round_ended(number: int, before: int = before, name: str = one.name) -> None:
+            def round_ended(number: int, before: int = before, name: str = benchmark.name) -> None:
                 shown.round_ended(before + number, name)
 
-            done += one.rounds_of(rounds)
+            done += benchmark.rounds_of(rounds)
             try:
-                results.append(one.run(ground, rounds, round_ended))
+                results.append(benchmark.run(ground, rounds, round_ended))
             except MissingWorld as why:
-                left_out[one.name] = str(why)
-                shown.progress(done, line=f"{one.name}: not measured: {why}")
+                left_out[benchmark.name] = str(why)
+                shown.progress(done, line=f"{benchmark.name}: not measured: {why}")
                 continue
             shown.benchmark_ended(done, results[-1])
         if not results:
             raise MissingWorld("; ".join(f"{name}: {why}" for name, why in left_out.items()))
         shown.finish(results, on, left_out, judged=not quick)
     if json is not None:
-        document = {"machine": on, "quick": quick, "benchmarks": [one.as_dict() for one in results]}
+        document = {
+            "machine": on,
+            "quick": quick,
+            "benchmarks": [result.as_dict() for result in results],
+        }
         write_json(json, {**document, "not_measured": left_out})
-    return 1 if not quick and any(one.missed for one in results) else 0
+    return 1 if not quick and any(result.missed for result in results) else 0
 
 
 def run_growth(
@@ -76,7 +80,8 @@ def run_growth(
     own = dict(_read_sizes(text) for text in sizes)
     chosen = _chosen(GROWTHS, [*only, *(name for name in own if only and name not in only)])
     points = {
-        one.name: own.get(one.name) or (one.sizes[:2] if quick else one.sizes) for one in chosen
+        growth.name: own.get(growth.name) or (growth.sizes[:2] if quick else growth.sizes)
+        for growth in chosen
     }
     Reports(out=out).check()
     curves: list[GrowthCurve] = []
@@ -87,8 +92,8 @@ def run_growth(
     ):
         on = machine()
 
-        for one in chosen:
-            sizes_of = points[one.name]
+        for growth in chosen:
+            sizes_of = points[growth.name]
 
             def point_ended(
                 name: str,
@@ -100,7 +105,11 @@ def run_growth(
                 shown.point_ended(before + sizes.index(point.size) + 1, name, point, unit)
 
             curves += measure_growth(
-                one, ground, sizes_of, 1 if quick else repetitions, point_ended
+                growth=growth,
+                ground=ground,
+                sizes=sizes_of,
+                repetitions=1 if quick else repetitions,
+                point_ended=point_ended,
             )
             done += len(sizes_of)
         shown.finish(curves, on)
@@ -117,16 +126,16 @@ def _terminal(json: Path | None) -> TextIO:
 
 
 def _chosen(every: Sequence[Named], names: Sequence[str]) -> list[Named]:
-    known = [one.name for one in every]
+    known = [benchmark.name for benchmark in every]
     for name in names:
         if name not in known:
             raise BadOption(f"--only {name}: no such benchmark; {near(name, known)}")
-    return [one for one in every if not names or one.name in names]
+    return [benchmark for benchmark in every if not names or benchmark.name in names]
 
 
 def _read_sizes(text: str) -> tuple[str, list[int]]:
     name, _, listed = text.partition("=")
-    known = [one.name for one in GROWTHS]
+    known = [growth.name for growth in GROWTHS]
     if name not in known:
         raise BadOption(f"--sizes {text}: no such curve; {near(name, known)}")
     try:

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.core.story import Story
+from sfusion.harness.core.run_events import RunEvents
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
@@ -35,7 +35,8 @@ from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample, read
 from sfusion.harness.studies.sweep.result import SweepResult
 
 GRID = "tools.rate_limit=2..32"
-NEAR, UNTOLD = 0.95, 0.1
+NEAR = 0.95
+UNTOLD = 0.1
 CALLS = 240
 
 
@@ -59,24 +60,40 @@ class Production:
 SERVERS: dict[str, list[tuple[dict[str, Any], int]]] = {
     "idle": [({}, 24), ({}, 16), ({}, 12)],
     "cores": [({"model": {"kind": "unbounded", "cores": cores}}, cores) for cores in (2, 4, 8)],
-    "spawn": [({"model": {"kind": "unbounded", "spawn_cost": cost}}, 4) for cost in (0.05, 0.1, 0.3)],
+    "spawn": [
+        ({"model": {"kind": "unbounded", "spawn_cost": cost}}, 4) for cost in (0.05, 0.1, 0.3)
+    ],
     "cores and spawn": [
         ({"model": {"kind": "unbounded", "cores": cores, "spawn_cost": cost}}, 3)
         for cores, cost in ((2, 0.3), (4, 0.1), (2, 0.05))
     ],
-    "quota": [({"model": {"kind": "quota", "in_flight": most, "retry_after": 0.5}}, most) for most in (4, 6, 8)],
+    "quota": [
+        ({"model": {"kind": "quota", "in_flight": most, "retry_after": 0.5}}, most)
+        for most in (4, 6, 8)
+    ],
     "quota and cores": [
         ({"model": {"kind": "quota", "in_flight": most, "retry_after": 1, "cores": cores}}, cores)
         for most, cores in ((8, 4), (12, 2), (16, 8))
     ],
-    "rate": [({"model": {"kind": "quota", "per_second": rate, "burst": 4}}, 4) for rate in (5, 10, 20)],
+    "rate": [
+        ({"model": {"kind": "quota", "per_second": rate, "burst": 4}}, 4) for rate in (5, 10, 20)
+    ],
     "queue": [({"model": {"kind": "queue", "workers": workers}}, workers) for workers in (2, 4, 8)],
     "queue that refuses": [
-        ({"model": {"kind": "queue", "workers": workers, "waiting": 4, "retry_after": 0.5}}, workers)
+        (
+            {"model": {"kind": "queue", "workers": workers, "waiting": 4, "retry_after": 0.5}},
+            workers,
+        )
         for workers in (2, 4, 8)
     ],
     "two speeds": [
-        ({"instances": 2, "each": {"sandbox-2": {"faults": [{"name": "slow", "what": {"delay": 0.6}}]}}}, 12),
+        (
+            {
+                "instances": 2,
+                "each": {"sandbox-2": {"faults": [{"name": "slow", "what": {"delay": 0.6}}]}},
+            },
+            12,
+        ),
         (
             {
                 "instances": 2,
@@ -93,9 +110,10 @@ SERVERS: dict[str, list[tuple[dict[str, Any], int]]] = {
         ),
     ],
     "degrades": [
-        ({"faults": [{"name": "slower", "what": {"degrade": {"end": end, "over": 30}}}]}, 16) for end in (0.5, 1, 2)
+        ({"faults": [{"name": "slower", "what": {"degrade": {"end": end, "over": 30}}}]}, 16)
+        for end in (0.5, 1, 2)
     ],
-}  # fmt: skip
+}
 PACES = (4, 6, 8, 16)
 """Requests per second that a client with its own pace starts."""
 LOADS = ("narrow", "right", "wide", "pausing", "far too wide")
@@ -105,7 +123,10 @@ def productions(draw: int = 0) -> list[Production]:
     """All of them, each drawn from its number; other draws have other sizes, programs and
     timeouts."""
     found = list(_productions(10_000 * draw))
-    return [Production(f"{number:02} {one.name}", one.data) for number, one in enumerate(found)]
+    return [
+        Production(f"{number:02} {production.name}", production.data)
+        for number, production in enumerate(found)
+    ]
 
 
 def _productions(first: int) -> Iterator[Production]:
@@ -115,16 +136,28 @@ def _productions(first: int) -> Iterator[Production]:
             number += 1
             draw = random.Random(number)
             sandbox, capacity = variants[number % len(variants)]
-            yield _production(draw, kind, load, sandbox, capacity)
+            yield _production(draw=draw, kind=kind, load=load, sandbox=sandbox, capacity=capacity)
     for place, pace in enumerate(PACES):
         draw = random.Random(first + 900 + place)
         yield _production(
-            draw, "pace", "wide", {}, 8, {"requests_per_second": pace, "requests_burst": 2}
+            draw=draw,
+            kind="pace",
+            load="wide",
+            sandbox={},
+            capacity=8,
+            tools={"requests_per_second": pace, "requests_burst": 2},
         )
     for place, (kind, limit) in enumerate((("idle", 4), ("cores", 3), ("queue", 2))):
         draw = random.Random(first + 950 + place)
         sandbox, capacity = SERVERS[kind][-1]
-        yield _production(draw, kind, "limited", sandbox, capacity, {"rate_limit": limit})
+        yield _production(
+            draw=draw,
+            kind=kind,
+            load="limited",
+            sandbox=sandbox,
+            capacity=capacity,
+            tools={"rate_limit": limit},
+        )
     measured: tuple[dict[str, Any], ...] = (
         {"cores": 2},
         {"cores": 2, "spawn_cost": 0.3},
@@ -132,12 +165,19 @@ def _productions(first: int) -> Iterator[Production]:
     )
     for place, model in enumerate(measured):
         # As measured on a real server: 16 at a time, of programs with a median of 0.3 s.
-        draw, sandbox = (
-            random.Random(first + 970 + place),
-            {"model": {"kind": "unbounded", **model}},
+        draw = random.Random(first + 970 + place)
+        sandbox = {"model": {"kind": "unbounded", **model}}
+        tools = {"default_timeout": 6}
+        programs = {"lognormal": [0.3, 0.6]}
+        yield _production(
+            draw=draw,
+            kind="cores, spawn",
+            load="as measured",
+            sandbox=sandbox,
+            capacity=2,
+            tools=tools,
+            programs=programs,
         )
-        tools, programs = {"default_timeout": 6}, {"lognormal": [0.3, 0.6]}
-        yield _production(draw, "cores, spawn", "as measured", sandbox, 2, tools, programs)
 
 
 def _production(
@@ -175,7 +215,11 @@ def _production(
             "scenario": "production",
             "about": f"{kind}, {load}",
             "seed": draw.randrange(1000),
-            "tools": {"rate_limit": limit, "default_timeout": draw.choice((6, 12, 30)), **(tools or {})},
+            "tools": {
+                "rate_limit": limit,
+                "default_timeout": draw.choice((6, 12, 30)),
+                **(tools or {}),
+            },
             "sandbox": sandbox,
             "load": {
                 "calls": CALLS,
@@ -219,25 +263,27 @@ def round_trip(
     production: Production, seeds: int, keep: Path | None, grid: str = GRID
 ) -> RoundTrip:
     result = run_one(Task(production.scenario, "sim"))
-    calls = Story(result.journal).records
+    calls = RunEvents(result.journal).records
     learned = learn(calls)
     text = scenario_text(learned, "learned", production.name)
     if keep is not None:
         (keep / f"{production.name.replace(' ', '-').replace(',', '')}.yaml").write_text(text)
     (again,) = parse_scenarios(text)
-    truth, advised = sweep(production.scenario, seeds, keep, grid), sweep(again, seeds, keep, grid)
+    truth = sweep(production.scenario, seeds, keep, grid)
+    advised = sweep(again, seeds, keep, grid)
     values = list(truth.grid.chosen.values)
     assert truth.overall is not None
-    right, advice = truth.overall[0], advised.overall[0] if advised.overall is not None else None
-    rates = {value: one.throughput.median for (value,), one in truth.settings}
+    right = truth.overall[0]
+    advice = advised.overall[0] if advised.overall is not None else None
+    rates = {value: measured.throughput.median for (value,), measured in truth.settings}
     return RoundTrip(
-        production.name,
-        production.limit,
-        right,
-        advice,
-        rated(values, production.limit, right, advice),
-        rates[advice] / rates[right] if advice is not None else 0.0,
-        learned.causes[0].says if learned.causes else "none",
+        name=production.name,
+        limit=production.limit,
+        truth=right,
+        advice=advice,
+        verdict=rated(values, production.limit, right, advice),
+        share=rates[advice] / rates[right] if advice is not None else 0.0,
+        cause=learned.causes[0].says if learned.causes else "none",
     )
 
 
@@ -250,7 +296,12 @@ def sweep(
         Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)
     ]
     return SweepResult(
-        scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed
+        scenario=scenario.title,
+        about=scenario.about,
+        seed=scenario.seed,
+        grid=grid,
+        measured=measured,
+        observed=scenario.observed,
     )
 
 
@@ -290,7 +341,7 @@ def main() -> int:
     args = parser.parse_args()
     chosen = productions(args.draw)
     if args.only:
-        chosen = [chosen[int(one)] for one in args.only.split(",")]
+        chosen = [chosen[int(number)] for number in args.only.split(",")]
     if args.keep is not None:
         args.keep.mkdir(parents=True, exist_ok=True)
     found = []
@@ -300,22 +351,22 @@ def main() -> int:
     )
     print("|---|---|---|---|---|---|---|", flush=True)
     with open_workers(2) as workers:
-        for one in workers.map(
+        for judged in workers.map(
             _task, [(production, args.seeds, args.keep) for production in chosen]
         ):
-            found.append(one)
-            advice = "-" if one.advice is None else one.advice
+            found.append(judged)
+            advice = "-" if judged.advice is None else judged.advice
             cells = (
-                one.name,
-                one.limit,
-                one.truth,
+                judged.name,
+                judged.limit,
+                judged.truth,
                 advice,
-                one.verdict,
-                f"{one.share:.0%}",
-                one.cause,
+                judged.verdict,
+                f"{judged.share:.0%}",
+                judged.cause,
             )
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    counts = Counter(one.verdict for one in found)
+    counts = Counter(judged.verdict for judged in found)
     told = len(found) - counts["cannot tell"]
     near = (counts["same"] + counts["neighbour"]) / max(told, 1)
     print(
@@ -325,7 +376,7 @@ def main() -> int:
         f"{counts['WRONG DIRECTION']}"
     )
     if args.json is not None:
-        args.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
+        args.json.write_text(json.dumps([asdict(judged) for judged in found], indent=2) + "\n")
     ok = (
         near >= NEAR
         and counts["cannot tell"] <= UNTOLD * len(found)

@@ -67,7 +67,15 @@ def main() -> None:
         for title in args.shape or SHAPES:
             whole, streamed = (
                 shown(
-                    list(measured(get_format(name), SHAPES[title], sizes, piece, args.patience)),
+                    list(
+                        measured(
+                            form=get_format(name),
+                            shape=SHAPES[title],
+                            sizes=sizes,
+                            piece=piece,
+                            patience=args.patience,
+                        )
+                    ),
                     sizes,
                 )
                 for piece in (0, args.piece)

@@ -49,7 +49,14 @@ class Benchmark:
                     samples.setdefault(name, []).append(figure)
                 round_ended(number)
         whole = {name: figures for name, figures in samples.items() if name not in contest.missing}
-        return BenchResult(self.name, self.about, self.unit, whole, self.goals, contest.missing)
+        return BenchResult(
+            name=self.name,
+            about=self.about,
+            unit=self.unit,
+            samples=whole,
+            goals=self.goals,
+            missing=contest.missing,
+        )
 
     def rounds_of(self, wanted: int) -> int:
         return wanted if self.rounds is None else min(self.rounds, wanted)

@@ -25,7 +25,9 @@ from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 Call = Callable[[], Awaitable[object]]
 
-FLOOR, DESIGN, VERL = "plain aiohttp", "original design", "verl 0.7.1"
+FLOOR = "plain aiohttp"
+DESIGN = "original design"
+VERL = "verl 0.7.1"
 PUBLIC = "ours, public transport"
 """The same tool with SFUSION_TRANSPORT=public."""
 CODE = "print(1 + 2)"
@@ -96,7 +98,7 @@ class Calls:
                 took = runner.run(repeat(call, self.callers, count))
                 return took / count if self.alone else count / took
 
-            yield in_turn({name: partial(measured, *one) for name, one in calls.items()}, missing)
+            yield in_turn({name: partial(measured, *call) for name, call in calls.items()}, missing)
 
 
 async def _session() -> aiohttp.ClientSession:

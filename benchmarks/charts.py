@@ -12,7 +12,7 @@ from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
 def growth_charts(curves: Sequence[GrowthCurve]) -> dict[str, LineChart]:
     """One chart for each curve and unit, by the name of its file."""
     charts: dict[str, LineChart] = {}
-    for (name, _), group in groupby(curves, key=lambda one: (one.curve, one.unit)):
+    for (name, _), group in groupby(curves, key=lambda curve: (curve.curve, curve.unit)):
         lines = list(group)
         sizes = sorted(
             {point.size for line in lines for point in line.points if point.cost is not None}

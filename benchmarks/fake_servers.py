@@ -19,7 +19,8 @@ from benchmarks.figures import OURS
 from benchmarks.ground import Ground
 from benchmarks.http_load import REQUEST_BODY, answer_of, answers_per_second, seconds_per_answer
 
-BARE, HTTPSERVER = "bare aiohttp handler", "pytest-httpserver"
+BARE = "bare aiohttp handler"
+HTTPSERVER = "pytest-httpserver"
 PASS_THROUGH = "bare aiohttp pass-through"
 SUBPROCESS = "bare subprocess"
 PROGRAM = 'print("ok")'
@@ -54,7 +55,8 @@ def _rate_of_new(ground: Ground, requests: int, kind: str, *arguments: str) -> f
 @contextmanager
 def python_fake(ground: Ground) -> Iterator[Contest]:
     """Programs that really run, two at a time, as a bare ``subprocess`` runs them."""
-    port, count = ground.port("fake", "python"), ground.size(24, 2)
+    port = ground.port("fake", "python")
+    count = ground.size(24, 2)
     body = json.dumps({**json.loads(REQUEST_BODY), "code": PROGRAM}).encode()
 
     async def ask() -> None:

@@ -119,7 +119,7 @@ class BenchResult:
 
     @property
     def missed(self) -> list[Judged]:
-        return [one for one in self.judged if one.met is False]
+        return [goal for goal in self.judged if goal.met is False]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -131,7 +131,7 @@ class BenchResult:
                 name: {**found.as_dict(), "rounds": list(self.samples[name])}
                 for name, found in self.figures.items()
             },
-            "ratios": [one.as_dict() for one in self.judged],
+            "ratios": [goal.as_dict() for goal in self.judged],
             "not_measured": dict(self.missing),
         }
 
@@ -175,9 +175,9 @@ class GrowthCurve:
         """The e of total cost = size ** e, by least squares: 1 is linear, 2 is quadratic. None
         without two points."""
         found = [
-            (math.log(one.size), math.log(one.cost.median))
-            for one in self.points
-            if one.cost is not None and one.cost.median > 0
+            (math.log(point.size), math.log(point.cost.median))
+            for point in self.points
+            if point.cost is not None and point.cost.median > 0
         ]
         if len({x for x, _ in found}) < 2:
             return None
@@ -191,5 +191,5 @@ class GrowthCurve:
             "size": self.size_name,
             "unit": self.unit,
             "exponent": self.exponent,
-            "points": [one.as_dict() for one in self.points],
+            "points": [point.as_dict() for point in self.points],
         }

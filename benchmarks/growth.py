@@ -83,16 +83,16 @@ def measure_growth(
             point_ended(growth.name, refused[-1], "")
             continue
         for line in found[0]:
-            point = GrowthPoint(size, Spread.of([one[line] for one in found]), count)
+            point = GrowthPoint(size, Spread.of([costs[line] for costs in found]), count)
             points.setdefault(line, []).append(point)
             point_ended(f"{growth.name}{f', {line}' if line else ''}", point, _unit(growth, line))
     return [
         GrowthCurve(
-            growth.name,
-            line,
-            growth.size_name,
-            _unit(growth, line),
-            sorted([*measured, *refused], key=lambda one: one.size),
+            curve=growth.name,
+            line=line,
+            size_name=growth.size_name,
+            unit=_unit(growth, line),
+            points=sorted([*measured, *refused], key=lambda point: point.size),
             per_unit=line not in growth.levels,
         )
         for line, measured in (points or {"": []}).items()
@@ -273,51 +273,69 @@ def _powers(first: int, last: int, factor: int) -> list[int]:
 
 
 GROWTHS = (
-    Growth("callers", "callers", MICROSECONDS.format("call"), _powers(1, 4096, 4), _callers),
-    Growth("waiters", "waiters", MICROSECONDS.format("permit"), _powers(10, 100_000, 10), _waiters),
     Growth(
-        "workers",
-        "simulated workers",
-        MICROSECONDS.format("call"),
-        [1, 4, 16, 64, 256, 1000],
-        _workers,
+        name="callers",
+        size_name="callers",
+        unit=MICROSECONDS.format("call"),
+        sizes=_powers(1, 4096, 4),
+        measure=_callers,
     ),
-    Growth("nodes", "simulated nodes", MICROSECONDS.format("call"), [1, 2, 4, 8], _simulated_nodes),
     Growth(
-        "real-nodes",
-        "Ray nodes of this machine",
-        "µs per call",
-        [1, 2, 4],
-        _real_nodes,
+        name="waiters",
+        size_name="waiters",
+        unit=MICROSECONDS.format("permit"),
+        sizes=_powers(10, 100_000, 10),
+        measure=_waiters,
+    ),
+    Growth(
+        name="workers",
+        size_name="simulated workers",
+        unit=MICROSECONDS.format("call"),
+        sizes=[1, 4, 16, 64, 256, 1000],
+        measure=_workers,
+    ),
+    Growth(
+        name="nodes",
+        size_name="simulated nodes",
+        unit=MICROSECONDS.format("call"),
+        sizes=[1, 2, 4, 8],
+        measure=_simulated_nodes,
+    ),
+    Growth(
+        name="real-nodes",
+        size_name="Ray nodes of this machine",
+        unit="µs per call",
+        sizes=[1, 2, 4],
+        measure=_real_nodes,
         repetitions=1,
     ),
     Growth(
-        "calls",
-        "simulated calls",
-        MICROSECONDS.format("call"),
-        [1000, 4000, 16_000],
-        _calls,
-        ["memory"],
+        name="calls",
+        size_name="simulated calls",
+        unit=MICROSECONDS.format("call"),
+        sizes=[1000, 4000, 16_000],
+        measure=_calls,
+        levels=["memory"],
         repetitions=1,
     ),
     Growth(
-        "journal",
-        "lines",
-        MICROSECONDS.format("line"),
-        _powers(1000, 64_000, 4),
-        _journal_lines,
+        name="journal",
+        size_name="lines",
+        unit=MICROSECONDS.format("line"),
+        sizes=_powers(1000, 64_000, 4),
+        measure=_journal_lines,
         repetitions=3,
     ),
     Growth(
-        "text",
-        "characters",
-        MICROSECONDS.format("character"),
-        _powers(1024, 65_536, 4),
-        _tool_call_text,
+        name="text",
+        size_name="characters",
+        unit=MICROSECONDS.format("character"),
+        sizes=_powers(1024, 65_536, 4),
+        measure=_tool_call_text,
         repetitions=3,
     ),
 )
 
 
 def as_document(curves: Sequence[GrowthCurve], machine: str) -> dict[str, Any]:
-    return {"machine": machine, "curves": [one.as_dict() for one in curves]}
+    return {"machine": machine, "curves": [curve.as_dict() for curve in curves]}

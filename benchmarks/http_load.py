@@ -34,7 +34,8 @@ class _Caller(asyncio.Protocol):
     all its answers."""
 
     def __init__(self, length: int, wanted: int) -> None:
-        self._length, self._wanted = length, wanted
+        self._length = length
+        self._wanted = wanted
         self._got = 0
         self._loop = asyncio.get_running_loop()
         self._request = request_bytes()

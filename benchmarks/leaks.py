@@ -39,7 +39,7 @@ def census(tool: object) -> dict[str, int]:
     snapshot = shared_host(tool.settings.limiter_name, tool.settings.limits, apply=False).snapshot()
     return {
         "open files": len(os.listdir("/dev/fd")),
-        **{name: sum(isinstance(one, kind) for one in objects) for name, kind in kinds.items()},
+        **{name: sum(isinstance(found, kind) for found in objects) for name, kind in kinds.items()},
         "permits": snapshot.in_use,
         "waiting": snapshot.waiting,
     }

@@ -62,7 +62,7 @@ def served(scenario: Scenario, folder: Path) -> Iterator[list[str]]:
         for number in range(1, scenario.sandbox.instances + 1):
             part = scenario.sandbox.instance(number)
             rules = [rule.as_data() for rule in part.faults] + [
-                _event_rule(one) for one in scenario.events
+                _event_rule(event) for event in scenario.events
             ]
             faults = folder / f"faults-{number}.yaml"
             faults.write_text(yaml.safe_dump(rules))

@@ -149,7 +149,7 @@ def divisors(seeds: int) -> Iterator[Row]:
             yield [
                 name,
                 f"{by} samples",
-                *(str(Spread.of([uses_tool(part, one.p) for one in ends])) for ends in found),
+                *(str(Spread.of([uses_tool(part, end.p) for end in ends])) for ends in found),
             ]
 
 
@@ -166,13 +166,13 @@ def push(seeds: int) -> Iterator[Row]:
     part = TrainingPart.model_validate({"steps": 1, "prompts": 32})
     for share in (0.1, 0.3, 0.6):
         steps = [trained(part, seed, share)[0] for seed in range(seeds)]
-        pushes = [fmean(one.push[name] for one in steps) for name in ("zero", "mask", "exclude")]
+        pushes = [fmean(step.push[name] for step in steps) for name in ("zero", "mask", "exclude")]
         yield [
             f"{share * 100:.0f} %",
-            f"{fmean(one.lost / one.samples for one in steps) * 100:.0f} %",
-            f"{fmean(one.lost_weight for one in steps) * 100:.0f} %",
-            f"{fmean(one.only_lost for one in steps):.1f} of 32 groups",
-            " / ".join(f"{one:+.2f}" for one in pushes),
+            f"{fmean(step.lost / step.samples for step in steps) * 100:.0f} %",
+            f"{fmean(step.lost_weight for step in steps) * 100:.0f} %",
+            f"{fmean(step.only_lost for step in steps):.1f} of 32 groups",
+            " / ".join(f"{value:+.2f}" for value in pushes),
         ]
 
 

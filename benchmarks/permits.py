@@ -72,6 +72,8 @@ class Permits:
                 return count / runner.run(repeat(call, self.callers, count))
 
             try:
-                yield in_turn({who: partial(measured, *one) for who, one in contestants.items()})
+                yield in_turn(
+                    {who: partial(measured, *contestant) for who, contestant in contestants.items()}
+                )
             finally:
                 remove(name)

@@ -21,9 +21,9 @@ class BenchReporter(ProgressReporter):
     def benchmark_ended(self, done: int, result: BenchResult) -> None:
         ratios = (
             ", ".join(
-                f"{_ratio(one.found.median)} of {one.baseline}"
-                for one in result.judged
-                if one.baseline
+                f"{_ratio(goal.found.median)} of {goal.baseline}"
+                for goal in result.judged
+                if goal.baseline
             )
             or f"{figure(result.figures[OURS].median, result.unit)}"
         )
@@ -38,7 +38,8 @@ class BenchReporter(ProgressReporter):
         judged: bool,
     ) -> None:
         self.print()
-        rows, styles = [], []
+        rows = []
+        styles = []
         for result in results:
             for row, met in _rows(result, judged):
                 rows.append(row)
@@ -54,8 +55,8 @@ class BenchReporter(ProgressReporter):
         )
         for note in notes:
             self.print(f"not measured: {note}", "yellow")
-        goals = [one for result in results for one in result.judged if one.goal is not None]
-        missed = sum(one.met is False for one in goals)
+        goals = [goal for result in results for goal in result.judged if goal.goal is not None]
+        missed = sum(goal.met is False for goal in goals)
         if not judged:
             self.print("Too few rounds to judge the goals; run without --quick.")
         elif missed:
@@ -68,24 +69,24 @@ def _rows(result: BenchResult, judged: bool) -> list[tuple[tuple[str, ...], bool
     figures = result.figures
     rows: list[tuple[tuple[str, ...], bool | None]] = []
     ours = figure(figures[OURS].median, result.unit)
-    for one in result.judged:
-        goal = "" if one.goal is None else str(one.goal)
-        if goal and judged:
-            goal += f": {one.verdict}"
-        if one.baseline:
-            theirs = figure(figures[one.baseline].median, result.unit)
+    for goal in result.judged:
+        wanted = "" if goal.goal is None else str(goal.goal)
+        if wanted and judged:
+            wanted += f": {goal.verdict}"
+        if goal.baseline:
+            theirs = figure(figures[goal.baseline].median, result.unit)
             cells = (
                 result.name,
-                one.baseline,
-                goal,
+                goal.baseline,
+                wanted,
                 ours,
                 theirs,
-                _ratio(one.found.median),
-                _range(one.found),
+                _ratio(goal.found.median),
+                _range(goal.found),
             )
         else:
-            cells = (result.name, "–", goal, ours, "", "", _figures(one.found, result.unit))
-        rows.append((cells, one.met if judged else None))
+            cells = (result.name, "–", wanted, ours, "", "", _figures(goal.found, result.unit))
+        rows.append((cells, goal.met if judged else None))
     return rows
 
 
@@ -138,7 +139,7 @@ class GrowthReporter(ProgressReporter):
 def _curve_rows(curve: GrowthCurve) -> list[tuple[str, ...]]:
     """A row for each point; the exponent stands in the last."""
     rows: list[tuple[str, ...]] = []
-    measured = [one for one in curve.points if one.cost is not None]
+    measured = [point for point in curve.points if point.cost is not None]
     for number, point in enumerate(measured, 1):
         assert point.cost is not None
         last = number == len(measured) and curve.per_unit and curve.exponent is not None

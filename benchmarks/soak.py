@@ -18,11 +18,13 @@ from pathlib import Path
 from benchmarks.soaking import Milestone, run_soak
 
 
-def show(one: Milestone) -> None:
-    memory, written = one.memory / 2**20, one.written / 2**20
+def show(milestone: Milestone) -> None:
+    memory = milestone.memory / 2**20
+    written = milestone.written / 2**20
+    hours = milestone.at / 3600
     print(
-        f"{one.calls:>9,} {one.at / 3600:>7.2f} h {memory:>5.0f} MB {written:>7,.0f} MB "
-        f"{one.cpu:>6.0f} s",
+        f"{milestone.calls:>9,} {hours:>7.2f} h {memory:>5.0f} MB {written:>7,.0f} MB "
+        f"{milestone.cpu:>6.0f} s",
         flush=True,
     )
 
@@ -41,9 +43,15 @@ def main() -> int:
     )
     options = parser.parse_args()
     print(f"{'calls':>9} {'virtual':>9} {'RSS':>8} {'journal':>10} {'CPU':>8}")
-    journal = run_soak(options.calls, options.steps, options.journal, options.show, show)
+    journal = run_soak(
+        calls=options.calls,
+        steps=options.steps,
+        journal=options.journal,
+        every=options.show,
+        show=show,
+    )
     for sentence in dict.fromkeys(
-        f"{one.state}: {one.promise}: {one.sentence}" for one in journal.failed
+        f"{verdict.state}: {verdict.promise}: {verdict.sentence}" for verdict in journal.failed
     ):
         print(f"  {sentence}")
     print(

@@ -93,7 +93,10 @@ class StepJournal(Journal):
         self, scenario: Scenario, file: TextIO, every: int, show: Callable[[Milestone], None]
     ) -> None:
         """Call ``show`` after each ``every`` calls, and at both ends."""
-        self.scenario, self.file, self.every, self._show = scenario, file, every, show
+        self.scenario = scenario
+        self.file = file
+        self.every = every
+        self._show = show
         self.began: Event = {}
         self.out: set[str] = set()
         self.states: Counter[str] = Counter()
@@ -119,11 +122,12 @@ class StepJournal(Journal):
                 self._check(event)
 
     def _check(self, last: Event) -> None:
-        made = sum(one["event"] == "called" for one in self.events)
+        made = sum(event["event"] == "called" for event in self.events)
         began = {**self.began, "calls": made}
         ended = {"at": last["at"], "source": "world", "event": "ended"}
         step = Journal(
-            self.header, [began, *(one for one in self.events if one is not self.began), ended]
+            self.header,
+            [began, *(event for event in self.events if event is not self.began), ended],
         )
         for verdict in check_promises(step, self.scenario.promises):
             self.states[verdict.state] += 1
@@ -137,13 +141,16 @@ class StepJournal(Journal):
             self.written += len(line)
         self.all_events += len(self.events)
         self.events.clear()
-        before, self.calls = self.calls, self.calls + made
+        before = self.calls
+        self.calls = self.calls + made
         if self.calls // self.every > before // self.every or last["event"] == "ended":
             self.show(last["at"])
 
     def show(self, at: float) -> None:
         cpu = time.process_time() - self.since
-        self._show(Milestone(self.calls, at, memory(), self.written, cpu))
+        self._show(
+            Milestone(calls=self.calls, at=at, memory=memory(), written=self.written, cpu=cpu)
+        )
 
 
 def memory() -> int:
@@ -176,7 +183,13 @@ def main(calls: int) -> None:
     """Play a soak of so many calls, about 500 in a step, and print its last milestone as JSON."""
     seen: list[Milestone] = []
     with tempfile.TemporaryDirectory() as folder:
-        run_soak(calls, max(1, calls // 500), Path(folder) / "journal.ndjson", calls, seen.append)
+        run_soak(
+            calls=calls,
+            steps=max(1, calls // 500),
+            journal=Path(folder) / "journal.ndjson",
+            every=calls,
+            show=seen.append,
+        )
     print(json.dumps(asdict(seen[-1])))
 
 

@@ -47,22 +47,27 @@ from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 GOAL = 0.9
 _CALLERS = 32
 RANGE = "tools.rate_limit=2..64"
-SHORT, MIDDLE = {"lognormal": [0.2, 0.4]}, {"lognormal": [0.3, 0.3]}
+SHORT = {"lognormal": [0.2, 0.4]}
+MIDDLE = {"lognormal": [0.3, 0.3]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "8 shared cores": {"model": {"kind": "unbounded", "cores": 8}, "seconds": SHORT},
     "an event loop that starts a program in 30 ms": {
-        "model": {"kind": "unbounded", "spawn_cost": 0.03}, "seconds": MIDDLE,
+        "model": {"kind": "unbounded", "spawn_cost": 0.03},
+        "seconds": MIDDLE,
     },
     "6 workers, 10 may wait, then 503": {
-        "model": {"kind": "queue", "workers": 6, "waiting": 10, "retry_after": 0.5}, "seconds": SHORT,
+        "model": {"kind": "queue", "workers": 6, "waiting": 10, "retry_after": 0.5},
+        "seconds": SHORT,
     },
     "a gateway that admits 12 to 8 cores, then 429": {
-        "model": {"kind": "quota", "in_flight": 12, "retry_after": 0.5, "cores": 8}, "seconds": SHORT,
+        "model": {"kind": "quota", "in_flight": 12, "retry_after": 0.5, "cores": 8},
+        "seconds": SHORT,
     },
     "a gateway with 20 requests per second, then 429": {
-        "model": {"kind": "quota", "per_second": 20, "burst": 4}, "seconds": MIDDLE,
+        "model": {"kind": "quota", "per_second": 20, "burst": 4},
+        "seconds": MIDDLE,
     },
-}  # fmt: skip
+}
 
 _names = itertools.count()
 
@@ -92,7 +97,13 @@ def sweep(scenario: Scenario, seeds: int) -> SweepResult:
     measured = [
         Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)
     ]
-    return SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured)
+    return SweepResult(
+        scenario=scenario.title,
+        about=scenario.about,
+        seed=scenario.seed,
+        grid=grid,
+        measured=measured,
+    )
 
 
 async def real_throughput(scenario: Scenario, limit: int) -> float:
@@ -138,7 +149,7 @@ def check(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "setting": name,
         "recommended": recommendation.value,
         "sentence": recommendation.sentence,
-        "simulated": {value: one.throughput.median for (value,), one in result.settings},
+        "simulated": {value: measured.throughput.median for (value,), measured in result.settings},
         "real": real,
         "best": best,
         "share": real[recommendation.value] / real[best],
@@ -164,7 +175,14 @@ def learned_from_real_calls(args: argparse.Namespace) -> bool:
         Measured.of(samples[start : start + args.seeds])
         for start in range(0, len(samples), args.seeds)
     ]
-    result = SweepResult("learned", "", 0, Grid((axis,), args.seeds), measured, scenario.observed)
+    result = SweepResult(
+        scenario="learned",
+        about="",
+        seed=0,
+        grid=Grid((axis,), args.seeds),
+        measured=measured,
+        observed=scenario.observed,
+    )
     print(*result.sentences(), result.headline, sep="\n")
     print("| rate_limit | ok per second | calls that did not end ok |")
     print("|---|---|---|", flush=True)
@@ -196,7 +214,8 @@ async def computing_calls(
         "limiter": "local",
     }
     tool = SandboxFusionTool({**config, "limiter_name": f"url-{next(_names)}", "event_log": log})
-    left, ok = iter(work), 0
+    left = iter(work)
+    ok = 0
 
     async def caller() -> None:
         nonlocal ok
@@ -240,7 +259,7 @@ def main() -> None:
         )
         if args.json is not None:
             args.json.write_text(json.dumps(found, indent=2) + "\n")
-    sys.exit(0 if all(one["share"] >= GOAL for one in found) else 1)
+    sys.exit(0 if all(row["share"] >= GOAL for row in found) else 1)
 
 
 if __name__ == "__main__":

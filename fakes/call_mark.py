@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _BEGINNING = "sfusion:call="
-MARK = re.compile(_BEGINNING + r"([A-Za-z0-9._-]+)")
+CALL_MARK = re.compile(_BEGINNING + r"([A-Za-z0-9._-]+)")
 
 
 def mark_for(call: str) -> str:

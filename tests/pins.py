@@ -23,8 +23,9 @@ from tests import ROOT
 CONSTRAINTS = ROOT / "constraints.txt"
 
 HEAD = """\
-# Exact versions of everything that the test command of README.md installs. Made by `tox -e pin`, which takes the newest
-# versions that pyproject.toml allows; CONTRIBUTING.md, "Versions", says when. Do not edit.
+# Exact versions of everything that the test command of README.md installs. Made by `tox -e pin`,
+# which takes the newest versions that pyproject.toml allows; CONTRIBUTING.md, "Versions", says
+# when. Do not edit.
 """
 
 

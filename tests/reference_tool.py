@@ -27,11 +27,22 @@ PROGRAMS = ("ok", "program_error", "program_timeout", "compile_error")
 RETRIED = (429, 502, 503, 504)
 COMPILED = ("cpp", "go", "java", "rust")
 DEFAULTS: dict[str, Any] = {
-    "rate_limit": 10, "enable_global_rate_limit": True, "requests_per_second": None, "requests_burst": 1,
-    "default_timeout": 30.0, "max_timeout": 60.0, "transport_margin": 10.0, "compile_timeout": 10.0,
-    "memory_limit_mb": 1024, "max_attempts": 6, "retry_may_have_run": True, "max_output_chars": 20_000,
-    "headers": {}, "states_outcomes": True, "call_deadline": None,
-}  # fmt: skip
+    "rate_limit": 10,
+    "enable_global_rate_limit": True,
+    "requests_per_second": None,
+    "requests_burst": 1,
+    "default_timeout": 30.0,
+    "max_timeout": 60.0,
+    "transport_margin": 10.0,
+    "compile_timeout": 10.0,
+    "memory_limit_mb": 1024,
+    "max_attempts": 6,
+    "retry_may_have_run": True,
+    "max_output_chars": 20_000,
+    "headers": {},
+    "states_outcomes": True,
+    "call_deadline": None,
+}
 """Its config. Scenarios replace the keys that they set too."""
 _SPREAD = 0.01
 """Seconds by which the time limits of calls differ. If all were equal, a sandbox that turns to

@@ -133,7 +133,7 @@ FEATURES = (
     Feature(
         "scenarios, worlds, `run`",
         ("harness/core", "harness/lab"),
-        ("tests/harness/lab",),
+        ("tests/harness/core", "tests/harness/lab"),
     ),
     Feature(
         "promises",
@@ -152,7 +152,11 @@ FEATURES = (
     Feature("`hunt`", ("harness/search", "harness/search/hunt"), ("tests/harness/search",)),
     Feature("`shrink`", ("harness/search/shrink",), ("tests/harness/search/shrink",)),
     Feature("`chaos`", ("harness/search/chaos",), ("tests/harness/search/chaos",)),
-    Feature("`look`", ("harness/studies/look",), ("tests/harness/studies/look",)),
+    Feature(
+        "`look`",
+        ("harness/studies/look", "harness/core/logs"),
+        ("tests/harness/studies/look", "tests/harness/core/logs"),
+    ),
     Feature("`learn`", ("harness/studies/learn",), ("tests/harness/studies/learn",)),
     Feature("`sweep`", ("harness/studies/sweep",), ("tests/harness/studies/sweep",)),
     Feature(
@@ -160,7 +164,11 @@ FEATURES = (
         ("harness/studies/compare", "harness/studies/__init__.py"),
         ("tests/harness/studies/compare", "tests/harness/studies"),
     ),
-    Feature("`poison`, `train`", ("harness/learning",), ("tests/harness/learning",)),
+    Feature(
+        "`poison`, `train`",
+        ("harness/learning", "harness/core/advantages.py"),
+        ("tests/harness/learning", "tests/harness/core/test_advantages.py"),
+    ),
     Feature("`doctor`", ("harness/real/doctor",), ("tests/harness/real/doctor",)),
     Feature(
         "`drift`",
@@ -174,8 +182,8 @@ FEATURES = (
     ),
     Feature(
         "`rollout`, dumps, viewer",
-        ("harness/rollouts",),
-        ("tests/harness/rollouts",),
+        ("harness/rollouts", "harness/core/dumps"),
+        ("tests/harness/rollouts", "tests/harness/core/dumps"),
     ),
     Feature("reports and pages", ("harness/reports",), ("tests/harness/reports",)),
     Feature(

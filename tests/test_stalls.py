@@ -11,7 +11,8 @@ import pytest
 from tests import ROOT
 
 WATCHES = """import select, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+reads = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+child = subprocess.Popen(reads, stdin=subprocess.PIPE)
 seen = ""
 while not ("T" in seen and seen.endswith("S")):
     select.select([], [], [], 0.01)
@@ -23,9 +24,12 @@ sys.exit(7)
 TERMINATES = """import os, select, signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 tool = os.getppid()
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+reads = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+child = subprocess.Popen(reads, stdin=subprocess.PIPE)
+def state():
+    return open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0]
 def wait_until(*states):
-    while os.getppid() == tool and open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0] not in states:
+    while os.getppid() == tool and state() not in states:
         select.select([], [], [], 0.01)
 wait_until("T")
 os.kill(tool, signal.SIGTERM)

@@ -1,5 +1,7 @@
-"""Regular expressions of scenarios, rules and scripts: a stranger's may backtrack for years, so a
-search is timed."""
+"""Regular expressions of scenarios, rules and scripts.
+
+A stranger's may backtrack for years, so a search is timed.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,8 @@ from pydantic import BeforeValidator
 
 from ..errors import SlowPattern
 
-_SECONDS = 2.0
 _LONGEST = 10_000
-_PATIENCE = 1.0
-_TRIED = 200
-_TRIED_WORDS = 50
-"""Words are repeated less often: a good pattern may take as many steps as the square of its text is
-long."""
-_LONGEST_TRIED = 50
+"""Characters of a pattern (chosen: more than anybody writes by hand)."""
 _ADVICE = "write it without repeats inside repeats, such as (a|aa)+"
 
 
@@ -36,9 +32,24 @@ def check_pattern(value: Any) -> Any:
     return value
 
 
+_PATIENCE = 1.0
+"""Seconds for a pattern on one short text (chosen)."""
+_LONGEST_TRIED = 50
+"""Characters of a pattern whose letters are tried (chosen)."""
+_TRIED = 200
+"""How often a letter is repeated (chosen)."""
+_TRIED_WORDS = 50
+"""How often a word is repeated.
+
+Less often: a good pattern may take as many steps as the square of its text is long.
+"""
+
+
 def _backtracks(pattern: str) -> bool:
-    """Try short texts on which common mistakes take years; others are found only when a search is
-    given up."""
+    """Try short texts on which common mistakes take years.
+
+    Others are found only when a search is given up.
+    """
     word = "".join(sign for sign in pattern[:_LONGEST_TRIED] if sign.isalnum())
     try:
         for part in sorted({*"a0 ", *word, word[:-1]}):
@@ -50,7 +61,10 @@ def _backtracks(pattern: str) -> bool:
 
 
 class PatternSearches:
-    """The searches of one server, script or model: a pattern that took too long once is given up."""
+    """The searches of one server, script or model.
+
+    A pattern that took too long once is given up.
+    """
 
     def __init__(self) -> None:
         self._given_up: dict[str, SlowPattern] = {}
@@ -69,21 +83,26 @@ class PatternSearches:
             raise
 
 
+_SECONDS = 2.0
+"""For one search (chosen)."""
+
+
 def find(pattern: str, text: str) -> tuple[int, int] | None:
-    """Return where the first match starts and ends; raise SlowPattern if that takes too long to
-    find out."""
+    """Return where the first match starts and ends.
+
+    Raise SlowPattern if that takes too long to find out.
+    """
     try:
         match = _compiled(pattern).search(text, timeout=_SECONDS)
     except TimeoutError:
         raise SlowPattern(
-            f"the regular expression {pattern!r} takes more than {_SECONDS:g} s on a text "
-            f"of {len(text):,} "
-            f"characters; {_ADVICE}"
+            f"the regular expression {pattern!r} takes more than {_SECONDS:g} s "
+            f"on a text of {len(text):,} characters; {_ADVICE}"
         ) from None
     return None if match is None else match.span()
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # chosen: more patterns than a scenario has
 def _compiled(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern)
 

@@ -1,5 +1,7 @@
-"""A fault proxy: the fault rules of the fakes in front of a real sandbox, or of any other HTTP
-server."""
+"""A fault proxy: the fault rules of the fakes in front of a real sandbox.
+
+Any other HTTP server will do, too.
+"""
 
 from ..errors import BadUpstream
 from .proxy import FaultProxy

@@ -1,5 +1,7 @@
-"""What a proxy does with a request: find out which call it is, forward it, relay the answer, and
-count all that."""
+"""What a proxy does with a request.
+
+It finds out which call it is, forwards it, relays the answer, and counts all that.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from ..wire.access import PINGS, Access
 from ..wire.app import Execution, Request, Subject, call_of, digest_of, origin_form
 from ..wire.ledger import CallCounts, CallRecord, Ledger, LedgerCounts
 from ..wire.message import Answer
-from .forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, relayed
+from .forwarding import (
+    Forwarder,
+    RelayedHead,
+    UpstreamFailed,
+    UpstreamReply,
+    forwarded,
+    relayed,
+    without_header,
+)
 
 
 @dataclass(slots=True)
@@ -55,7 +65,10 @@ class ProxyLedger(Ledger):
         self.replied = 0
         self.upstream_failed = 0
         # Only the upstream knows these.
-        self.started = self.finished = self.executing = self.peak_executing = None  # type: ignore[assignment]
+        self.started = None  # type: ignore[assignment]
+        self.finished = None  # type: ignore[assignment]
+        self.executing = None  # type: ignore[assignment]
+        self.peak_executing = None  # type: ignore[assignment]
 
     def start(self, call: str) -> None:
         """Count an attempt that is forwarded."""
@@ -88,8 +101,10 @@ class ProxyLedger(Ledger):
 PROXY_REALM = "sfusion proxy"
 """What a proxy calls itself when it asks for its token."""
 WHOLE_BODY = 1 << 20
-"""Bytes of a request that are looked at; longer requests are forwarded while they arrive."""
-_LONGEST_UNPACKED = 64 << 20
+"""Bytes of a request that are looked at; longer requests are forwarded while they arrive.
+
+aiohttp's bound: it warns about longer bodies that are passed whole.
+"""
 _RUNS = frozenset({"/run_code", "/run_jupyter"})
 _NO_BODY = frozenset({204, 304})
 
@@ -133,12 +148,11 @@ class ProxyApp:
         return headers
 
     def _ours(self) -> Mapping[str, str]:
+        """The headers that the proxy adds; those that were given go before the URL's user."""
         authorization = self.forwarder.upstream.authorization
-        return (
-            self._headers
-            if authorization is None
-            else {"Authorization": authorization, **self._headers}
-        )
+        if authorization is None:
+            return self._headers
+        return {"Authorization": authorization, **self._headers}
 
 
 class ProxyVisit(GatedVisit):
@@ -155,25 +169,25 @@ class ProxyVisit(GatedVisit):
         self.reads_body = "Content-Length" in headers or "Transfer-Encoding" in headers
 
     def describe(self) -> Subject:
-        """Find the call as the fake sandbox would; a request that is not understood goes by mark or
-        digest."""
+        """Find the call as the fake sandbox would.
+
+        A request that is not understood goes by mark or digest.
+        """
         request = self.request
-        path, method, body = request.path, request.method, request.body
-        if method != "POST" or path in DATASETS:  # which are not work for the fake sandbox either
-            return Subject(f"{method} {path}", work=False)
-        if path in _RUNS and request.rest is None:
-            try:
-                fields = json.loads(body)
-            except (ValueError, RecursionError):
-                fields = None
-            if isinstance(fields, dict):
+        # Requests about datasets are not work for the fake sandbox either.
+        if request.method != "POST" or request.path in DATASETS:
+            return Subject(f"{request.method} {request.path}", work=False)
+        if request.path in _RUNS and request.rest is None:
+            fields = _json_object(request.body)
+            if fields is not None:
                 self.fields = fields
-                return subject_of(path, fields, body)
-        text = body.decode("utf-8", "replace")
-        return Subject(call_of(text, body), code=text)
+                return subject_of(request.path, fields, request.body)
+        text = request.body.decode("utf-8", "replace")
+        return Subject(call_of(text, request.body), code=text)
 
     async def answer(self, execution: Execution) -> Answer:
-        app, request = self._app, self.request
+        app = self._app
+        request = self.request
         if app.via in request.headers.get("Via", ""):
             return error_answer(
                 "the request has been here before: the upstream leads back to this proxy", 508
@@ -181,16 +195,15 @@ class ProxyVisit(GatedVisit):
         target = origin_form(request.target)
         if app.forwarder.upstream.is_left_by(target):
             return error_answer("the path leaves the prefix of the upstream's address", 400)
+
         self._execution = execution
-        # aiohttp warns about long bodies that are passed whole.
-        long = request.rest is not None or len(request.body) > WHOLE_BODY
         try:
             reply = await app.forwarder.send(
                 request.method,
                 target,
-                app.headers_for(request),
-                self._upload() if long else request.body or None,
-                execution.started,
+                headers=app.headers_for(request),
+                body=self._body(),
+                sent=execution.started,
             )
         except UpstreamFailed as failure:
             if self._client_left:
@@ -202,6 +215,13 @@ class ProxyVisit(GatedVisit):
             return error_answer(str(failure))
         execution.finished()
         return self._relayed(reply)
+
+    def _body(self) -> bytes | AsyncIterator[bytes] | None:
+        """The body for the upstream; a long one is passed on while it arrives."""
+        request = self.request
+        if request.rest is not None or len(request.body) > WHOLE_BODY:
+            return self._upload()
+        return request.body or None
 
     async def _upload(self) -> AsyncIterator[bytes]:
         """A long body: the part that was read already, then the rest as it arrives."""
@@ -221,36 +241,43 @@ class ProxyVisit(GatedVisit):
 
     def _relayed(self, reply: UpstreamReply) -> Answer:
         """Relay the answer; the part of its body that has not arrived yet is streamed."""
-        request, response = self.request, reply.response
-        headers, length, chunked = relayed(response.raw_headers, reply.upstream, request.host)
+        request = self.request
+        response = reply.response
+        head = relayed(response.raw_headers, reply.upstream, request.host)
         answer = Answer(
-            response.status, headers=headers, relayed=True, reason=response.reason or ""
+            response.status,
+            headers=head.headers,
+            relayed=True,
+            reason=response.reason or "",
         )
         if request.method == "HEAD" or response.status in _NO_BODY:
             reply.release()
-        elif length is not None and (body := reply.at_hand()) is not None:
+            return answer
+
+        body = reply.at_hand() if head.length is not None else None
+        if body is not None:
             answer.body = body
             reply.release()
         else:
-            answer.stream, answer.length, answer.chunked, answer.release = (
-                reply,
-                length,
-                chunked,
-                reply.release,
-            )
-            reply.failed = self._upstream_failed
-            # When the client has left, the rest of the answer is not waited for.
-            reply.until(request.gone() if request.gone is not None else None)
-            if length is None:
-                self._frame(answer)
+            self._stream(answer, reply, head)
         return answer
+
+    def _stream(self, answer: Answer, reply: UpstreamReply, head: RelayedHead) -> None:
+        """Let an answer be sent while its body arrives."""
+        answer.stream = reply
+        answer.length = head.length
+        answer.chunked = head.chunked
+        answer.release = reply.release
+        reply.failed = self._upstream_failed
+        # When the client has left, the rest of the answer is not waited for.
+        reply.until(self.request.gone() if self.request.gone is not None else None)
+        if head.length is None:
+            self._frame(answer)
 
     def _frame(self, answer: Answer) -> None:
         """Let the client see the end of a stream of unknown length."""
         if self.request.http_1_0:
-            answer.headers = [
-                pair for pair in answer.headers if pair[0].lower() != "transfer-encoding"
-            ]
+            answer.headers = without_header(answer.headers, "transfer-encoding")
             answer.chunked = False  # such a connection is closed in any case
         elif not answer.chunked:
             answer.headers = [*answer.headers, ("transfer-encoding", "chunked")]
@@ -264,36 +291,60 @@ class ProxyVisit(GatedVisit):
 
 def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
     """Which call a request to run code belongs to."""
-    code, language = fields.get("code"), fields.get("language", "python")
     if path == "/run_jupyter":
-        cells, language = fields.get("cells"), "python"
-        code = (
-            "\n".join(cell for cell in cells if isinstance(cell, str))
-            if isinstance(cells, list)
-            else None
-        )
+        code = _code_of_cells(fields.get("cells"))
+        language: Any = "python"
+    else:
+        code = fields.get("code")
+        language = fields.get("language", "python")
     if not isinstance(code, str):
         return Subject(digest_of(body))
-    language = language if isinstance(language, str) else None
-    return Subject(call_of(code, body), True, language, code, sent_fields(fields))
+    return Subject(
+        call=call_of(code, body),
+        language=language if isinstance(language, str) else None,
+        code=code,
+        sent=sent_fields(fields),
+    )
+
+
+def _code_of_cells(cells: Any) -> str | None:
+    """Join the cells of a notebook; None if they are not what a sandbox accepts."""
+    if not isinstance(cells, list):
+        return None
+    return "\n".join(cell for cell in cells if isinstance(cell, str))
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
+    """Read a body; None if it is not a JSON object."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+_LONGEST_UNPACKED = 64 << 20
+"""Bytes (chosen: more than any sandbox answers, and an attack must not fill the memory)."""
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+"""Lets zlib find out which of the two it is."""
 
 
 def unpacked(answer: Answer) -> Answer:
-    """Undo gzip or deflate, so that the content can be changed; other answers, and very long ones,
-    stay as they are."""
-    encoding = next(
-        (value for name, value in answer.headers if name.lower() == "content-encoding"), ""
-    )
-    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+    """Undo gzip or deflate, so that the content can be changed.
+
+    Other answers, and very long ones, stay as they are.
+    """
+    encodings = [value for name, value in answer.headers if name.lower() == "content-encoding"]
+    if not encodings or encodings[0].strip().lower() not in ("gzip", "x-gzip", "deflate"):
         return answer
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    unpacker = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
     try:
         body = unpacker.decompress(answer.body, _LONGEST_UNPACKED)
     except zlib.error:
         return answer
     if not unpacker.eof:
         return answer
-    headers = [pair for pair in answer.headers if pair[0].lower() != "content-encoding"]
+    headers = without_header(answer.headers, "content-encoding")
     return replace(answer, headers=headers).with_body(body)
 
 

@@ -1,5 +1,7 @@
-"""The server that a proxy forwards to: its address, the headers that pass, and its answers as
-they stream."""
+"""The server that a proxy forwards to.
+
+Its address, the headers that pass, and its answers as they stream.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.endpoints import basic_auth, redact
 
 from ..errors import BadUpstream, BrokenStream
+from ..wire.message import Headers
 
 _MEANT = "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080"
 _ROUTES = ("/run_code", "/run_jupyter")
@@ -52,14 +55,15 @@ class Upstream:
         return f"{self.origin}{self.base}{path}{mark}{query}"
 
     def is_left_by(self, target: str) -> bool:
-        """True if a target climbs, which could lead out of the prefix to what the proxy's
-        credentials open."""
+        """True if a target climbs.
+
+        That could lead out of the prefix to what the proxy's credentials open.
+        """
         path = unquote(unquote(target.partition("?")[0])).replace("\\", "/")
         return bool(self.base) and ".." in path.split("/")
 
     def is_at(self, host: str, port: int) -> bool:
-        """True if, going by names, this is the server that listens on this address of this
-        machine."""
+        """True if this is the server on this address of this machine, going by names."""
         if self.port != port:
             return False
         everywhere = host in _EVERYWHERE or self.host in _EVERYWHERE
@@ -72,17 +76,22 @@ def read_upstream(url: object) -> Upstream:
         raise BadUpstream(f"{_MEANT}; found {url!r}")
     try:
         parts = urlsplit(url.strip())
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError:
         raise BadUpstream(f"{_MEANT}; found {redact(url)!r}, which is not a URL") from None
     if parts.scheme not in _PORTS or not host:
         raise BadUpstream(f"{_MEANT}; found {redact(url)!r}")
+
     base = parts.path.rstrip("/")
     for route in _ROUTES:
         base = base.removesuffix(route)
     base = base.rstrip("/")
+
     named = f"[{host}]" if ":" in host else host
-    origin = f"{parts.scheme}://{named}" + (f":{port}" if port is not None else "")
+    origin = f"{parts.scheme}://{named}"
+    if port is not None:
+        origin += f":{port}"
     return Upstream(
         origin=origin,
         base=base,
@@ -106,11 +115,12 @@ _LINKS = frozenset({"location", "content-location"})
 def forwarded(
     headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], drop: str = ""
 ) -> CIMultiDict[str]:
-    """The headers of a forwarded request: end-to-end ones in their order, then ``ours``,
-    replacing equal names."""
-    skip = (
-        _NOT_SENT | _words(headers.get("Connection", "")) | {name.lower() for name in ours} | {drop}
-    )
+    """The headers of a forwarded request.
+
+    End-to-end ones in their order, then ``ours``, replacing equal names.
+    """
+    replaced = {name.lower() for name in ours}
+    skip = _NOT_SENT | _words(headers.get("Connection", "")) | replaced | {drop}
     sent: CIMultiDict[str] = CIMultiDict()
     spelt: dict[str, str] = {}
     for name, value in headers.items():
@@ -125,26 +135,29 @@ def forwarded(
     return sent
 
 
-def relayed(
-    raw: Iterable[tuple[bytes, bytes]], upstream: Upstream, here: str
-) -> tuple[list[tuple[str, str]], int | None, bool]:
-    """The headers of a relayed answer in their order, the length of its body, and whether it is
-    chunked.
+@dataclass(slots=True)
+class RelayedHead:
+    """The head of an answer of the upstream, as it is relayed."""
 
-    Headers about the framing of the body stay in place; links to the upstream are changed to lead
-    ``here``.
-    """
-    passed: list[tuple[str, str]] = []
-    named: set[str] = set()
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    """In their order, with those about the framing of the body in place."""
     length: int | None = None
-    chunked = False
+    """Bytes of the body, if known."""
+    chunked: bool = False
+
+
+def relayed(raw: Iterable[tuple[bytes, bytes]], upstream: Upstream, here: str) -> RelayedHead:
+    """Read the head of an answer; links to the upstream are changed to lead ``here``."""
+    head = RelayedHead()
+    named: set[str] = set()
     for raw_name, raw_value in raw:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        name = raw_name.decode("latin-1")
+        value = raw_value.decode("latin-1")
         lower = name.lower()
         if lower == "content-length":
-            length = int(value) if value.isdecimal() else None
+            head.length = int(value) if value.isdecimal() else None
         elif lower == "transfer-encoding":
-            chunked = True
+            head.chunked = True
         elif lower == "connection":
             named |= _words(value)
             continue
@@ -152,40 +165,51 @@ def relayed(
             continue
         elif lower in _LINKS:
             value = _through_proxy(value, upstream, here)
-        passed.append((name, value))
-    if named:
-        passed = [pair for pair in passed if pair[0].lower() not in named]
-    if chunked and length is not None:
-        length = None
-        passed = [pair for pair in passed if pair[0].lower() != "content-length"]
-    return passed, length, chunked
+        head.headers.append((name, value))
+
+    for name in named:
+        head.headers = without_header(head.headers, name)
+    if head.chunked and head.length is not None:
+        head.length = None
+        head.headers = without_header(head.headers, "content-length")
+    return head
+
+
+def without_header(headers: Headers, name: str) -> list[tuple[str, str]]:
+    """Return the headers but those of this name, which is in lower case."""
+    return [(key, value) for key, value in headers if key.lower() != name]
+
+
+_NOT_NAMES = frozenset({"", "close", "content-length", "transfer-encoding"})
 
 
 def _words(value: str) -> set[str]:
-    return {word.strip().lower() for word in value.split(",")} - {
-        "",
-        "close",
-        "content-length",
-        "transfer-encoding",
-    }
+    """Return the headers that a Connection header names as its own."""
+    return {word.strip().lower() for word in value.split(",")} - _NOT_NAMES
 
 
 def _through_proxy(link: str, upstream: Upstream, here: str) -> str:
-    """Turn a link to the upstream into one through the proxy: a redirect would bypass it
-    otherwise."""
+    """Turn a link to the upstream into one through the proxy, which a redirect would bypass."""
     for start in (upstream.origin + upstream.base, upstream.base):
         rest = link.removeprefix(start)
-        if start and rest != link and rest[:1] in ("", "/", "?", "#"):
-            return (f"http://{here}" if start.startswith(upstream.origin) else "") + (rest or "/")
+        if not start or rest == link or rest[:1] not in ("", "/", "?", "#"):
+            continue
+        rest = rest or "/"
+        return f"http://{here}{rest}" if start.startswith(upstream.origin) else rest
     return link
 
 
-# uvicorn closes idle connections after 5 seconds: drop ours earlier, or a request may hit a closing
-# one.
 _KEEP_ALIVE = 4.0
+"""Seconds after which an idle connection is dropped.
+
+uvicorn closes idle connections after 5 seconds, and a request must not hit a closing one.
+"""
 _CONNECT = 10.0
+"""Seconds for a connection to the upstream (chosen)."""
 _LONGEST_LINE = 1 << 20
+"""Bytes of a header of the upstream (chosen: a proxy should not refuse what a client accepts)."""
 _MOST_HEADERS = 10_000
+"""Headers of an answer of the upstream (chosen for the same reason)."""
 _NOTHING_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
@@ -205,13 +229,15 @@ class _Connector(aiohttp.TCPConnector):
         connection = await super().connect(req, traces, timeout)
         sent = _SENT.get()
         if sent is not None:
-            # perhaps twice for a GET, when a pooled connection turns out to be closed; never for
-            # work
+            # Perhaps twice for a GET, when a pooled connection turns out to be closed; never for
+            # work.
             sent()
         return connection
 
 
 class Forwarder:
+    """Sends requests to an upstream."""
+
     def __init__(self, upstream: Upstream, *, trust_env: bool = False) -> None:
         self.upstream = upstream
         self._trust_env = trust_env
@@ -238,7 +264,8 @@ class Forwarder:
         )
 
     async def close(self) -> None:
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         if session is not None:
             await session.close()
 
@@ -259,11 +286,15 @@ class Forwarder:
         body: bytes | AsyncIterator[bytes] | None,
         sent: Callable[[], None] | None = None,
     ) -> UpstreamReply:
-        """Forward a request and return the head of the answer; call ``sent`` when it is being
-        written."""
-        session, upstream = self._session, self.upstream
+        """Forward a request and return the head of the answer.
+
+        ``sent`` is called when the request is being written.
+        """
+        session = self._session
+        upstream = self.upstream
         if session is None:
             raise UpstreamFailed("the proxy is not running")
+
         self._busy += 1
         _SENT.set(sent)
         try:
@@ -308,12 +339,13 @@ class UpstreamReply:
 
     def release(self, _: object = None) -> None:
         """Give the connection back; one with an unfinished body is closed."""
-        if not self._released:
-            self._released = True
-            if self._gone is not None:
-                self._gone.remove_done_callback(self.release)
-            self.response.close()
-            self._done()
+        if self._released:
+            return
+        self._released = True
+        if self._gone is not None:
+            self._gone.remove_done_callback(self.release)
+        self.response.close()
+        self._done()
 
     def until(self, gone: asyncio.Future[None] | None) -> None:
         """Prepare for streaming, and release the answer when ``gone`` is done at the latest."""
@@ -323,7 +355,9 @@ class UpstreamReply:
         # On an invalid chunk aiohttp 3.14 closes the connection without failing the body that is
         # being read.
         connection = self.response.connection
-        closed = getattr(connection.protocol, "closed", None) if connection is not None else None
+        if connection is None:
+            return
+        closed = getattr(connection.protocol, "closed", None)
         if closed is not None:
             closed.add_done_callback(self._closed)
 

@@ -18,8 +18,21 @@ from .app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedger
 from .forwarding import Forwarder, UpstreamFailed, read_upstream
 
 _WORK_EVENTS = WorkEvents(
-    "forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"}
+    started="forwarded",
+    finished="replied",
+    ran={"no": "no", "began": "unknown", "ended": "unknown"},
 )
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    """Raise SandboxSetupError for a header that cannot be sent."""
+    for name, value in headers.items():
+        if not name.strip() or not (name + value).isprintable() or ":" in name:
+            # The value may be a secret, so it is not shown.
+            raise SandboxSetupError(
+                f"the header {name!r} cannot be sent: its name or value is not a single line "
+                "of text"
+            )
 
 
 class FaultProxy(FakeServer):
@@ -40,21 +53,17 @@ class FaultProxy(FakeServer):
         trust_env: bool = False,
         **options: Unpack[ServerOptions],
     ) -> None:
-        """``headers`` are added to forwarded requests; ``trust_env`` uses the HTTP proxies of the
-        environment."""
+        """``headers`` are added to forwarded requests.
+
+        ``trust_env`` uses the HTTP proxies of the environment.
+        """
         self.model = read_model(model)
         if self.model.cores is not None or self.model.spawn_cost:
             raise SandboxSetupError(
                 "cores and spawn_cost describe how a server runs programs, and a proxy runs none; "
                 "the model of a proxy is unbounded, a quota or a queue"
             )
-        for name, value in (headers or {}).items():
-            if not name.strip() or not (name + value).isprintable() or ":" in name:
-                # The value may be a secret, so it is not shown.
-                raise SandboxSetupError(
-                    f"the header {name!r} cannot be sent: its name or value is not a "
-                    "single line of text"
-                )
+        _check_headers(headers or {})
         self._host = options.get("host", "127.0.0.1")
         self._trust_env = trust_env
         self._gate = Gate(self.model)
@@ -90,8 +99,7 @@ class FaultProxy(FakeServer):
         return self
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, let requests in flight finish for ``grace`` seconds, close all
-        connections."""
+        """Stop listening; requests in flight get ``grace`` seconds, then all connections close."""
         await super().stop(grace)
         self._gate.close()
         await self._app.forwarder.close()
@@ -112,19 +120,19 @@ class FaultProxy(FakeServer):
         self._do(lambda: self._switch(forwarder))
 
     def _switch(self, forwarder: Forwarder) -> None:
-        old, self._app.forwarder = self._app.forwarder, forwarder
-        if old.opened:
+        former = self._app.forwarder
+        self._app.forwarder = forwarder
+        if former.opened:
             forwarder.open()
             self.server.note("upstream", url=forwarder.upstream.shown)
-            self.server.keep(old.retire())
+            self.server.keep(former.retire())
 
     def _check(self, forwarder: Forwarder) -> None:
         port = self.server.port
         if port and forwarder.upstream.is_at(self._host, port):
             raise BadUpstream(
-                f"the upstream {forwarder.upstream.shown} is this proxy itself; "
-                "give the address of the real server, or let the proxy listen on another "
-                "port (--port)"
+                f"the upstream {forwarder.upstream.shown} is this proxy itself; give the address "
+                "of the real server, or let the proxy listen on another port (--port)"
             )
 
     async def ping_upstream(self, patience: float = 3.0) -> str:
@@ -132,16 +140,18 @@ class FaultProxy(FakeServer):
         forwarder = self._app.forwarder
         try:
             async with asyncio.timeout(patience):
-                reply = await forwarder.send("GET", "/v1/ping", self._app.own_headers(), None)
+                headers = self._app.own_headers()
+                reply = await forwarder.send("GET", "/v1/ping", headers=headers, body=None)
         except UpstreamFailed as failure:
             return str(failure)
         except TimeoutError:
             return f"{self.upstream} did not answer /v1/ping within {patience:g} s"
         reply.release()
         status = reply.response.status
-        # Servers other than Sandbox Fusion have no such route; it is enough that they answer at
-        # all.
-        return f"{self.upstream} answers {status} to /v1/ping" if status >= 500 else ""
+        # Servers other than Sandbox Fusion have no such route; it is enough that they answer.
+        if status < 500:
+            return ""
+        return f"{self.upstream} answers {status} to /v1/ping"
 
     def _families(self) -> list[MetricFamily]:
         ledger = self._ledger

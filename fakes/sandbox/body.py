@@ -1,7 +1,7 @@
-"""Bodies as in FastAPI 0.103: from bytes to validated fields or a refusal, and from results to an
-answer.
+"""Bodies as in FastAPI 0.103.
 
-Content faults make well-formed answers with wrong content.
+From bytes to validated fields or a refusal, and from results to an answer. Content
+faults make well-formed answers with wrong content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from sfusion_tools.bounded_input import levels
 from ..faults import ContentFault, Output, SandboxError, Timeout
 from ..wire.app import DEEPEST_JSON, Refused, deeper_than, is_json, json_invalid
 from ..wire.message import Answer, dump_json
-from .protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
+from .protocol import (
+    DEFAULT_TIMEOUT,
+    DEFAULT_TOTAL_TIMEOUT,
+    DRIVER_GRACE,
+    CommandResult,
+    RunCodeAnswer,
+    RunJupyterAnswer,
+)
 
 T = TypeVar("T")
 Problem = dict[str, Any]
@@ -31,10 +38,15 @@ _URL = "https://errors.pydantic.dev/2.6/v/"
 _NOT_FINITE = "Out of range float values are not JSON compliant"
 """Newer versions of Python add the value to this message; the real server's does not."""
 _DEEP = 400
-"""Nesting beyond which it matters how much stack is left."""
+"""Nesting beyond which it matters how much stack is left.
+
+Chosen: well below Python's limit of 1,000, of which callers have used some.
+"""
 _DEEPEST_ECHO = 968
-"""Deepest nesting of an input that a 422 can echo; one more level and encoding it runs out of
-stack."""
+"""Deepest nesting of an input that a 422 can echo.
+
+A limit of the real server: with one more level, encoding it runs out of stack.
+"""
 DECODE_ERROR = (
     "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
 )
@@ -84,9 +96,8 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
 def _decode(body: bytes) -> Any:
     try:
         return from_json(body)
-    except (
-        ValueError
-    ):  # the real server uses json.loads, which accepts more, and whose words the answer quotes
+    except ValueError:
+        # The real server uses json.loads, which accepts more, and whose words the answer quotes.
         return json.loads(body)
 
 
@@ -98,7 +109,7 @@ def unparsable() -> Answer:
 def refuse(problems: list[Problem]) -> Answer:
     """The 422, or the 500 of the real server when it cannot encode the input it echoes."""
     try:
-        content = {"detail": [echo(one) for one in problems]}
+        content = {"detail": [echo(problem) for problem in problems]}
         if levels(content) > _DEEP:
             return on_fresh_stack(lambda: Answer.json(content, status=422))
         return Answer.json(content, status=422)
@@ -111,15 +122,17 @@ def refuse(problems: list[Problem]) -> Answer:
 
 
 def render(answer: RunCodeAnswer | RunJupyterAnswer) -> Answer:
-    """The HTTP answer of an executor as the real server sends it: every key, nulls included, in
-    its order."""
+    """The HTTP answer of an executor as the real server sends it.
+
+    It has every key, nulls included, in the real server's order.
+    """
     try:
         if isinstance(answer, RunCodeAnswer):
             return Answer(body=_run_code_text(answer).encode())
         return Answer.json(asdict(answer))
     except UnicodeError as error:
-        # A lone surrogate, in code quoted by a message for example, cannot be sent; the real server
-        # fails on it.
+        # A lone surrogate, for example in code that a message quotes, cannot be sent; the real
+        # server fails on it.
         return server_error(error, str(error))
     except ValueError as error:
         return server_error(error, _NOT_FINITE)
@@ -127,30 +140,40 @@ def render(answer: RunCodeAnswer | RunJupyterAnswer) -> Answer:
 
 def _run_code_text(answer: RunCodeAnswer) -> str:
     """Formatted by hand: this is the hot path of the fake."""
-    ran, compiled = answer.run_result, answer.compile_result
-    pod = "null" if answer.executor_pod_name is None else quoted(answer.executor_pod_name)
-    files = (
-        "{}"
-        if not answer.files
-        else json.dumps(answer.files, ensure_ascii=False, separators=(",", ":"))
-    )
+    files = "{}"
+    if answer.files:
+        files = json.dumps(answer.files, ensure_ascii=False, separators=(",", ":"))
     return (
-        f'{{"status":"{answer.status}","message":{quoted(answer.message)},'
-        f'"compile_result":{"null" if compiled is None else _command_text(compiled)},'
-        f'"run_result":{"null" if ran is None else _command_text(ran)},'
-        f'"executor_pod_name":{pod},"files":{files}}}'
+        f'{{"status":"{answer.status}",'
+        f'"message":{quoted(answer.message)},'
+        f'"compile_result":{_command_text(answer.compile_result)},'
+        f'"run_result":{_command_text(answer.run_result)},'
+        f'"executor_pod_name":{_text_or_null(answer.executor_pod_name)},'
+        f'"files":{files}}}'
     )
 
 
-def _command_text(result: CommandResult) -> str:
-    took, code, out, err = result.execution_time, result.return_code, result.stdout, result.stderr
-    if took is not None and not math.isfinite(took):
+def _command_text(result: CommandResult | None) -> str:
+    if result is None:
+        return "null"
+    seconds = result.execution_time
+    if seconds is not None and not math.isfinite(seconds):
         raise ValueError(_NOT_FINITE)
     return (
-        f'{{"status":"{result.status}","execution_time":{"null" if took is None else repr(took)},'
-        f'"return_code":{"null" if code is None else code},'
-        f'"stdout":{"null" if out is None else quoted(out)},"stderr":{"null" if err is None else quoted(err)}}}'
+        f'{{"status":"{result.status}",'
+        f'"execution_time":{_number_or_null(seconds)},'
+        f'"return_code":{_number_or_null(result.return_code)},'
+        f'"stdout":{_text_or_null(result.stdout)},'
+        f'"stderr":{_text_or_null(result.stderr)}}}'
     )
+
+
+def _text_or_null(text: str | None) -> str:
+    return "null" if text is None else quoted(text)
+
+
+def _number_or_null(number: float | None) -> str:
+    return "null" if number is None else repr(number)
 
 
 def on_fresh_stack(work: Callable[[], T]) -> T:
@@ -159,21 +182,20 @@ def on_fresh_stack(work: Callable[[], T]) -> T:
         return thread.submit(work).result()
 
 
-def echo(one: Problem) -> Problem:
+def echo(problem: Problem) -> Problem:
     """A problem that JSON can represent: bytes become text."""
-    value = one["input"]
+    value = problem["input"]
     if isinstance(value, bytes):
-        return {**one, "input": value.decode()}
+        return {**problem, "input": value.decode()}
     if isinstance(value, dict | list) and levels(value) > _DEEPEST_ECHO:
         raise RecursionError
-    return one
+    return problem
 
 
 def server_error(error: BaseException, detail: str) -> Answer:
     """The real server's answer to a bug of its own, without paths of this machine."""
-    detail = detail.encode(
-        "utf-8", "backslashreplace"
-    ).decode()  # lone surrogates, which UTF-8 cannot encode
+    # Lone surrogates, which UTF-8 cannot encode, are escaped.
+    detail = detail.encode("utf-8", "backslashreplace").decode()
     lines = ["Traceback (most recent call last):", f"{type(error).__name__}: {detail}", ""]
     # Starlette raises the error again after this answer, and uvicorn then closes without announcing
     # it.
@@ -189,16 +211,20 @@ def spoil(
         case SandboxError():
             return sandbox_error(action.message, jupyter=jupyter), 0.0
         case Timeout():
-            limit = (
-                _number(fields, "total_timeout", 45.0) + 10.0
-                if jupyter
-                else _number(fields, "run_timeout", 10.0)
-            )
-            limit = max(0.0, limit)
+            limit = _time_limit(fields, jupyter=jupyter)
             return timeout(action.stdout, limit, jupyter=jupyter), limit
         case Output() if answer is not None:
             return spoil_output(answer, action), 0.0
     return answer or Answer.json({}), 0.0
+
+
+def _time_limit(fields: dict[str, Any], *, jupyter: bool) -> float:
+    """Seconds after which the real server stops what a request runs."""
+    if jupyter:
+        limit = _number(fields, "total_timeout", DEFAULT_TOTAL_TIMEOUT) + DRIVER_GRACE
+    else:
+        limit = _number(fields, "run_timeout", DEFAULT_TIMEOUT)
+    return max(0.0, limit)
 
 
 def _number(fields: dict[str, Any], key: str, default: float) -> float:
@@ -229,21 +255,25 @@ def timeout(stdout: str, limit: float, *, jupyter: bool = False) -> Answer:
 
 
 def spoil_output(answer: Answer, action: Output) -> Answer:
-    """Lose, null, cut, inflate or garble what was printed; answers without output stay as they
-    are."""
+    """Lose, null, cut, inflate or garble what was printed.
+
+    Answers without output stay as they are.
+    """
     try:
         body = json.loads(answer.body)
     except ValueError:
         return answer
     streams = ("stdout", "stderr") if action.stream == "both" else (action.stream,)
+    change = OUTPUT_CHANGES[action.what]
     for result in _results(body):
         for stream in streams:
             if stream in result:
-                result[stream] = OUTPUT_CHANGES[action.what](result[stream] or "", action.size)
+                result[stream] = change(result[stream] or "", action.size)
     return answer.with_body(dump_json(body).replace(_PLACEHOLDER.encode(), _NOT_UTF8))
 
 
 def _results(body: Any) -> Iterator[dict[str, Any]]:
+    """Yield the parts of an answer that hold output: of the program, or of each cell."""
     if not isinstance(body, dict):
         return
     if isinstance(body.get("run_result"), dict):

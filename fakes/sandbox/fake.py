@@ -1,5 +1,7 @@
-"""The fake sandbox in this process: its routes, their OpenAPI description, and the server around
-them."""
+"""The fake sandbox in this process.
+
+Its routes, their OpenAPI description, and the server around them.
+"""
 
 from __future__ import annotations
 
@@ -61,64 +63,62 @@ class HTTPValidationError:
     detail: list[ValidationDetail]
 
 
-def describe(
-    posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[str, str]
-) -> dict[str, Any]:
-    """Build the document from the POST routes (body, answer) and the GET pages (summary)."""
-    schemas: dict[str, Any] = {}
+class OpenApi:
+    """An OpenAPI document, built route by route."""
 
-    def content(kind: type) -> dict[str, Any]:
+    def __init__(self) -> None:
+        self._paths: dict[str, Any] = {}
+        self._schemas: dict[str, Any] = {}
+
+    def add_post(self, path: str, model: type[BaseModel], answer: type | None) -> None:
+        """Add a POST route with the model of its body and, if it has one, of its answer."""
+        responses = {}
+        if answer is not None:
+            responses["200"] = self._response("Successful Response", answer)
+        responses["400"] = self._response(
+            "The body cannot be parsed, or the dataset is not there", Detail
+        )
+        responses["422"] = self._response("Validation Error", HTTPValidationError)
+        responses["500"] = self._response("The request holds what no answer can echo", Detail)
+
+        body = {"required": True, **self._content(model)}
+        self._paths[path] = {"post": {"requestBody": body, "responses": responses}}
+
+    def add_page(self, path: str, summary: str) -> None:
+        """Add a GET route."""
+        responses = {"200": {"description": "Successful Response"}}
+        self._paths[path] = {"get": {"summary": summary, "responses": responses}}
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "openapi": "3.1.0",
+            "info": {"title": "Sandbox Fusion, faked by sfusion", "version": __version__},
+            "paths": self._paths,
+            "components": {"schemas": self._schemas},
+        }
+
+    def _response(self, description: str, kind: type) -> dict[str, Any]:
+        return {"description": description, **self._content(kind)}
+
+    def _content(self, kind: type) -> dict[str, Any]:
+        """Refer to a schema, which is added to the document."""
         mode: JsonSchemaMode = "validation" if issubclass(kind, BaseModel) else "serialization"
         schema = TypeAdapter(kind).json_schema(ref_template=_REFERENCE, mode=mode)
-        schemas.update(schema.pop("$defs", {}), **{kind.__name__: schema})
-        return {
-            "content": {
-                "application/json": {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}
-            }
-        }
-
-    paths: dict[str, Any] = {}
-    for path, (model, answer) in posts.items():
-        answers = {
-            "200": ("Successful Response", answer),
-            "400": ("The body cannot be parsed, or the dataset is not there", Detail),
-            "422": ("Validation Error", HTTPValidationError),
-            "500": ("The request holds what no answer can echo", Detail),
-        }
-        responses = {
-            status: {"description": text, **content(kind)}
-            for status, (text, kind) in answers.items()
-            if kind
-        }
-        paths[path] = {
-            "post": {"requestBody": {"required": True, **content(model)}, "responses": responses}
-        }
-    for path, summary in pages.items():
-        paths[path] = {
-            "get": {
-                "summary": summary,
-                "responses": {"200": {"description": "Successful Response"}},
-            }
-        }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Sandbox Fusion, faked by sfusion", "version": __version__},
-        "paths": paths,
-        "components": {"schemas": schemas},
-    }
+        self._schemas.update(schema.pop("$defs", {}))
+        self._schemas[kind.__name__] = schema
+        reference = {"$ref": _REFERENCE.format(model=kind.__name__)}
+        return {"content": {"application/json": {"schema": reference}}}
 
 
 _PONG = Answer(body=b'"pong"')
 _PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Sandbox Fusion (faked by sfusion)</title></head>
-<body><p>This is a fake Sandbox Fusion. It serves <code>POST /run_code</code> and <code>POST /run_jupyter</code>;
+<body><p>This is a fake Sandbox Fusion. It serves <code>POST /run_code</code> and \
+<code>POST /run_jupyter</code>;
 <a href="/openapi.json">openapi.json</a> says what it takes.</p></body>
 </html>
 """
-LONGEST_REMEMBERED = 4096
-"""Bytes of the longest request that is remembered, so that it is checked only once."""
-_USUAL_TYPES = None, "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +137,15 @@ def _page() -> Answer:
 
 def _openapi(profile: Profile) -> Answer:
     run_code, run_jupyter = known.RUNS[profile]
-    posts: dict[str, tuple[type[BaseModel], type | None]] = {
-        "/run_code": (run_code, RunCodeAnswer),
-        "/run_jupyter": (run_jupyter, RunJupyterAnswer),
-        **{path: (model, None) for path, model in known.DATASETS.items()},
-    }
-    pages = {
-        "/": "A page for people",
-        "/v1/ping": "Is it alive",
-        "/list_datasets": "The registered datasets",
-    }
-    return Answer.json(describe(posts, pages))
+    api = OpenApi()
+    api.add_post("/run_code", run_code, RunCodeAnswer)
+    api.add_post("/run_jupyter", run_jupyter, RunJupyterAnswer)
+    for path, model in known.DATASETS.items():
+        api.add_post(path, model, None)
+    api.add_page("/", "A page for people")
+    api.add_page("/v1/ping", "Is it alive")
+    api.add_page("/list_datasets", "The registered datasets")
+    return Answer.json(api.document())
 
 
 _HTML = RouteSpec(page=_page)
@@ -157,19 +155,19 @@ _HTML = RouteSpec(page=_page)
 def _routes(profile: Profile) -> Routes[RouteSpec]:
     run_code, run_jupyter = known.RUNS[profile]
     schema = RouteSpec(page=lambda: _openapi(profile))
-    return Routes(
-        {
-            "/run_code": {"POST": RouteSpec(model=run_code, work=True)},
-            "/run_jupyter": {"POST": RouteSpec(model=run_jupyter, work=True)},
-            "/v1/ping": {"GET": RouteSpec(page=lambda: _PONG, ping=True)},
-            "/": {"GET": _HTML},
-            "/openapi.json": {"GET": schema, "HEAD": schema},
-            "/docs": {"GET": _HTML, "HEAD": _HTML},
-            "/redoc": {"GET": _HTML, "HEAD": _HTML},
-            "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
-            **{path: {"POST": RouteSpec(model=model)} for path, model in known.DATASETS.items()},
-        }
-    )
+    table: dict[str, dict[str, RouteSpec]] = {
+        "/run_code": {"POST": RouteSpec(model=run_code, work=True)},
+        "/run_jupyter": {"POST": RouteSpec(model=run_jupyter, work=True)},
+        "/v1/ping": {"GET": RouteSpec(page=lambda: _PONG, ping=True)},
+        "/": {"GET": _HTML},
+        "/openapi.json": {"GET": schema, "HEAD": schema},
+        "/docs": {"GET": _HTML, "HEAD": _HTML},
+        "/redoc": {"GET": _HTML, "HEAD": _HTML},
+        "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
+    }
+    for path, model in known.DATASETS.items():
+        table[path] = {"POST": RouteSpec(model=model)}
+    return Routes(table)
 
 
 class SandboxApp:
@@ -211,71 +209,99 @@ class SandboxVisit(GatedVisit):
 
     def describe(self) -> Subject:
         """Check the body, and find out which call it belongs to."""
-        request, route = self.request, self._route
+        request = self.request
+        route = self._route
         if route is None:
             return Subject(f"{request.method} elsewhere", work=False)
         if route.model is None:
             return Subject(f"{request.method} {request.path}", work=False)
-        body, content_type = request.body, request.headers.get("Content-Type")
+
+        content_type = request.headers.get("Content-Type")
         try:
             if not route.work:
-                self.fields = check_body(body, content_type, route.model)
+                self.fields = check_body(request.body, content_type, route.model)
                 return Subject(f"{request.method} {request.path}", work=False)
-            usual = len(body) <= LONGEST_REMEMBERED and content_type in _USUAL_TYPES
-            read = _remember_program if usual else _read_program
-            self.fields, subject = read(body, content_type, route.model)
+            self.fields, subject = _program_of(request.body, content_type, route.model)
             return subject
         except Refused as refused:
             self.refusal = refused.answer
-            return Subject(digest_of(body), work=route.work)
+            return Subject(digest_of(request.body), work=route.work)
 
     async def answer(self, execution: Execution) -> Answer:
         if self.refusal is not None:
             return self.refusal
-        app, route, fields = self._app, self._route, self.fields
+        route = self._route
         assert route is not None
         if route.page is not None:
             if route.ping:
-                await app.gate.wait_for_loop()
+                await self.gate.wait_for_loop()
             return route.page()
         if not route.work:
-            return no_dataset(fields)
-        await app.gate.spawn()
+            return no_dataset(self.fields)
+
+        await self.gate.spawn()
         execution.started()
-        if "code" not in fields:
-            notebook = await app.executor.run_jupyter(RunJupyter(**deepcopy(fields)))
-            execution.finished()
-            return render(notebook)
+        if "code" in self.fields:
+            return await self._run_code(execution)
+        return await self._run_jupyter(execution)
+
+    async def _run_code(self, execution: Execution) -> Answer:
+        fields = self.fields
         # The fields are remembered, and an executor may change what it gets.
         copied = {
             **fields,
             "files": fields["files"].copy(),
             "fetch_files": fields["fetch_files"].copy(),
         }
-        result = await app.executor.run_code(RunCode(**copied))
-        if app.gate.model.cores is not None and result.timed_out:
+        result = await self._app.executor.run_code(RunCode(**copied))
+        if self.gate.model.cores is not None and result.timed_out:
             execution.finished(stopped=True)  # perhaps for want of a core
         else:
             execution.finished()
         return render(result)
 
+    async def _run_jupyter(self, execution: Execution) -> Answer:
+        notebook = await self._app.executor.run_jupyter(RunJupyter(**deepcopy(self.fields)))
+        execution.finished()
+        return render(notebook)
 
-def _read_program(
-    body: bytes, content_type: str | None, model: type[BaseModel]
-) -> tuple[dict[str, Any], Subject]:
-    """Return the fields of a request to run code, and what it is about; raise Refused."""
+
+_Program = tuple[dict[str, Any], Subject]
+"""The fields of a request to run code, and what it is about."""
+
+
+def _read_program(body: bytes, content_type: str | None, model: type[BaseModel]) -> _Program:
+    """Check a request to run code; raise Refused."""
     fields = check_body(body, content_type, model)
     code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
-    sent = (
-        fields if "memory_limit_MB" in fields else {**json.loads(body), **fields}
-    )  # old servers do not know the key
-    return fields, Subject(
-        call_of(code, body), True, fields.get("language", "python"), code, sent_fields(sent)
+    sent = fields
+    if "memory_limit_MB" not in fields:  # which old servers do not know
+        sent = {**json.loads(body), **fields}
+    subject = Subject(
+        call=call_of(code, body),
+        language=fields.get("language", "python"),
+        code=code,
+        sent=sent_fields(sent),
     )
+    return fields, subject
 
 
-# A load sends the same few programs again and again, and a retry its own.
-_remember_program = lru_cache(maxsize=512)(_read_program)
+LONGEST_REMEMBERED = 4096
+"""Bytes of the longest request that is remembered, so that it is checked only once (chosen)."""
+_MOST_REMEMBERED = 512
+"""Requests that are remembered (chosen: 2 MiB of bodies at most).
+
+A load sends the same few programs again and again, and a retry its own.
+"""
+_USUAL_TYPES = (None, "application/json")
+_remember_program = lru_cache(maxsize=_MOST_REMEMBERED)(_read_program)
+
+
+def _program_of(body: bytes, content_type: str | None, model: type[BaseModel]) -> _Program:
+    """Check a request to run code, unless the same one was checked before; raise Refused."""
+    if len(body) <= LONGEST_REMEMBERED and content_type in _USUAL_TYPES:
+        return _remember_program(body, content_type, model)
+    return _read_program(body, content_type, model)
 
 
 def no_dataset(fields: dict[str, Any]) -> Answer:
@@ -316,27 +342,27 @@ class FakeSandbox(FakeServer):
         self.model = read_model(model)
         rules = read_rules(options.get("faults", ()))
         self._gate = Gate(self.model)
-        named = (
-            executor
-            if isinstance(executor, str)
-            else getattr(executor, "name", type(executor).__name__)
-        )
-        self.executor_name: str = named
-        self.executor: Executor = (
-            make_executor(
-                executor, profile=profile, scripts=scripts, cassette=cassette, work=self._gate.work
+        self.executor: Executor
+        if isinstance(executor, str):
+            self.executor_name = executor
+            self.executor = make_executor(
+                executor,
+                profile=profile,
+                scripts=scripts,
+                cassette=cassette,
+                work=self._gate.work,
             )
-            if isinstance(executor, str)
-            else executor
-        )
+        else:
+            self.executor_name = getattr(executor, "name", type(executor).__name__)
+            self.executor = executor
+
         app = SandboxApp(self.executor, self._gate, profile=profile)
         super().__init__(server_of(self, app, rules, options, runs_code=self.executor.runs_code))
         if event_log is not None:
             self.server.request_log = RequestLog(event_log, lambda: self.url)
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, let requests in flight finish for ``grace`` seconds, then end all
-        programs."""
+        """Stop listening; requests in flight get ``grace`` seconds, then all programs end."""
         await super().stop(grace)
         self._gate.close()
         await self.executor.aclose()

@@ -79,27 +79,30 @@ class Gate:
     async def spawn(self) -> None:
         """Take a turn of the loop to start a program."""
         if self.model.spawn_cost:
-            await asyncio.sleep(
-                self._loop.take(asyncio.get_running_loop().time(), self.model.spawn_cost)
-            )
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(self._loop.take(now, self.model.spawn_cost))
 
     async def work(self, seconds: float, limit: float = math.inf) -> float | None:
-        """Let the seconds of a program pass, more slowly when cores are shared, for at most
-        ``limit`` by the clock.
+        """Let the seconds of a program pass, more slowly when cores are shared.
 
-        Return how long it took by the clock; None if it was stopped at the limit.
+        It gets at most ``limit`` by the clock. Return how long it took by the clock; None if it was
+        stopped at the limit.
         """
         cores = self._cores
         if cores is None:
             return await pass_time(seconds, limit)
+
         loop = asyncio.get_running_loop()
         done: _Running = loop.create_future()
         began = loop.time()
         cores.add(done, seconds, began)
         self._set_timer(cores)
-        stop = loop.call_later(limit, resolve, done, False) if math.isfinite(limit) else None
+        stop = None
+        if math.isfinite(limit):
+            stop = loop.call_later(limit, resolve, done, False)
         try:
-            return round(loop.time() - began, 6) if await done else None
+            ended = await done
+            return round(loop.time() - began, 6) if ended else None
         finally:
             if stop is not None:
                 stop.cancel()
@@ -109,9 +112,12 @@ class Gate:
     def _set_timer(self, cores: SharedCores[_Running]) -> None:
         self.close()
         following = cores.next_end()
-        if following is not None and math.isfinite(following[0]):
+        if following is None:
+            return
+        when, programs = following
+        if math.isfinite(when):
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(following[0], self._end, cores, following[1])
+            self._timer = loop.call_at(when, self._end, cores, programs)
 
     def _end(self, cores: SharedCores[_Running], programs: list[_Running]) -> None:
         self._timer = None
@@ -127,8 +133,10 @@ class Gate:
 
 
 async def pass_time(seconds: float, limit: float = math.inf) -> float | None:
-    """Let the seconds of a program pass that has a core of its own; None if it was stopped at the
-    limit."""
+    """Let the seconds of a program pass that has a core of its own.
+
+    Return how long it took; None if it was stopped at the limit.
+    """
     await asyncio.sleep(min(seconds, limit))
     return None if seconds > limit else seconds
 

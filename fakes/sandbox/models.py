@@ -1,5 +1,7 @@
-"""Server models: how a sandbox, or a gateway before it, behaves under load. Pure: time is an
-argument."""
+"""Server models: how a sandbox, or a gateway before it, behaves under load.
+
+Pure: time is an argument.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ class _Load(BaseModel):
     """Contention, which every model can have."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
     )
 
     kind: str
@@ -85,20 +90,21 @@ _KINDS: dict[str, type[_Model]] = {"unbounded": Unbounded, "queue": Queue, "quot
 
 
 def read_model(value: Any) -> _Model:
-    """Read a model: None, the name of a kind, or a mapping such as ``{kind: quota, in_flight:
-    8}``."""
+    """Read a model: None, the name of a kind, or a mapping.
+
+    A mapping is written ``{kind: quota, in_flight: 8}``.
+    """
     if isinstance(value, _Model):
         return value
     if value is None:
         return Unbounded()
     if isinstance(value, str):
         value = {"kind": value}
-    for kind, size in _SIZES.items():
-        if isinstance(value, dict) and "kind" not in value and kind in value:
-            raise SandboxSetupError(
-                f"a server model has a kind: write {{kind: {kind}, {size}: {value[kind]}, ...}}"
-            )
-    kind = str(value.get("kind")) if isinstance(value, dict) else ""
+
+    kind = ""
+    if isinstance(value, dict):
+        _refuse_kind_as_key(value)
+        kind = str(value.get("kind"))
     if kind not in _KINDS:
         raise SandboxSetupError(f"a server model has a kind, found {value!r}; {near(kind, _KINDS)}")
     try:
@@ -106,6 +112,21 @@ def read_model(value: Any) -> _Model:
     except ValidationError as error:
         wrong = refusal(error.errors()[0], _KINDS[kind].model_fields)
         raise SandboxSetupError(f"model {kind}: {wrong}") from error
+
+
+def _refuse_kind_as_key(value: dict[Any, Any]) -> None:
+    """Raise SandboxSetupError for ``{quota: 8}``, and say how it is written."""
+    if "kind" in value:
+        return
+    for kind, size in _SIZES.items():
+        if kind in value:
+            raise SandboxSetupError(
+                f"a server model has a kind: write {{kind: {kind}, {size}: {value[kind]}, ...}}"
+            )
+
+
+_SHORT_WAIT = 1.0
+"""Seconds that a quota on requests in flight asks to wait (chosen: when one ends is not known)."""
 
 
 @dataclass(slots=True)
@@ -122,11 +143,13 @@ class QuotaCounter:
 
     def admit(self, now: float) -> float | None:
         """Admit a request (None), or return the seconds after which to retry."""
-        model, bucket = self.model, self.bucket
+        model = self.model
         if model.in_flight is not None and self.in_flight >= model.in_flight:
-            return 1.0 if model.retry_after is None else model.retry_after
-        if bucket is not None and not bucket.take(now):
-            return bucket.ready_at(now) - now if model.retry_after is None else model.retry_after
+            return _SHORT_WAIT if model.retry_after is None else model.retry_after
+        if self.bucket is not None and not self.bucket.take(now):
+            if model.retry_after is not None:
+                return model.retry_after
+            return self.bucket.ready_at(now) - now
         self.in_flight += 1
         return None
 
@@ -210,7 +233,8 @@ class SharedCores(Generic[P]):
             return None
         least = min(self.ends.values())
         ending = [program for program, end in self.ends.items() if end == least]
-        return self.at + max(0.0, least - self.given) / self._speed(), ending
+        left = max(0.0, least - self.given) / self._speed()
+        return self.at + left, ending
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
-"""What a program would do, declared instead of run: in a script, or as hints beside the mark inside
-the code.
+"""What a program would do, declared instead of run.
+
+A script declares it, or hints beside the mark inside the code.
 
 A hint is ``key=value`` on the line of the mark, in any language's comment:
 
@@ -22,26 +23,32 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sfusion_tools.errors import near
 from sfusion_tools.output_sizes import PIPE_BYTES
 
-from ..call_mark import MARK
+from ..call_mark import CALL_MARK
 from ..faults import Seconds, seconds
 from ..faults.pattern import Pattern, PatternSearches
 
 _HINT = re.compile(r'(?<![A-Za-z_])([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
-
 _FILLED = ("prints", "early", "errors")
 _FILL = re.compile(r"\{fill:([^}]*)\}?")
 _MOST = 20_000_000
+"""Characters to fill in one text (chosen: ten times the longest output of a bundled scenario)."""
+_MOST_DIGITS = 19
+"""Of a number of characters: longer ones are not even read."""
 
 
 def fill(text: str) -> str:
     """Replace each ``{fill:N}`` by N characters."""
-    return _FILL.sub(lambda found: _filling(_size(found)), text) if "{fill:" in text else text
+    if "{fill:" not in text:
+        return text
+    return _FILL.sub(lambda found: _filling(_size(found)), text)
 
 
 def filling(size: int) -> str:
-    """Return numbers in letters: every piece of it is found only once. Programs that really run
-    have this function."""
+    """Return numbers in letters: every piece of it is found only once.
+
+    Programs that really run have this function.
+    """
     numbers = "".join(map("{:07x}-".format, range(size // 8 + 1)))
     return numbers.translate(str.maketrans("0123456789abcdef", "bcdfghjklmnpqrst"))[:size]
 
@@ -57,8 +64,10 @@ def passed_on(text: str) -> str:
 
 
 def check_fill(text: str) -> str:
-    """Return the text; raise ValueError if some ``{fill:N}`` has no such N, or if they are too long
-    together."""
+    """Return the text.
+
+    Raise ValueError if some ``{fill:N}`` has no such N, or if they are too long together.
+    """
     if "{fill:" in text:
         filled_length(text)
     return text
@@ -72,22 +81,19 @@ def filled_length(text: str) -> int:
         raise ValueError(
             f"{total:,} characters to fill; at most {_MOST:,} are possible in one text"
         )
-    return len(text) - sum(len(found[0]) for found in fills) + total
+    written = sum(len(found[0]) for found in fills)
+    return len(text) - written + total
 
 
 def _size(found: re.Match[str]) -> int:
+    """Return the N of a ``{fill:N}``; raise ValueError if it has none."""
     size = found[1]
-    if not (
-        size.isascii()
-        and size.isdigit()
-        and len(size) < 20
-        and found[0].endswith("}")
-        and int(size) <= _MOST
-    ):
-        raise ValueError(
-            f"{found[0]} needs a whole number of characters up to {_MOST:,}, as in {{fill:1000}}"
-        )
-    return int(size)
+    is_number = size.isascii() and size.isdigit() and len(size) <= _MOST_DIGITS
+    if is_number and found[0].endswith("}") and int(size) <= _MOST:
+        return int(size)
+    raise ValueError(
+        f"{found[0]} needs a whole number of characters up to {_MOST:,}, as in {{fill:1000}}"
+    )
 
 
 class ScriptedProgram(BaseModel):
@@ -124,9 +130,18 @@ class ScriptedProgram(BaseModel):
     _fillable = field_validator(*_FILLED)(check_fill)
 
     @property
+    def printed(self) -> str:
+        """All of its output, if it comes to its end."""
+        return self.early + self.prints
+
+    @property
     def filled(self) -> ScriptedProgram:
         """The same with every ``{fill:N}`` written out."""
-        texts = {key: fill(text) for key in _FILLED if "{fill:" in (text := getattr(self, key))}
+        texts = {}
+        for key in _FILLED:
+            text = getattr(self, key)
+            if "{fill:" in text:
+                texts[key] = fill(text)
         return self.model_copy(update=texts) if texts else self
 
 
@@ -158,36 +173,40 @@ class ProgramScript(ScriptedProgram):
 
 def mark_of(code: str) -> str | None:
     """The id of the call, when the code carries a mark."""
-    found = MARK.search(code)
+    found = CALL_MARK.search(code)
     return found.group(1) if found else None
 
 
 def without_mark(code: str) -> str:
     """The code without the line of its mark."""
-    found = MARK.search(code)
+    found = CALL_MARK.search(code)
     if found is None:
         return code
-    end = code.find("\n", found.end())
-    return code[: code.rfind("\n", 0, found.start()) + 1] + (code[end + 1 :] if end >= 0 else "")
+    before = code[: code.rfind("\n", 0, found.start()) + 1]
+    _rest_of_line, _, after = code[found.end() :].partition("\n")
+    return before + after
 
 
 def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
     """Apply the hints on the line of the mark to a program, and write every ``{fill:N}`` out."""
-    found = MARK.search(code)
+    found = CALL_MARK.search(code)
     if found is None:
         return base.filled
     end = code.find("\n", found.end())
-    rest = code[found.end() : end if end >= 0 else len(code)]
-    return _alone(rest) if base is NOTHING else _with_hints(rest, base)
+    rest_of_line = code[found.end() :] if end < 0 else code[found.end() : end]
+    if base is NOTHING:
+        return _alone(rest_of_line)
+    return _with_hints(rest_of_line, base)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # chosen: more than workloads have different hints
 def _alone(rest: str) -> ScriptedProgram:
     """Read hints once: the calls of one workload mostly carry the same ones."""
     return _with_hints(rest, NOTHING)
 
 
 def _with_hints(rest: str, base: ScriptedProgram) -> ScriptedProgram:
+    """Apply hints, which are the rest of the line of a mark."""
     changes: dict[str, Any] = {}
     for key, raw in _HINT.findall(rest):
         try:
@@ -198,7 +217,9 @@ def _with_hints(rest: str, base: ScriptedProgram) -> ScriptedProgram:
             return _mistake(f"unknown hint {key!r}; {near(key, _READERS)}")
         except ValueError as error:
             return _mistake(f"hint {key}={raw}: {error}")
-    return base.model_copy(update=changes).filled if changes else base.filled
+    if changes:
+        base = base.model_copy(update=changes)
+    return base.filled
 
 
 def _text(raw: str) -> str:

@@ -1,5 +1,7 @@
-"""What passes between the server and an executor: requests as the real server validates them, and
-answers."""
+"""What passes between the server and an executor.
+
+Requests as the real server validates them, and answers.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,33 @@ from pydantic_core import PydanticKnownError
 Profile = Literal["2026-07", "2025-06"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
+DEFAULT_TIMEOUT = 10.0
+"""Seconds for the compiler, and for the program: the real server's default."""
+DEFAULT_TOTAL_TIMEOUT = 45
+"""Seconds for a notebook: the real server's default."""
+DRIVER_GRACE = 10.0
+"""Seconds that the real server adds to ``total_timeout`` before it stops a notebook's driver."""
+NO_MEMORY_LIMIT = -1
+"""The real server's default."""
 
 _DEFAULTS: dict[str, Any] = {
-    "code": "", "language": "python", "compile_timeout": 10.0, "run_timeout": 10.0, "memory_limit_MB": -1,
-    "stdin": None, "files": {}, "fetch_files": [],
-}  # fmt: skip
+    "code": "",
+    "language": "python",
+    "compile_timeout": DEFAULT_TIMEOUT,
+    "run_timeout": DEFAULT_TIMEOUT,
+    "memory_limit_MB": NO_MEMORY_LIMIT,
+    "stdin": None,
+    "files": {},
+    "fetch_files": [],
+}
 _TEXTS = ("code", "stdin", "files", "fetch_files")
 
 
 def sent_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a request asks for as a journal keeps it: fields that are not as by default,
-    texts as digests."""
+    """Return what a request asks for as a journal keeps it.
+
+    Fields that are not as by default, texts as digests.
+    """
     found: dict[str, Any] = {}
     for key, usual in _DEFAULTS.items():
         value = fields.get(key, usual)
@@ -51,9 +69,9 @@ class RunCode:
 
     code: str
     language: str
-    compile_timeout: float = 10.0
-    run_timeout: float = 10.0
-    memory_limit_MB: int = -1
+    compile_timeout: float = DEFAULT_TIMEOUT
+    run_timeout: float = DEFAULT_TIMEOUT
+    memory_limit_MB: int = NO_MEMORY_LIMIT
     stdin: str | None = None
     files: dict[str, str | None] = field(default_factory=dict)
     fetch_files: list[str] = field(default_factory=list)
@@ -61,8 +79,10 @@ class RunCode:
 
 @dataclass(slots=True)
 class CommandResult:
-    """How one command (the compiler, the program, the notebook driver) ended. Field order is the
-    wire's."""
+    """How one command (the compiler, the program, the notebook driver) ended.
+
+    Field order is the wire's.
+    """
 
     status: CommandStatus
     execution_time: float | None = None
@@ -77,12 +97,18 @@ class CommandResult:
 
     @classmethod
     def without_stdin(cls, command: str, address: int) -> CommandResult:
-        """The result of the image of June 2025 if a program ends before its standard input is
-        written."""
+        """The result if a program ends before its standard input is written.
+
+        Only the image of June 2025 has it.
+        """
         transport = f"<WriteUnixTransport closed=True reading=False 0x{address:x}>"
-        return cls.failed(
-            command, f"unable to perform operation on {transport}; the handler is closed"
-        )
+        why = f"unable to perform operation on {transport}; the handler is closed"
+        return cls.failed(command, why)
+
+    @property
+    def timed_out(self) -> bool:
+        """Was it stopped at its time limit?"""
+        return self.status == "TimeLimitExceeded"
 
 
 @dataclass(slots=True)
@@ -99,10 +125,8 @@ class RunCodeAnswer:
     @property
     def timed_out(self) -> bool:
         """Was the compiler or the program stopped at its time limit?"""
-        return any(
-            one is not None and one.status == "TimeLimitExceeded"
-            for one in (self.compile_result, self.run_result)
-        )
+        results = (self.compile_result, self.run_result)
+        return any(result is not None and result.timed_out for result in results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +135,17 @@ class RunJupyter:
 
     cells: list[str]
     cell_timeout: float = 0
-    total_timeout: float = 45
-    memory_limit_MB: int = -1
+    total_timeout: float = DEFAULT_TOTAL_TIMEOUT
+    memory_limit_MB: int = NO_MEMORY_LIMIT
     kernel: str = "python3"
     files: dict[str, str | None] = field(default_factory=dict)
     fetch_files: list[str] = field(default_factory=list)
 
     def driver_config(self) -> str:
-        """The text that the real server writes for the driver of the notebook, and that the driver
-        prints."""
+        """The text that the real server writes for the driver of the notebook.
+
+        The driver prints it.
+        """
         names = ("kernel", "cells", "cell_timeout", "total_timeout")
         return json.dumps({name: getattr(self, name) for name in names}, indent=2)
 
@@ -163,9 +189,9 @@ class Executor(Protocol):
 
 # fmt: off
 Language = Literal[
-    "python", "cpp", "nodejs", "go", "go_test", "java", "php", "csharp", "bash", "typescript", "sql", "rust", "cuda",
-    "lua", "R", "perl", "D_ut", "ruby", "scala", "julia", "pytest", "junit", "kotlin_script", "jest", "verilog",
-    "python_gpu", "lean", "swift", "racket",
+    "python", "cpp", "nodejs", "go", "go_test", "java", "php", "csharp", "bash", "typescript",
+    "sql", "rust", "cuda", "lua", "R", "perl", "D_ut", "ruby", "scala", "julia", "pytest", "junit",
+    "kotlin_script", "jest", "verilog", "python_gpu", "lean", "swift", "racket",
 ]
 # fmt: on
 LANGUAGES: tuple[str, ...] = get_args(Language)
@@ -175,24 +201,27 @@ _FLOAT_TEXT = re.compile(
 _INT_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _ZERO_FRACTION = re.compile(r"\.0*\Z", re.ASCII)
 _LONGEST_INT = 4300
+"""Characters of a whole number: Python's limit on digits, which pydantic has too."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """What UTF-8 cannot encode; pydantic itself refuses it in a number."""
 
 
 def _without_underscores(text: str) -> str:
-    return (
-        text
-        if text.startswith("_") or text.endswith("_") or "__" in text
-        else text.replace("_", "")
-    )
+    """Remove the underscores of a number; where they are misplaced, the text stays as it is."""
+    if text.startswith("_") or text.endswith("_") or "__" in text:
+        return text
+    return text.replace("_", "")
 
 
 def _float_in_text(value: Any) -> Any:
-    """Read a number in a text as pydantic 2.6 of the real server does; other versions accept other
-    texts."""
+    """Read a number in a text as pydantic 2.6 of the real server does.
+
+    Other versions accept other texts.
+    """
     if not isinstance(value, str) or _SURROGATE.search(value):
         return value
-    if not _FLOAT_TEXT.fullmatch(text := _without_underscores(value)):
+    text = _without_underscores(value)
+    if not _FLOAT_TEXT.fullmatch(text):
         raise PydanticKnownError("float_parsing")
     return float(text)
 
@@ -214,9 +243,9 @@ Integer = Annotated[int, BeforeValidator(_int_in_text)]
 
 
 class RunCodeRequest(BaseModel):
-    compile_timeout: Float = 10.0
-    run_timeout: Float = 10.0
-    memory_limit_MB: Integer = -1
+    compile_timeout: Float = DEFAULT_TIMEOUT
+    run_timeout: Float = DEFAULT_TIMEOUT
+    memory_limit_MB: Integer = NO_MEMORY_LIMIT
     code: str
     stdin: str | None = None
     language: Language
@@ -228,16 +257,18 @@ class RunJupyterRequest(BaseModel):
     cells: list[str]
     # Whole numbers, unlike values that are sent: the driver's input.json shows the difference.
     cell_timeout: Float = 0
-    total_timeout: Float = 45
-    memory_limit_MB: Integer = -1
+    total_timeout: Float = DEFAULT_TOTAL_TIMEOUT
+    memory_limit_MB: Integer = NO_MEMORY_LIMIT
     kernel: Literal["python3"] = "python3"
     files: dict[str, str] = Field(default_factory=dict)
     fetch_files: list[str] = Field(default_factory=list)
 
 
 def _without_memory_limit(model: type[BaseModel]) -> type[BaseModel]:
-    """The published image ignores this field like any that it does not know: it came some days
-    later."""
+    """The same model as the published image has it.
+
+    It ignores this field like any that it does not know: it came some days later.
+    """
     fields: dict[str, Any] = {
         name: (field.annotation, field)
         for name, field in model.model_fields.items()

@@ -225,19 +225,20 @@ _NAMED_TOKEN_PENALTY = 5.0
 """How far a token that a request asks about lies below a sampled one. Chosen: clearly below."""
 
 
-@dataclass(frozen=True, slots=True)
 class _LogprobRows:
     """Makes the log probabilities of a request; the same request always gets the same."""
 
-    request: GenerationRequest
-    seed: int
-    tokenizer: Tokenizer
+    def __init__(self, request: GenerationRequest, seed: int, tokenizer: Tokenizer) -> None:
+        self._request = request
+        self._tokenizer = tokenizer
+        # Computed once: they depend on the whole prompt, and every token draws with them.
+        self._keys: tuple[Key, ...] = (seed, *request.keys)
 
     def body(self, tokens: Sequence[tuple[int, float | None]]) -> MetaInfo:
         """Return what ``meta_info`` says about the prompt and about the generated tokens."""
-        wanted = self.request.logprobs
-        start = len(self.request.ids) if wanted.start < 0 else wanted.start
-        places = range(len(self.request.ids))[start:]
+        wanted = self._request.logprobs
+        start = len(self._request.ids) if wanted.start < 0 else wanted.start
+        places = range(len(self._request.ids))[start:]
         inputs = [self._input(at) for at in places]
         outputs = [self._sampled(at, token, given) for at, (token, given) in enumerate(tokens)]
         body: MetaInfo = {"input_token_logprobs": inputs, "output_token_logprobs": outputs}
@@ -258,21 +259,21 @@ class _LogprobRows:
 
     def _row(self, logprob: float | None, token: int) -> LogprobRow:
         text = None
-        if self.request.call.return_text_in_logprobs:
-            text = decoded([token], self.tokenizer)
+        if self._request.call.return_text_in_logprobs:
+            text = decoded([token], self._tokenizer)
         return [logprob, token, text]
 
     def _input(self, at: int) -> LogprobRow:
         """Return the row of a token of the prompt; the first has no log probability."""
         logprob = None
         if at > 0:
-            logprob = chance_logprob(self.seed, *self.request.keys, "input", at)
-        return self._row(logprob, self.request.ids[at])
+            logprob = chance_logprob(*self._keys, "input", at)
+        return self._row(logprob, self._request.ids[at])
 
     def _sampled(self, at: int, token: int, given: float | None) -> LogprobRow:
         """Return the row of a generated token."""
         if given is None:
-            given = chance_logprob(self.seed, *self.request.keys, at)
+            given = chance_logprob(*self._keys, at)
         return self._row(given, token)
 
     def _top(self, own: LogprobRow, *place: Key) -> list[LogprobRow]:
@@ -282,10 +283,10 @@ class _LogprobRows:
         the one before.
         """
         own_logprob, own_token, _ = own
-        vocabulary = self.tokenizer.vocab_size
-        count = self.request.logprobs.top
+        vocabulary = self._tokenizer.vocab_size
+        count = self._request.logprobs.top
         farthest = max(vocabulary - count, 1)
-        distance = whole(1, farthest, self.seed, *self.request.keys, "top", *place)
+        distance = whole(1, farthest, *self._keys, "top", *place)
         left = math.log(max(1.0 - math.exp(own_logprob), _LEAST_PROBABILITY))
 
         rows = [own]
@@ -297,8 +298,8 @@ class _LogprobRows:
     def _named(self, at: int) -> list[LogprobRow]:
         """Return the rows of the tokens that the request asks about."""
         rows: list[LogprobRow] = []
-        for token in self.request.logprobs.token_ids:
-            chance = chance_logprob(self.seed, *self.request.keys, at, token)
+        for token in self._request.logprobs.token_ids:
+            chance = chance_logprob(*self._keys, at, token)
             rows.append(self._row(chance - _NAMED_TOKEN_PENALTY, token))
         return rows
 

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
 
-from ..call_mark import MARK
+from ..call_mark import CALL_MARK
 from ..errors import EngineRefused, UnsafeBindError
 from ..faults import Rule
 from ..wire.app import (
@@ -108,7 +108,7 @@ class SGLangVisit(Visit):
 
 def _call_of(text: str, body: bytes) -> str:
     """Return by what a call is known: its mark, else its rid, else its body."""
-    mark = MARK.search(text)
+    mark = CALL_MARK.search(text)
     if mark:
         return mark[1]
     rid = _RID.search(body)

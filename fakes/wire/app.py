@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from sfusion_tools.bounded_input import nesting
 
-from ..call_mark import MARK
+from ..call_mark import CALL_MARK
 from .message import Answer
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def digest_of(body: bytes) -> str:
 
 def call_of(text: str, body: bytes) -> str:
     """The identity of a call: the mark in its text, else a digest of the body."""
-    found = MARK.search(text)
+    found = CALL_MARK.search(text)
     return found.group(1) if found else digest_of(body)
 
 

@@ -13,7 +13,7 @@ from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import ANSWERED, Call
 
 from .journal import Journal
-from .story import Story
+from .run_events import RunEvents
 
 REFUSALS = ("429", "503")
 """The reasons in ``RunFigures.failures`` that are refusals: the sandbox or its gateway turned the
@@ -57,7 +57,7 @@ class RunFigures:
 
 def figures_of(journal: Journal) -> RunFigures:
     """Return the figures of a run."""
-    calls = Story(journal).records
+    calls = RunEvents(journal).records
     if not calls:
         return RunFigures()
     outcomes = Counter(call.kind for call in calls)

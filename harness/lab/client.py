@@ -98,7 +98,7 @@ class TrialAsk:
 
 
 @dataclass(frozen=True)
-class Told:
+class Returned:
     """What came back from a call."""
 
     text: str = ""
@@ -120,7 +120,7 @@ class TrialClient(Protocol):
 
     async def begin(self, settings: Settings) -> None: ...
 
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         """Make a call; what the client raises is returned in ``raised``. May be cancelled if it
         takes ``cancel``."""
 

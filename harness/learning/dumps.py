@@ -110,7 +110,9 @@ class DumpReader:
         self.with_id = 0
         self.missing = {name for name in keys if keys[name] != KEYS[name]}
         """Names whose key was given but is in no line."""
-        self._evidence, self._keys, self._problem = evidence, keys, on_problem
+        self._evidence = evidence
+        self._keys = keys
+        self._problem = on_problem
 
     def __iter__(self) -> Iterator[DumpedStep]:
         seen: set[int] = set()
@@ -205,12 +207,13 @@ class DumpReader:
         """Read a line; its score is NaN if it has none."""
         both = {**request, **record}
         self.missing = {name for name in self.missing if _first(both, self._keys[name]) is None}
-        score, output = _first(both, self._keys["score"]), _first(both, self._keys["output"])
+        score = _first(both, self._keys["score"])
+        output = _first(both, self._keys["output"])
         id, group = (_first(both, self._keys[name]) for name in ("id", "group"))
         ended = self._evidence.of(record, request, output, "" if id is None else str(id))
         number = finite_score(float(score) if isinstance(score, bool) else score)
         if number is None or abs(number) > _LARGEST:
-            return DumpedSample(line, math.nan, None, ended, math.nan)
+            return DumpedSample(line=line, score=math.nan, group=None, ended=ended, tokens=math.nan)
         if ended.source:
             self._evidence.used[ended.source] += 1
         self.with_id += id is not None
@@ -225,7 +228,11 @@ class DumpReader:
             float(trained) if isinstance(trained, int) and 0 < trained < _MOST_TOKENS else math.nan
         )
         return DumpedSample(
-            line, number, group if isinstance(group, Hashable) else str(group), ended, length
+            line=line,
+            score=number,
+            group=group if isinstance(group, Hashable) else str(group),
+            ended=ended,
+            tokens=length,
         )
 
 

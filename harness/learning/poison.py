@@ -33,8 +33,12 @@ class HandlingFigures:
     """Samples in the loss without siblings, so that their baseline is 0."""
 
     def add(self, other: HandlingFigures) -> None:
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for part_field in fields(self):
+            setattr(
+                self,
+                part_field.name,
+                getattr(self, part_field.name) + getattr(other, part_field.name),
+            )
 
 
 @dataclass(slots=True)
@@ -68,7 +72,7 @@ class PoisonFigures:
     only_lost: int = 0
     """Groups whose only signal comes from lost samples."""
     by: dict[Handling, HandlingFigures] = field(
-        default_factory=lambda: {one: HandlingFigures() for one in Handling}
+        default_factory=lambda: {handling: HandlingFigures() for handling in Handling}
     )
     outcomes: Counter[str] = field(default_factory=Counter)
 
@@ -86,19 +90,20 @@ class PoisonFigures:
         return getattr(self.by[handling], what) / self.samples if self.samples else 0.0
 
     def add(self, other: PoisonFigures) -> None:
-        for one in fields(self):
-            mine, more = getattr(self, one.name), getattr(other, one.name)
-            if one.name == "by":
+        for part_field in fields(self):
+            mine = getattr(self, part_field.name)
+            more = getattr(other, part_field.name)
+            if part_field.name == "by":
                 for handling, figures in more.items():
                     mine[handling].add(figures)
             else:
-                setattr(self, one.name, mine + more)
+                setattr(self, part_field.name, mine + more)
 
     def as_data(self) -> dict[str, Any]:
         plain = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name not in ("by", "outcomes")
+            part_field.name: getattr(self, part_field.name)
+            for part_field in fields(self)
+            if part_field.name not in ("by", "outcomes")
         }
         mean = self.score / self.samples if self.samples else None
         return {
@@ -174,7 +179,7 @@ class Poison:
         """Count a step."""
         figures, groups = step_figures(step, self.estimator, self.bounds)
         self.outside += sum(
-            not self.bounds[0] <= one.score <= self.bounds[1] for one in step.samples
+            not self.bounds[0] <= sample.score <= self.bounds[1] for sample in step.samples
         )
         self.steps.append((step.step, figures))
         self.total.add(figures)
@@ -189,42 +194,68 @@ def step_figures(
 ) -> tuple[PoisonFigures, list[HitGroup]]:
     """Return the figures of a step, and its groups with lost samples."""
     samples = step.samples
-    scores, keys = [one.score for one in samples], [one.group for one in samples]
-    lost, used = [one.lost for one in samples], [one.ended.calls > 0 for one in samples]
-    several = [one.ended.calls > 1 for one in samples]
-    tokens = (
-        None if any(math.isnan(one.tokens) for one in samples) else [one.tokens for one in samples]
-    )
-    found = {
-        h: handled(scores, keys, lost, h, estimator, bounds=bounds, tokens=tokens) for h in Handling
-    }
+    lost = [sample.lost for sample in samples]
+    found = _handlings(step, estimator, bounds)
     places: dict[Hashable, list[int]] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key, []).append(place)
+    for place, sample in enumerate(samples):
+        places.setdefault(sample.group, []).append(place)
     hit = [group for group in places.values() if any(lost[place] for place in group)]
-    trained = found[Handling.ZERO].advantages
-    recovered = [abs(one) for one, sample in zip(trained, samples, strict=True) if sample.recovered]
-    figures = PoisonFigures(
+    figures = _counted(step, found[Handling.ZERO].advantages)
+    figures.groups = len(places)
+    figures.hit_groups = len(hit)
+    used = [sample.ended.calls > 0 for sample in samples]
+    several = [sample.ended.calls > 1 for sample in samples]
+    for handling, answer in found.items():
+        figures.by[handling] = _handling_figures(
+            answer=answer, used=used, several=several, groups=places.values(), hit=hit
+        )
+    return figures, [_hit_group(step, group, found, figures) for group in hit]
+
+
+def _handlings(
+    step: DumpedStep, estimator: Estimator, bounds: tuple[float, float]
+) -> dict[Handling, Handled]:
+    """Return the advantages of a step's samples for each way to handle lost ones."""
+    samples = step.samples
+    tokens = None
+    if not any(math.isnan(sample.tokens) for sample in samples):
+        tokens = [sample.tokens for sample in samples]
+    return {
+        handling: handled(
+            scores=[sample.score for sample in samples],
+            groups=[sample.group for sample in samples],
+            lost=[sample.lost for sample in samples],
+            handling=handling,
+            estimator=estimator,
+            bounds=bounds,
+            tokens=tokens,
+        )
+        for handling in Handling
+    }
+
+
+def _counted(step: DumpedStep, trained: Sequence[float]) -> PoisonFigures:
+    """Count what happened in a step, and the weight that its samples had in training."""
+    samples = step.samples
+    weights = [abs(advantage) for advantage in trained]
+    of_samples = list(zip(weights, samples, strict=True))
+    recovered = [weight for weight, sample in of_samples if sample.recovered]
+    return PoisonFigures(
         samples=len(samples),
-        groups=len(places),
         unscored=step.unscored,
         unscored_lost=step.unscored_lost,
-        users=sum(used),
-        calls=sum(one.ended.calls for one in samples),
-        lost_calls=sum(one.ended.lost for one in samples),
-        lost=sum(lost),
+        users=sum(sample.ended.calls > 0 for sample in samples),
+        calls=sum(sample.ended.calls for sample in samples),
+        lost_calls=sum(sample.ended.lost for sample in samples),
+        lost=sum(sample.lost for sample in samples),
         recovered=len(recovered),
-        unclear=sum(one.ended.unclear for one in samples),
-        score=sum(scores),
-        weight=sum(map(abs, trained)),
-        weight_lost=sum(abs(one) for one, gone in zip(trained, lost, strict=True) if gone),
+        unclear=sum(sample.ended.unclear for sample in samples),
+        score=sum(sample.score for sample in samples),
+        weight=sum(weights),
+        weight_lost=sum(weight for weight, sample in of_samples if sample.lost),
         weight_recovered=sum(recovered, 0.0),
-        hit_groups=len(hit),
-        outcomes=Counter(outcome for one in samples for outcome in one.ended.outcomes),
+        outcomes=Counter(outcome for sample in samples for outcome in sample.ended.outcomes),
     )
-    for handling, answer in found.items():
-        figures.by[handling] = _handling_figures(answer, used, several, places.values(), hit)
-    return figures, [_hit_group(step, group, found, figures) for group in hit]
 
 
 def _handling_figures(
@@ -234,7 +265,8 @@ def _handling_figures(
     groups: Any,
     hit: Sequence[Sequence[int]],
 ) -> HandlingFigures:
-    values, count = answer.advantages, len(answer.advantages)
+    values = answer.advantages
+    count = len(answer.advantages)
     return HandlingFigures(
         weight=sum(map(abs, values)),
         tool=push(values, used) * count,
@@ -252,23 +284,23 @@ def _hit_group(
     clean = [found[Handling.EXCLUDE].advantages[place] for place in group]
     samples = [step.samples[place] for place in group]
     healthy = [
-        (one, other)
-        for one, other, sample in zip(trained, clean, samples, strict=True)
+        (advantage, other)
+        for advantage, other, sample in zip(trained, clean, samples, strict=True)
         if not sample.lost
     ]
     figures.siblings += len(healthy)
     figures.orphans += len(healthy) == 1
-    figures.moved += sum(abs(one - other) > SIGNAL for one, other in healthy)
-    figures.moved_by += sum(abs(one - other) for one, other in healthy)
+    figures.moved += sum(abs(advantage - other) > SIGNAL for advantage, other in healthy)
+    figures.moved_by += sum(abs(advantage - other) for advantage, other in healthy)
     agree = len({sample.score for sample in samples if not sample.lost}) < 2
-    figures.only_lost += agree and any(abs(one) > SIGNAL for one in trained)
+    figures.only_lost += agree and any(abs(advantage) > SIGNAL for advantage in trained)
     return HitGroup(
-        sum(abs(one - other) for one, other in zip(trained, clean, strict=True)),
-        step.step,
-        step.file,
-        tuple(sample.line for sample in samples),
-        tuple(sample.score for sample in samples),
-        tuple(sample.lost for sample in samples),
-        tuple(trained),
-        tuple(clean),
+        harm=sum(abs(advantage - other) for advantage, other in zip(trained, clean, strict=True)),
+        step=step.step,
+        file=step.file,
+        lines=tuple(sample.line for sample in samples),
+        scores=tuple(sample.score for sample in samples),
+        lost=tuple(sample.lost for sample in samples),
+        trained=tuple(trained),
+        excluded=tuple(clean),
     )

@@ -75,7 +75,8 @@ def headline(found: Poison) -> str:
 
 def sentences(found: Poison, reader: DumpReader, evidence: Evidence, problems: int) -> list[str]:
     """Say what happened, when, by which cause, what to do, and what the dump does not tell."""
-    total, said = found.total, []
+    total = found.total
+    said = []
     if total.lost:
         said.append(_what(found))
         if (stretch := _stretch(found)) is not None:
@@ -113,7 +114,10 @@ def _stretch(found: Poison) -> tuple[int, int, float] | None:
     """Return the shortest stretch of steps with most of the lost samples, if it is less than half
     of all steps."""
     counts = [figures.lost for _, figures in found.steps]
-    total, best, start, inside = sum(counts), (0, len(counts) - 1), 0, 0
+    total = sum(counts)
+    best = (0, len(counts) - 1)
+    start = 0
+    inside = 0
     for end, count in enumerate(counts):
         inside += count
         while inside - counts[start] >= _MOST * total:
@@ -121,7 +125,7 @@ def _stretch(found: Poison) -> tuple[int, int, float] | None:
             start += 1
         if inside >= _MOST * total and end - start < best[1] - best[0]:
             best = start, end
-    in_order = all(one[0] < other[0] for one, other in pairwise(found.steps))
+    in_order = all(step[0] < other[0] for step, other in pairwise(found.steps))
     if 2 * (best[1] - best[0] + 1) > len(counts) or len(counts) < 4 or not in_order:
         return None
     share = sum(counts[best[0] : best[1] + 1]) / total
@@ -139,7 +143,7 @@ def _causes(total: PoisonFigures) -> list[str]:
 def _advice(found: Poison) -> list[str]:
     total = found.total
     trained, mask, clean = (
-        total.push(one) for one in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE)
+        total.push(handling) for handling in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE)
     )
     if total.users == total.samples:
         said = ["Every sample used the tool, so the step pushes neither for nor against it."]
@@ -150,7 +154,8 @@ def _advice(found: Poison) -> list[str]:
                 f"{clean:+.3f} without them."
             )
         ]
-        low, high = total.push(Handling.FAILED), total.push(Handling.PASSED)
+        low = total.push(Handling.FAILED)
+        high = total.push(Handling.PASSED)
         retried = f"the push would lie between {low:+.3f} and {high:+.3f}."
         if (
             found.estimator is Estimator.REINFORCE_PLUS_PLUS_BASELINE
@@ -161,8 +166,10 @@ def _advice(found: Poison) -> list[str]:
         said.append(f"Had every lost call been retried, {retried}")
     wrong = [
         step
-        for step, one in found.steps
-        if one.lost and one.push(Handling.ZERO) < -SIGNAL and one.push(Handling.EXCLUDE) > -SIGNAL
+        for step, figures in found.steps
+        if figures.lost
+        and figures.push(Handling.ZERO) < -SIGNAL
+        and figures.push(Handling.EXCLUDE) > -SIGNAL
     ]
     if wrong:
         where = (
@@ -188,7 +195,8 @@ def _advice(found: Poison) -> list[str]:
 
 
 def _limits(found: Poison, reader: DumpReader, evidence: Evidence, problems: int) -> list[str]:
-    total, said = found.total, []
+    total = found.total
+    said = []
     if total.unclear:
         said.append(
             f"{many(total.unclear, 'sample')} last read an empty text or one that stands "
@@ -255,13 +263,13 @@ def handling_rows(total: PoisonFigures) -> list[list[str]]:
     """A row for each handling: pushes, groups without signal, weight in the loss."""
     return [
         [
-            NAMES[one],
-            f"{total.push(one):+.3f}",
-            f"{total.push(one, 'several'):+.3f}",
+            NAMES[handling],
+            f"{total.push(handling):+.3f}",
+            f"{total.push(handling, 'several'):+.3f}",
             f"{figures.silent:,}",
             f"{figures.weight / total.weight:.0%}" if total.weight else "–",
         ]
-        for one, figures in total.by.items()
+        for handling, figures in total.by.items()
     ]
 
 
@@ -273,23 +281,23 @@ def step_rows(steps: Sequence[tuple[int, PoisonFigures]]) -> list[list[str]]:
     return [
         [
             str(step),
-            f"{one.samples:,}",
-            f"{one.lost:,}",
-            f"{one.weight_share:.0%}",
+            f"{figures.samples:,}",
+            f"{figures.lost:,}",
+            f"{figures.weight_share:.0%}",
             *(
-                f"{one.push(handling):+.3f}"
+                f"{figures.push(handling):+.3f}"
                 for handling in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE)
             ),
         ]
-        for step, one in steps
+        for step, figures in steps
     ]
 
 
 def worst_steps(found: Poison, most: int = _ROWS) -> list[tuple[int, PoisonFigures]]:
     """Return the steps in which lost samples carry most weight, in the order of the steps."""
-    hit = [one for one in enumerate(found.steps) if one[1][1].lost]
-    hit.sort(key=lambda one: -one[1][1].weight_lost)
-    return [step for _, step in sorted(hit[:most], key=lambda one: one[0])]
+    hit = [place for place, (_, figures) in enumerate(found.steps) if figures.lost]
+    hit.sort(key=lambda place: -found.steps[place][1].weight_lost)
+    return [found.steps[place] for place in sorted(hit[:most])]
 
 
 class PoisonReporter(ReadingReporter):
@@ -312,7 +320,7 @@ class PoisonReporter(ReadingReporter):
         shown = worst_steps(found)
         if len(found.steps) > 1:
             self.table(step_rows(shown), STEP_HEAD, texts=1)
-            if (rest := sum(one.lost > 0 for _, one in found.steps) - len(shown)) > 0:
+            if (rest := sum(figures.lost > 0 for _, figures in found.steps) - len(shown)) > 0:
                 self.print(f"and {many(rest, 'more step')} with lost samples", "dim")
             self.print()
         if found.worst:
@@ -327,24 +335,28 @@ def render_poison(found: Poison, said: Sequence[str], dumps: Sequence[str]) -> s
 
     def chart(title: str, lines: dict[str, Any]) -> LineChart:
         drawn = [
-            ChartLine(name, [ChartPoint(value(one)) for one in steps])
+            ChartLine(name, [ChartPoint(value(step)) for step in steps])
             for name, value in lines.items()
         ]
         return LineChart(title, "step", labels, drawn)
 
     def pushes(what: str) -> dict[str, Any]:
         return {
-            NAMES[one]: lambda figures, one=one: figures.push(one, what)
-            for one in list(Handling)[:3]
+            NAMES[handling]: lambda figures, handling=handling: figures.push(handling, what)
+            for handling in list(Handling)[:3]
         }
 
     charts = [
         chart(
             "Share of lost samples, and of the weight they carry",
-            {"samples": lambda one: one.lost_share, "weight": lambda one: one.weight_share},
+            {
+                "samples": lambda figures: figures.lost_share,
+                "weight": lambda figures: figures.weight_share,
+            },
         ),
         chart(
-            "Mean score", {"score": lambda one: one.score / one.samples if one.samples else None}
+            "Mean score",
+            {"score": lambda figures: figures.score / figures.samples if figures.samples else None},
         ),
         chart("Net push on tool use", pushes("tool")),
         chart("Net push on several calls", pushes("several")),
@@ -395,10 +407,10 @@ def _group_row(group: HitGroup) -> list[str]:
     return [
         str(group.step),
         " ".join(f"{score:g}{'x' if lost else ''}" for score, lost in marked),
-        " ".join(f"{one:+.2f}" for one in group.trained),
+        " ".join(f"{advantage:+.2f}" for advantage in group.trained),
         " ".join(
-            "out" if lost else f"{one:+.2f}"
-            for one, lost in zip(group.excluded, group.lost, strict=True)
+            "out" if lost else f"{advantage:+.2f}"
+            for advantage, lost in zip(group.excluded, group.lost, strict=True)
         ),
         view_command(group),
     ]

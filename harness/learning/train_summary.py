@@ -34,7 +34,8 @@ TOY = (
 
 
 def headline(found: Trained) -> str:
-    tool, twin = found.last(at("tool")), found.last(at("twin", "tool"))
+    tool = found.last(at("tool"))
+    twin = found.last(at("twin", "tool"))
     if not found.done:
         return "No training ended"
     if tool.middle < twin.middle - 0.1:
@@ -54,7 +55,8 @@ def headline(found: Trained) -> str:
 
 def sentences(found: Trained) -> list[str]:
     """Say what was lost, what the closed form expects, and what the trainer did not know."""
-    part, said = found.part, []
+    part = found.part
+    said = []
     if not found.done:
         return [TOY]
     how = (
@@ -92,7 +94,8 @@ def sentences(found: Trained) -> list[str]:
 
 def _cut_off(found: Trained) -> list[str]:
     """Say which trainings and samples did not come to their end."""
-    part, said = found.part, []
+    part = found.part
+    said = []
     if short := [run for run in found.done if len(run.steps) < part.steps and run.stopped is None]:
         first = min(len(run.steps) for run in short) + 1
         said.append(
@@ -109,12 +112,13 @@ def _cut_off(found: Trained) -> list[str]:
 
 def _thresholds(part: TrainingPart) -> str:
     """State the closed form, which is that of two behaviours."""
-    if len(part.behaviours) != 2 or {one.calls for one in part.behaviours} != {0, 1}:
+    if len(part.behaviours) != 2 or {behaviour.calls for behaviour in part.behaviours} != {0, 1}:
         return ""
-    head, tool = sorted(part.behaviours, key=lambda one: one.calls)
+    head, tool = sorted(part.behaviours, key=lambda behaviour: behaviour.calls)
     if not tool.right > head.right or tool.guess or tool.again:
         return ""
-    zero, mask = zero_threshold(head.right, tool.right), mask_threshold(head.right, tool.right)
+    zero = zero_threshold(head.right, tool.right)
+    mask = mask_threshold(head.right, tool.right)
     return f" Scored zero, the tool loses above {zero:.1%}; with a loss mask, above {mask:.1%}."
 
 
@@ -126,14 +130,14 @@ def end_rows(found: Trained) -> list[list[str]]:
     """Each behaviour, the tool, several calls and the score: at the start, at the end, and of
     the twin."""
     part = found.part
-    total = sum(one.share for one in part.behaviours)
-    start = [one.share / total for one in part.behaviours]
+    total = sum(behaviour.share for behaviour in part.behaviours)
+    start = [behaviour.share / total for behaviour in part.behaviours]
     rows: list[tuple[str, str, tuple[str, ...]]] = [
-        (f"P({one.name})", f"{share:.2f}", ("p", one.name))
-        for one, share in zip(part.behaviours, start, strict=True)
+        (f"P({behaviour.name})", f"{share:.2f}", ("p", behaviour.name))
+        for behaviour, share in zip(part.behaviours, start, strict=True)
     ]
     rows.append(("P(tool)", f"{uses_tool(part, start):.2f}", ("tool",)))
-    if any(one.calls > 1 for one in part.behaviours):
+    if any(behaviour.calls > 1 for behaviour in part.behaviours):
         rows.append(("P(several calls)", f"{uses_tool(part, start, 2):.2f}", ("several",)))
     rows.append(("score", "", ("score",)))
     return [
@@ -178,19 +182,19 @@ class TrainReporter(ProgressReporter):
 def charts(found: Trained) -> list[LineChart]:
     """The plots over the steps, and P(tool) at the end against the share of lost calls."""
     shown = {"P(tool)": "tool"}
-    if any(one.calls > 1 for one in found.part.behaviours):
+    if any(behaviour.calls > 1 for behaviour in found.part.behaviours):
         shown["P(several calls)"] = "several"
     twins = [
         _over_steps(found, title, {"with faults": at(key), "twin": at("twin", key)})
         for title, key in shown.items()
     ]
-    each = {one.name: at("p", one.name) for one in found.part.behaviours}
+    each = {behaviour.name: at("p", behaviour.name) for behaviour in found.part.behaviours}
     scores = {
         "score": at("score"),
         "score of the twin": at("twin", "score"),
         "samples lost": lost_share,
     }
-    pushes = {NAMES[one]: at("push", one.value) for one in _CURVES[:3]}
+    pushes = {NAMES[handling]: at("push", handling.value) for handling in _CURVES[:3]}
     return [
         *twins,
         _over_steps(found, "P of each behaviour", each),
@@ -207,8 +211,8 @@ def _over_steps(
         ChartLine(
             name,
             [
-                ChartPoint(one.middle, *((one.low, one.high) if band else ()))
-                for one in found.curve(figure)
+                ChartPoint(measured.middle, *((measured.low, measured.high) if band else ()))
+                for measured in found.curve(figure)
             ],
         )
         for name, figure in lines.items()
@@ -218,14 +222,15 @@ def _over_steps(
 
 
 def _against_share(found: Trained) -> LineChart:
-    part, mine = found.part, round(found.call_share, 4)
+    part = found.part
+    mine = round(found.call_share, 4)
     shares = sorted({*SHARES, mine})
     drawn = [
         ChartLine(
-            NAMES[one],
-            [ChartPoint(uses_tool(part, expected_p(part, share, one))) for share in shares],
+            NAMES[handling],
+            [ChartPoint(uses_tool(part, expected_p(part, share, handling))) for share in shares],
         )
-        for one in _CURVES
+        for handling in _CURVES
     ]
     ended = found.last(at("tool"))
     note = f"{mine:.1%} of calls lost: {ended}"
@@ -236,12 +241,12 @@ def _against_share(found: Trained) -> LineChart:
     labels = [f"{share:.0%}" for share in shares]
     title = "P(tool) at the end by the share of lost calls"
     return LineChart(
-        title,
-        "calls lost",
-        labels,
-        [*drawn, ChartLine("this training", here)],
-        shares,
-        shares.index(mine),
+        title=title,
+        x_name="calls lost",
+        labels=labels,
+        lines=[*drawn, ChartLine("this training", here)],
+        numbers=shares,
+        mark=shares.index(mine),
     )
 
 
@@ -282,37 +287,39 @@ Setting = tuple[Sequence[str], Trained]
 
 def rows_of(settings: Sequence[Setting]) -> list[list[str]]:
     """A row for each setting of a sweep: its values and what was learned."""
-    return [
-        [
+    rows = []
+    for values, trained in settings:
+        not_held = sum(count > 0 for count, _ in trained.promises.values())
+        row = [
             *values,
-            str(one.last(at("tool"))),
-            str(one.last(at("several"))),
-            f"{one.mean_score:.2f}",
-            f"{one.lost_share:.0%}",
-            f"{one.unseen_share:.0%}",
-            f"{sum(count > 0 for count, _ in one.promises.values())} of {len(one.promises)}",
+            str(trained.last(at("tool"))),
+            str(trained.last(at("several"))),
+            f"{trained.mean_score:.2f}",
+            f"{trained.lost_share:.0%}",
+            f"{trained.unseen_share:.0%}",
+            f"{not_held} of {len(trained.promises)}",
         ]
-        for values, one in settings
-    ]
+        rows.append(row)
+    return rows
 
 
 SWEEP_HEAD = ("P(tool)", "P(several)", "mean score", "lost", "of these unseen", "promises not held")
 
 
-def _distance(one: Trained) -> float:
+def _distance(trained: Trained) -> float:
     """How far it ends from the twin; trainings that did not come to the end are farther than
     any."""
-    if any(len(run.steps) < one.part.steps for run in one.runs):
+    if any(len(run.steps) < trained.part.steps for run in trained.runs):
         return math.inf
     return sum(
-        abs(one.last(at(key)).middle - one.last(at("twin", key)).middle)
+        abs(trained.last(at(key)).middle - trained.last(at("twin", key)).middle)
         for key in ("tool", "several")
     )
 
 
 def verdict(settings: Sequence[Setting], axes: Sequence[str]) -> str:
     """Name the setting that ends closest to the twin."""
-    values, best = min(settings, key=lambda one: round(_distance(one[1]), 2))
+    values, best = min(settings, key=lambda setting: round(_distance(setting[1]), 2))
     if math.isinf(_distance(best)):
         return "no setting came to the end with all seeds"
     named = ", ".join(f"{axis}={value}" for axis, value in zip(axes, values, strict=True))
@@ -350,7 +357,14 @@ def render_sweep(settings: Sequence[Setting], axes: Sequence[str], title: str, a
     seeds = len(settings[0][1].runs)
     facts = [("settings", str(len(settings))), ("seeds each", str(seeds))]
     return LearningPage(
-        f"sweep of {title}", verdict(settings, axes), about, facts, [TOY], "", [], [table]
+        what=f"sweep of {title}",
+        headline=verdict(settings, axes),
+        about=about,
+        facts=facts,
+        sentences=[TOY],
+        legend="",
+        charts=[],
+        tables=[table],
     ).render()
 
 
@@ -359,9 +373,9 @@ def sweep_data(settings: Iterable[Setting], axes: Sequence[str], title: str) -> 
     listed = [
         {
             "values": dict(zip(axes, values, strict=True)),
-            **one.summary(),
-            "not_held": [name for name, (count, _) in one.promises.items() if count],
+            **trained.summary(),
+            "not_held": [name for name, (count, _) in trained.promises.items() if count],
         }
-        for values, one in settings
+        for values, trained in settings
     ]
     return {"sweep": 1, "scenario": title, "axes": list(axes), "settings": listed}

@@ -122,7 +122,7 @@ class Trained:
     def hit_steps(self) -> list[tuple[int, int]]:
         """From which step to which calls were lost with half of the seeds; nothing if they were
         nearly all the time."""
-        hit = [one.middle > 0 for one in self.curve(at("lost_calls"))]
+        hit = [measured.middle > 0 for measured in self.curve(at("lost_calls"))]
         if not hit or sum(hit) > 0.8 * len(hit):
             return []
         found: list[tuple[int, int]] = []
@@ -182,7 +182,11 @@ def play_training(task: Task) -> TrainedRun:
         event["step"] for event in result.journal.events if event["event"] == "training_stopped"
     ]
     return TrainedRun(
-        task.scenario.seed, steps, result.verdicts, result.error, stops[0] if stops else None
+        seed=task.scenario.seed,
+        steps=steps,
+        verdicts=result.verdicts,
+        error=result.error,
+        stopped=stops[0] if stops else None,
     )
 
 

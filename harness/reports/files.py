@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from ..atomic_files import check_writable, write_file
 from ..commandline.json_answer import is_stdout, write_answer
 from ..core.journal import PAGE, Journal
-from ..core.story import Story
+from ..core.run_events import RunEvents
 from ..core.verdict import Verdict
 from ..errors import BadOption, HarnessError
 from .html import render_index, render_run
@@ -35,8 +35,8 @@ def junit(runs: Sequence[RunReport]) -> str:
     top = ElementTree.Element("testsuites", name="sfusion")
     for run in runs:
         suite = ElementTree.SubElement(top, "testsuite", name=_clean(run.name))
-        for one in run.verdicts:
-            _add_case(suite, run, one)
+        for verdict in run.verdicts:
+            _add_case(suite, run, verdict)
         if run.error:
             case = ElementTree.SubElement(
                 suite, "testcase", classname=_clean(run.name), name="run", time="0"
@@ -55,29 +55,29 @@ def junit(runs: Sequence[RunReport]) -> str:
 
 
 def _count(element: ElementTree.Element, runs: Sequence[RunReport]) -> None:
-    verdicts, errors = (
-        [one for run in runs for one in run.verdicts],
-        sum(bool(run.error) for run in runs),
-    )
+    verdicts = [verdict for run in runs for verdict in run.verdicts]
+    errors = sum(bool(run.error) for run in runs)
     element.set("tests", str(len(verdicts) + errors))
-    element.set("failures", str(sum(one.failed for one in verdicts)))
+    element.set("failures", str(sum(verdict.failed for verdict in verdicts)))
     element.set("errors", str(errors))
-    element.set("skipped", str(sum(one.state == "not_applicable" for one in verdicts)))
+    element.set("skipped", str(sum(verdict.state == "not_applicable" for verdict in verdicts)))
     element.set("time", f"{sum(run.wall_seconds or 0.0 for run in runs):.3f}")
 
 
-def _add_case(suite: ElementTree.Element, run: RunReport, one: Verdict) -> None:
+def _add_case(suite: ElementTree.Element, run: RunReport, verdict: Verdict) -> None:
     share = (run.wall_seconds or 0.0) / max(len(run.verdicts), 1)
-    names = {"classname": _clean(run.name), "name": _clean(one.promise)}
+    names = {"classname": _clean(run.name), "name": _clean(verdict.promise)}
     case = ElementTree.SubElement(suite, "testcase", {**names, "time": f"{share:.3f}"})
-    said = f"{one.state}: {one.sentence}"
-    if one.failed:  # a promise that could not be judged has not passed
-        failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=one.state)
+    said = f"{verdict.state}: {verdict.sentence}"
+    if verdict.failed:  # a promise that could not be judged has not passed
+        failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=verdict.state)
         failure.text = _clean(
-            f"{one.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
+            f"{verdict.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
         )
-    elif one.state == "not_applicable":
-        ElementTree.SubElement(case, "skipped", message=_clean(f"not applicable: {one.sentence}"))
+    elif verdict.state == "not_applicable":
+        ElementTree.SubElement(
+            case, "skipped", message=_clean(f"not applicable: {verdict.sentence}")
+        )
 
 
 def _clean(text: str) -> str:
@@ -95,11 +95,10 @@ def markdown(runs: Sequence[RunReport]) -> str:
         lines += [f"**{_escape(run.name)}** (world {run.world}, seed {run.seed})", ""]
         if run.error:
             lines.append(f"- {_SIGNS['broken']} {_escape(_short(run.error))}")
-        for one in (*run.in_state("broken"), *run.in_state("unknown")):
-            promise = one.promise.replace("`", "")
-            lines.append(
-                f"- {_SIGNS[one.state]} `{promise}` {one.state}: {_escape(_short(one.sentence))}"
-            )
+        for verdict in (*run.in_state("broken"), *run.in_state("unknown")):
+            promise = verdict.promise.replace("`", "")
+            sentence = _escape(_short(verdict.sentence))
+            lines.append(f"- {_SIGNS[verdict.state]} `{promise}` {verdict.state}: {sentence}")
         if run.replay:
             lines.append(f"- replay: `{run.replay.replace('`', '')}`")
         lines.append("")
@@ -131,8 +130,12 @@ def github_annotations(runs: Sequence[RunReport]) -> str:
     lines = []
     for run in runs:
         problems = [("error", "run", run.error)] if run.error else []
-        problems += [("error", one.promise, one.sentence) for one in run.in_state("broken")]
-        problems += [("warning", one.promise, one.sentence) for one in run.in_state("unknown")]
+        problems += [
+            ("error", verdict.promise, verdict.sentence) for verdict in run.in_state("broken")
+        ]
+        problems += [
+            ("warning", verdict.promise, verdict.sentence) for verdict in run.in_state("unknown")
+        ]
         for level, what, said in problems:
             title = _command(f"{run.name} {what}").replace(":", "%3A").replace(",", "%2C")
             lines.append(f"::{level} title={title}::{_command(said)}\n")
@@ -170,7 +173,7 @@ def summary_json(runs: Sequence[RunReport]) -> str:
 
 
 def _run(run: RunReport) -> dict[str, Any]:
-    calls = Story(Journal({}, list(run.events))).records
+    calls = RunEvents(Journal({}, list(run.events))).records
     return {
         "scenario": run.scenario,
         "cell": run.cell,
@@ -184,7 +187,7 @@ def _run(run: RunReport) -> dict[str, Any]:
         "calls": len(calls),
         "outcomes": dict(sorted(Counter(call.kind for call in calls).items())),
         "directory": run.directory or None,
-        "promises": [one.as_dict() for one in run.verdicts],
+        "promises": [verdict.as_dict() for verdict in run.verdicts],
     }
 
 

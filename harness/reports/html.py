@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _ASSETS = Path(__file__).parent / "assets"
 _RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "call.js", "run.js")
-_EVIDENCE_SHOWN, _EVIDENCE_MAX = 4, 200
+_EVIDENCE_SHOWN = 4
+_EVIDENCE_MAX = 200
 """Rows of evidence shown at first, and after a click; verdict.json has all of them."""
 
 
@@ -34,7 +35,7 @@ def render_run(run: RunReport) -> str:
         data,
         run=run,
         headline=_run_headline(run),
-        verdicts=sorted(run.verdicts, key=lambda one: STATES.index(one.state)),
+        verdicts=sorted(run.verdicts, key=lambda verdict: STATES.index(verdict.state)),
         shown=_EVIDENCE_SHOWN,
         most=_EVIDENCE_MAX,
         facts=_facts(run, data),
@@ -64,13 +65,15 @@ def render_board(template: str, data: Mapping[str, Any], **values: Any) -> str:
 def _render(
     template: str, scripts: Sequence[str], styles: Sequence[str], values: Mapping[str, Any]
 ) -> str:
-    script, page = _script(scripts), _environment().get_template(template)
+    script = _script(scripts)
+    page = _environment().get_template(template)
     style = _style(*dict.fromkeys(("base.css", *styles, f"{template.partition('.')[0]}.css")))
     return encodable(page.render(style=style, script=script, policy=_policy(script), **values))
 
 
 def _run_headline(run: RunReport) -> str:
-    broken, unknown = len(run.in_state("broken")), len(run.in_state("unknown"))
+    broken = len(run.in_state("broken"))
+    unknown = len(run.in_state("unknown"))
     total = len(run.verdicts) - len(run.in_state("not_applicable"))
     if run.error:
         return "This run failed"
@@ -94,7 +97,8 @@ def _run_headline(run: RunReport) -> str:
 def _facts(run: RunReport, data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The row of numbers under the headline."""
     calls = data["calls"]
-    peak, limit = max(data["inFlight"][1], default=0), max(data["limit"][1], default=0)
+    peak = max(data["inFlight"][1], default=0)
+    limit = max(data["limit"][1], default=0)
     facts = [
         ("calls", f"{len(calls):,}"),
         ("attempts", f"{sum(call[5] for call in calls):,}"),
@@ -115,7 +119,8 @@ def _evidence_text(row: Mapping[str, Any]) -> str:
         for key, value in row.items()
         if key not in ("at", "call", "path") and value is not None
     }
-    source, name = shown.pop("source", ""), str(shown.pop("event", "")).replace("_", " ")
+    source = shown.pop("source", "")
+    name = str(shown.pop("event", "")).replace("_", " ")
     event = [": ".join(filter(None, (source, name)))] if source or name else []
     return ", ".join(event + [f"{key.replace('_', ' ')} {value}" for key, value in shown.items()])
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
 
 _ASSETS = Path(__file__).parent / "assets"
-_WIDTH, _HEIGHT = 480.0, 290.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 34.0, 44.0
+_WIDTH = 480.0
+_HEIGHT = 290.0
+"""Size of a chart in its own units (chosen: two stand side by side on a page)."""
+_LEFT = 52.0
+_RIGHT = 14.0
+_TOP = 34.0
+_BOTTOM = 44.0
+"""Room around the plot for title, ticks and labels (chosen by eye)."""
+_ROW = 17.0
+"""Height of a row of the legend (chosen by eye)."""
 _MOST_DOTS = 150
-"""Points of a line that are drawn as dots, too."""
+"""Points of a line that are drawn as dots, too (chosen: more would touch each other)."""
 _LETTER = 7.6
-"""Width of a letter, about."""
+"""Width of a letter, about (chosen: wide enough for the letters of most names)."""
 _COLOURS = (
     "series",
     "throttled",
@@ -63,67 +71,19 @@ class LineChart:
     def svg(self) -> str:
         """Return the chart as an element for a page whose style contains ``chart_style``."""
         legend, rows = self._legend()
-        top = _TOP + 17.0 * rows
-        found = [one for line in self.lines for one in line.points if one.value is not None]
-        most = max(
-            [one.value if one.high is None else one.high for one in found if one.value is not None],
-            default=1.0,
-        )
-        least = min(
-            [one.value if one.low is None else one.low for one in found if one.value is not None],
-            default=0.0,
-        )
-        ticks = nice_ticks(most, least)
-        low, high = ticks[0], ticks[-1] or 1.0
-        xs = self._places()
-
-        def y(value: float) -> float:
-            return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - top) * (value - low) / (high - low)
-
-        parts = [f'<text class="lc-title" x="0" y="14">{escape(self.title)}</text>', legend]
-        for first, last in self.shaded:
-            left, right = xs[first] - 2, xs[last] + 2
-            box = (
-                f'x="{left:.1f}" width="{right - left:.1f}" y="{top:g}" '
-                f'height="{_HEIGHT - _BOTTOM - top:g}"'
-            )
-            parts.append(f'<rect class="lc-shade" {box}/>')
-        for tick in ticks:
-            at = y(tick)
-            parts.append(
-                f'<line class="lc-grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" '
-                f'y1="{at:.1f}" y2="{at:.1f}"/>'
-            )
-            parts.append(
-                f'<text x="{_LEFT - 7:g}" y="{at + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
-            )
-        parts += self._x_labels(xs)
+        plot = _Plot.of(self.lines, xs=self._places(), top=_TOP + _ROW * rows)
+        parts = [
+            f'<text class="lc-title" x="0" y="14">{escape(self.title)}</text>',
+            legend,
+            *(plot.shade(first, last) for first, last in self.shaded),
+            *(plot.grid_line(tick) for tick in plot.ticks),
+            *self._x_labels(plot.xs),
+        ]
         if self.mark is not None:
-            at = xs[self.mark]
-            parts.append(
-                f'<line class="lc-mark" x1="{at:.1f}" x2="{at:.1f}" y1="{top:g}" '
-                f'y2="{_HEIGHT - _BOTTOM:g}"/>'
-            )
+            parts.append(plot.mark(self.mark))
         for number, line in enumerate(self.lines):
             colour = f"var(--{_COLOURS[number % len(_COLOURS)]})"
-            drawn = [
-                (xs[place], one) for place, one in enumerate(line.points) if one.value is not None
-            ]
-            band = [(x, y(one.low or 0.0), y(one.high)) for x, one in drawn if one.high is not None]
-            if len(band) > 1:
-                corners = [f"{x:.1f},{low:.1f}" for x, low, _ in band]
-                corners += [f"{x:.1f},{up:.1f}" for x, _, up in reversed(band)]
-                parts.append(
-                    f'<polygon class="lc-band" fill="{colour}" points="{" ".join(corners)}"/>'
-                )
-            points = " ".join(f"{x:.1f},{y(one.value or 0.0):.1f}" for x, one in drawn)
-            parts.append(f'<polyline stroke="{colour}" points="{points}"/>')
-            for x, one in drawn if len(drawn) <= _MOST_DOTS else ():
-                title = f"<title>{escape(one.note)}</title>" if one.note else ""
-                parts.append(
-                    f'<circle cx="{x:.1f}" cy="{y(one.value or 0.0):.1f}" r="3" '
-                    f'fill="{colour}">{title}</circle>'
-                )
+            parts += plot.drawn(line, colour)
         box = f'viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}"'
         return (
             f'<svg class="lc" {box} role="img" '
@@ -134,12 +94,15 @@ class LineChart:
         """The names of the lines and the number of rows that they take; one line needs no name."""
         if len(self.lines) < 2:
             return "", 0
-        parts, x, row = [], 0.0, 1
+        parts = []
+        x = 0.0
+        row = 1
         for number, line in enumerate(self.lines):
             name = line.name if len(line.name) <= 60 else line.name[:57] + "..."
             width = 22 + _LETTER * len(name)
             if x and x + width > _WIDTH:
-                x, row = 0.0, row + 1
+                x = 0.0
+                row = row + 1
             at = 16 + 17 * row
             colour = _COLOURS[number % len(_COLOURS)]
             parts.append(
@@ -151,20 +114,22 @@ class LineChart:
         return "".join(parts), row
 
     def _places(self) -> list[float]:
-        count, width = len(self.labels), _WIDTH - _LEFT - _RIGHT - 16
+        count = len(self.labels)
+        width = _WIDTH - _LEFT - _RIGHT - 16
         numbers = self.numbers
         if count < 2:
             return [_LEFT + 8 + width * 0.5] * count
         if numbers is None or numbers[0] == numbers[-1]:
             numbers = range(count)
         elif numbers[0] > 0 and numbers[-1] / numbers[0] >= 4:
-            numbers = [math.log(one) for one in numbers]
-        shares = [(one - numbers[0]) / (numbers[-1] - numbers[0]) for one in numbers]
+            numbers = [math.log(number) for number in numbers]
+        shares = [(number - numbers[0]) / (numbers[-1] - numbers[0]) for number in numbers]
         return [_LEFT + 8 + width * share for share in shares]
 
     def _x_labels(self, xs: Sequence[float]) -> list[str]:
         """The names of the places, without those that have no room; the marked one always has."""
-        parts, free = [], -math.inf
+        parts = []
+        free = -math.inf
         marked = -math.inf if self.mark is None else xs[self.mark]
         for place, (x, text) in enumerate(zip(xs, self.labels, strict=True)):
             text = text if len(text) <= 14 else text[:11] + "..."
@@ -186,6 +151,88 @@ class LineChart:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """The area in which lines are drawn, with its two scales."""
+
+    xs: Sequence[float]
+    """Where the places of the x axis are."""
+    top: float
+    ticks: Sequence[float]
+
+    @classmethod
+    def of(cls, lines: Sequence[ChartLine], *, xs: Sequence[float], top: float) -> _Plot:
+        """Return a plot that is high enough for every value and its spread."""
+        values = []
+        for line in lines:
+            for point in line.points:
+                if point.value is not None:
+                    values.append(point.value if point.low is None else point.low)
+                    values.append(point.value if point.high is None else point.high)
+        ticks = nice_ticks(max(values, default=1.0), min(values, default=0.0))
+        return cls(xs, top, ticks)
+
+    def y(self, value: float) -> float:
+        """Return where a value is drawn."""
+        low = self.ticks[0]
+        high = self.ticks[-1] or 1.0
+        bottom = _HEIGHT - _BOTTOM
+        return bottom - (bottom - self.top) * (value - low) / (high - low)
+
+    def shade(self, first: int, last: int) -> str:
+        left = self.xs[first] - 2
+        width = self.xs[last] + 2 - left
+        height = _HEIGHT - _BOTTOM - self.top
+        box = f'x="{left:.1f}" width="{width:.1f}" y="{self.top:g}" height="{height:g}"'
+        return f'<rect class="lc-shade" {box}/>'
+
+    def grid_line(self, tick: float) -> str:
+        at = self.y(tick)
+        return (
+            f'<line class="lc-grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" '
+            f'y1="{at:.1f}" y2="{at:.1f}"/>'
+            f'<text x="{_LEFT - 7:g}" y="{at + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+        )
+
+    def mark(self, place: int) -> str:
+        at = self.xs[place]
+        return (
+            f'<line class="lc-mark" x1="{at:.1f}" x2="{at:.1f}" y1="{self.top:g}" '
+            f'y2="{_HEIGHT - _BOTTOM:g}"/>'
+        )
+
+    def drawn(self, line: ChartLine, colour: str) -> Iterator[str]:
+        """Yield a line with its spread behind it and its points on top."""
+        points = [
+            (x, point)
+            for x, point in zip(self.xs, line.points, strict=False)
+            if point.value is not None
+        ]
+        yield self._band(points, colour)
+        corners = " ".join(f"{x:.1f},{self.y(point.value or 0.0):.1f}" for x, point in points)
+        yield f'<polyline stroke="{colour}" points="{corners}"/>'
+        if len(points) <= _MOST_DOTS:
+            yield from (self._dot(x, point, colour) for x, point in points)
+
+    def _band(self, points: Sequence[tuple[float, ChartPoint]], colour: str) -> str:
+        """Return the area between the low and the high ends; empty if fewer than two have any."""
+        lower = []
+        upper = []
+        for x, point in points:
+            if point.high is not None:
+                lower.append(f"{x:.1f},{self.y(point.low or 0.0):.1f}")
+                upper.append(f"{x:.1f},{self.y(point.high):.1f}")
+        if len(lower) < 2:
+            return ""
+        corners = " ".join([*lower, *reversed(upper)])
+        return f'<polygon class="lc-band" fill="{colour}" points="{corners}"/>'
+
+    def _dot(self, x: float, point: ChartPoint, colour: str) -> str:
+        title = f"<title>{escape(point.note)}</title>" if point.note else ""
+        at = self.y(point.value or 0.0)
+        return f'<circle cx="{x:.1f}" cy="{at:.1f}" r="3" fill="{colour}">{title}</circle>'
+
+
 @cache
 def chart_style() -> str:
     return (_ASSETS / "line_chart.css").read_text(encoding="utf-8")
@@ -195,7 +242,8 @@ def nice_ticks(most: float, least: float = 0.0) -> list[float]:
     """Return round numbers from 0, or below if ``least`` is, to at least ``most``."""
     if least < 0 and math.isfinite(least):
         step = nice_ticks(max(most, 0.0) - least)[1]
-        first, last = math.floor(least / step + 1e-9), math.ceil(max(most, 0.0) / step - 1e-9)
+        first = math.floor(least / step + 1e-9)
+        last = math.ceil(max(most, 0.0) / step - 1e-9)
         return [step * number for number in range(first, last + 1)]
     if not most > 0 or not math.isfinite(most):
         return [0.0, 1.0]

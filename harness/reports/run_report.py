@@ -6,11 +6,10 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from functools import cached_property
+from typing import TextIO
 
 from rich.text import Text
 
@@ -19,9 +18,6 @@ from sfusion_tools.wording import counted
 from ..core.journal import Event
 from ..core.verdict import State, Verdict
 from ..terminal import ProgressReporter
-
-if TYPE_CHECKING:
-    from ..lab.runs import RunResult
 
 STATES: tuple[State, ...] = ("broken", "unknown", "held", "not_applicable")
 """In the order in which reports list them."""
@@ -52,32 +48,6 @@ class RunReport:
     error: str = ""
     """Why it could not be run, or why its result cannot be trusted."""
 
-    @classmethod
-    def of_result(cls, result: RunResult, folder: Path | None = None) -> RunReport:
-        """The report of a result that was written to ``folder``, if it was written."""
-        from ..lab.runs.directory import scenario_text  # with what it takes to run a scenario
-
-        scenario, header = result.task.scenario, result.journal.header
-        difference = (
-            f"two runs with the same seed differ: {result.difference}" if result.difference else ""
-        )
-        return cls(
-            scenario.scenario,
-            result.verdicts,
-            cell=scenario.cell,
-            about=scenario.about,
-            world=result.task.world,
-            sandboxes=header.get("sandboxes", ()),
-            seed=scenario.seed,
-            sfusion=str(header.get("sfusion", "")),
-            events=result.journal.events,
-            read_source=partial(scenario_text, scenario),
-            wall_seconds=result.wall_seconds,
-            runs_code=any(scenario.runs()),
-            directory="" if folder is None else str(folder),
-            error=result.error or difference,
-        )
-
     @cached_property
     def source(self) -> str:
         return self.read_source()
@@ -102,22 +72,25 @@ class RunReport:
             return ""
         trust = " --trust" if self.runs_code else ""
         if self.sandboxes:
-            targets = " ".join(f"--sandbox {shlex.quote(one)}" for one in self.sandboxes)
+            targets = " ".join(f"--sandbox {shlex.quote(sandbox)}" for sandbox in self.sandboxes)
             return f"sfusion run {shlex.quote(self.directory + '/scenario.yaml')} {targets}{trust}"
         return f"sfusion replay {shlex.quote(self.directory)}{trust}"
 
     def in_state(self, state: State) -> list[Verdict]:
-        return [one for one in self.verdicts if one.state == state]
+        return [verdict for verdict in self.verdicts if verdict.state == state]
 
     @property
     def score(self) -> str:
         """How many of the promises that apply held."""
-        return f"{len(self.in_state('held'))}/{len(self.verdicts) - len(self.in_state('not_applicable'))}"
+        held = len(self.in_state("held"))
+        apply = len(self.verdicts) - len(self.in_state("not_applicable"))
+        return f"{held}/{apply}"
 
     @property
     def unplanned(self) -> list[str]:
         """Deaths of the limiter that no kill explains: they come before what they caused."""
-        found, killed = [], False
+        found = []
+        killed = False
         for event in self.events:
             killed = killed or event["event"] == "killed"
             if event["event"] == "limiter_died":
@@ -193,12 +166,15 @@ class RunReporter(ProgressReporter):
         verbose: bool = False,
     ) -> None:
         super().__init__(out, total, "running scenarios")
-        self._clock, self._began, self._verbose = clock, clock(), verbose
+        self._clock = clock
+        self._began = clock()
+        self._verbose = verbose
         self._counts = dict.fromkeys(_STYLES, 0)
 
     def run_ended(self, run: RunReport) -> None:
         self._counts[run.state] += 1
-        done, width = sum(self._counts.values()), len(str(self._total))
+        done = sum(self._counts.values())
+        width = len(str(self._total))
         counts = [
             Text(f"{count} {state}", _STYLES[state])
             for state, count in self._counts.items()
@@ -211,7 +187,8 @@ class RunReporter(ProgressReporter):
     def finish(self, runs: Sequence[RunReport], note: str = "") -> None:
         """Print the table, then each promise that did not hold, and the headline with ``note``
         behind it."""
-        if listed := [run for run in runs if self._verbose or run.state != "held"]:
+        listed = [run for run in runs if self._verbose or run.state != "held"]
+        if listed:
             self.print()
             self.table([_row(run) for run in listed], _HEAD, [_STYLES[run.state] for run in listed])
             self.print()
@@ -219,29 +196,33 @@ class RunReporter(ProgressReporter):
         for run in runs:
             if run.state != "held" or run.unplanned:
                 self._print_problems(run, repeated)
-        for sentence, (state, promises, count) in repeated.items():
-            self.print(
-                f"{state.replace('_', ' ')} in {counted(count, 'run')}: "
-                f"{', '.join(promises)}: {sentence}"
-            )
+        self._print_repeated(repeated)
+        self._print_speed(sum(len(run.events) for run in runs))
+        states = {run.state for run in runs}
+        worst = next((state for state in ("broken", "unknown") if state in states), "held")
+        self.print(headline(runs) + note, _STYLES[worst])
+
+    def _print_repeated(self, repeated: Mapping[str, _Repeated]) -> None:
+        for sentence, places in repeated.items():
+            state = places.state.replace("_", " ")
+            promises = ", ".join(places.promises)
+            self.print(f"{state} in {counted(places.runs, 'run')}: {promises}: {sentence}")
         if repeated:
             self.print()
-        events, took = sum(len(run.events) for run in runs), self._clock() - self._began
+
+    def _print_speed(self, events: int) -> None:
+        """Print how fast the runs were, if that says something."""
         if events >= _MANY_EVENTS:
+            took = self._clock() - self._began
+            rate = events / took
             self.print(
-                f"{events:,} events in {duration(took)}, {events / took:,.0f} events per second",
-                "dim",
+                f"{events:,} events in {duration(took)}, {rate:,.0f} events per second", "dim"
             )
-        worst = next(
-            (state for state in ("broken", "unknown") if any(run.state == state for run in runs)),
-            "held",
-        )
-        self.print(headline(runs) + note, _STYLES[worst])
 
     def _print_problems(self, run: RunReport, repeated: Container[str]) -> None:
         shown = [
             *run.in_state("broken"),
-            *(one for one in run.in_state("unknown") if one.sentence not in repeated),
+            *(verdict for verdict in run.in_state("unknown") if verdict.sentence not in repeated),
         ]
         if not shown and not run.error and not run.unplanned:
             return
@@ -250,24 +231,39 @@ class RunReporter(ProgressReporter):
             self.print(f"  {sentence}; what follows may come from that", _STYLES["broken"])
         if run.error:
             self.print(f"  broken: {run.error}", _STYLES["broken"])
-        for one in shown:
-            self.print(f"  {one.state}: {one.promise}: {one.sentence}", _STYLES[one.state])
+        for verdict in shown:
+            self.print(
+                f"  {verdict.state}: {verdict.promise}: {verdict.sentence}", _STYLES[verdict.state]
+            )
         if run.replay:
             self.print(f"  {run.replay}", "dim")
         self.print()
 
 
-def _repeated(runs: Sequence[RunReport]) -> dict[str, tuple[str, list[str], int]]:
-    """What cannot be judged for one reason in several places: the reason, with state, promises and
-    number of runs."""
-    found: dict[str, tuple[str, list[str], int]] = {}
-    for sentence in dict.fromkeys(
-        one.sentence for run in runs for one in run.verdicts if one.state in _SAID_ONCE
-    ):
-        places = [(run, one) for run in runs for one in run.verdicts if one.sentence == sentence]
-        if len(places) > 1 or places[0][1].state == "not_applicable":
-            promises = list(dict.fromkeys(one.promise for _, one in places))
-            found[sentence] = places[0][1].state, promises, len({id(run) for run, _ in places})
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """Where something cannot be judged for one reason."""
+
+    state: str
+    promises: list[str]
+    runs: int
+
+
+def _repeated(runs: Sequence[RunReport]) -> dict[str, _Repeated]:
+    """Find what cannot be judged for one reason in several places, by the sentence that says it."""
+    places: dict[str, list[tuple[RunReport, Verdict]]] = {}
+    for run in runs:
+        for verdict in run.verdicts:
+            places.setdefault(verdict.sentence, []).append((run, verdict))
+
+    found = {}
+    for sentence, same in places.items():
+        state = same[0][1].state
+        if not any(verdict.state in _SAID_ONCE for _, verdict in same):
+            continue
+        if len(same) > 1 or state == "not_applicable":
+            promises = list(dict.fromkeys(verdict.promise for _, verdict in same))
+            found[sentence] = _Repeated(state, promises, len({id(run) for run, _ in same}))
     return found
 
 

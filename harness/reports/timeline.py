@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from sfusion_tools.record import KINDS, Call, spans_of
 
 from ..core.journal import Event, Journal
-from ..core.story import Story
+from ..core.run_events import RunEvents
 from .run_report import RunReport
 
 Change: TypeAlias = tuple[float, int]
@@ -86,21 +86,22 @@ _ORDINARY = frozenset(
 def build_timeline(events: Iterable[Event], calls: Sequence[Call] | None = None) -> Timeline:
     """The timeline of a journal; pass its ``calls`` if they are known already."""
     listed = list(events)
-    calls = Story(Journal({}, listed)).records if calls is None else calls
+    calls = RunEvents(Journal({}, listed)).records if calls is None else calls
     times = [float(event["at"]) for event in listed]
-    start, end = min(times, default=0.0), max(times, default=0.0)
+    start = min(times, default=0.0)
+    end = max(times, default=0.0)
     at_server = _steps(_in_flight(listed, "arrived", ("answered", "unanswered")))
     has_clients = any(event["event"] == "attempt_started" for event in listed)
     return Timeline(
-        start,
-        end,
-        _steps(_in_flight(listed, "attempt_started", ("attempt_ended",)))
+        start=start,
+        end=end,
+        in_flight=_steps(_in_flight(listed, "attempt_started", ("attempt_ended",)))
         if has_clients
         else at_server,
-        at_server,
-        _steps(sorted(_waits(calls))),
-        _limit(listed),
-        tuple(_marks(listed)),
+        at_server=at_server,
+        waiting=_steps(sorted(_waits(calls))),
+        limit=_limit(listed),
+        marks=tuple(_marks(listed)),
     )
 
 
@@ -139,11 +140,9 @@ def _in_flight(events: Iterable[Event], begin: str, ends: Sequence[str]) -> Iter
     """Attempts at the clients, or requests at the server; a worker that dies ends its attempts."""
     in_flight: dict[tuple[Any, Any], Any] = {}
     for event in events:
-        attempt, at, name = (
-            (event.get("call"), event.get("attempt")),
-            float(event["at"]),
-            event["event"],
-        )
+        attempt = (event.get("call"), event.get("attempt"))
+        at = float(event["at"])
+        name = event["event"]
         if name == begin and attempt not in in_flight:
             in_flight[attempt] = event.get("worker")
             yield at, 1
@@ -151,7 +150,9 @@ def _in_flight(events: Iterable[Event], begin: str, ends: Sequence[str]) -> Iter
             del in_flight[attempt]
             yield at, -1
         elif name == "worker_died":
-            for lost in [one for one, worker in in_flight.items() if worker == event.get("worker")]:
+            for lost in [
+                call for call, worker in in_flight.items() if worker == event.get("worker")
+            ]:
                 del in_flight[lost]
                 yield at, -1
 
@@ -169,17 +170,14 @@ def _limit(events: Iterable[Event]) -> Steps:
 
 
 def _marks(events: Sequence[Event]) -> Iterable[Mark]:
+    """Yield what is marked on the time axis: faults, disturbances, and changes of the limiter."""
     for index, event in enumerate(events):
-        source, name, at = event.get("source"), str(event["event"]), float(event["at"])
+        source = event.get("source")
+        name = str(event["event"])
+        at = float(event["at"])
         if source in ("server", "engine") and name == "strike":
-            what = str(event.get("kind") or "")
-            text = f"{event.get('rule') or what}: {what} in phase {event.get('phase')}"
-            yield Mark(at, "strike", text, str(event.get("call") or ""))
-        elif name in _LASTING or (
-            source == "world" and "call" not in event and name not in _ORDINARY
-        ):
-            if name in _LASTING.values():
-                continue
+            yield _strike(at, event)
+        elif _is_disturbance(event):
             names = _names(event)
             text = ": ".join(filter(None, (name.replace("_", " "), " ".join(names))))
             yield Mark(at, name, text, until=_end_of(events, index, name, names))
@@ -187,12 +185,27 @@ def _marks(events: Sequence[Event]) -> Iterable[Mark]:
             yield Mark(at, name, f"permit {name}" if name != "resized" else "limit resized")
 
 
+def _strike(at: float, event: Event) -> Mark:
+    what = str(event.get("kind") or "")
+    text = f"{event.get('rule') or what}: {what} in phase {event.get('phase')}"
+    return Mark(at, "strike", text, str(event.get("call") or ""))
+
+
+def _is_disturbance(event: Event) -> bool:
+    """Was something done to the world, other than the end of what lasted until then?"""
+    name = str(event["event"])
+    if name in _LASTING.values():
+        return False
+    is_of_world = event.get("source") == "world" and "call" not in event
+    return name in _LASTING or (is_of_world and name not in _ORDINARY)
+
+
 def _names(event: Event) -> list[str]:
     """The workers, nodes or sandboxes that an event is about."""
     found: list[str] = []
     for key in ("target", "worker", "workers", "node", "sandbox"):
         value = event.get(key)
-        found.extend([value] if isinstance(value, str) else [str(one) for one in value or ()])
+        found.extend([value] if isinstance(value, str) else [str(item) for item in value or ()])
     return found
 
 
@@ -219,19 +232,23 @@ facts."""
 
 def page_data(run: RunReport) -> dict[str, Any]:
     """Everything the page of a run draws."""
-    story = Story(Journal({}, list(run.events)))
+    events = RunEvents(Journal({}, list(run.events)))
 
     def rows(call: Call) -> list[Row]:
-        return [_event_row(event) for event in story.calls[call.call].events]
+        return [_event_row(event) for event in events.calls[call.call].events]
 
-    timeline = build_timeline(run.events, story.records)
+    timeline = build_timeline(run.events, events.records)
     if not timeline.limit.times:  # no limiter, but perhaps a promise that states a limit
-        verdicts = [one for one in run.verdicts if one.promise == "in_flight_within_limit"]
-        promised = [one.how.details["limit"] for one in verdicts if "limit" in one.how.details]
+        verdicts = [
+            verdict for verdict in run.verdicts if verdict.promise == "in_flight_within_limit"
+        ]
+        promised = [
+            verdict.how.details["limit"] for verdict in verdicts if "limit" in verdict.how.details
+        ]
         timeline = replace(
             timeline, limit=Steps((timeline.start,) * len(promised[:1]), tuple(promised[:1]))
         )
-    return timeline_data(story.records, timeline, rows)
+    return timeline_data(events.records, timeline, rows)
 
 
 def _event_row(event: Event) -> Row:
@@ -311,8 +328,8 @@ def _call(
         _time(call.ended),
         KINDS.index(call.kind),
         len(call.attempts),
-        sum(one.may_have_run for one in call.attempts),
-        sum(one.fault is not None for one in call.attempts),
+        sum(attempt.may_have_run for attempt in call.attempts),
+        sum(attempt.fault is not None for attempt in call.attempts),
         spans,
         told,
     ]

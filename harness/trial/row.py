@@ -54,7 +54,7 @@ def _call(fault: Mapping[str, Any], scored: bool) -> dict[str, Any]:
 
 
 def _cell(call: CallFacts, *, scored: bool) -> str:
-    told = call.told
+    told = call.returned
     if told is None:
         return "never ends"
     if told.raised is not None:

@@ -19,11 +19,11 @@ from sfusion_tools.wording import counted
 from ..atomic_files import write_file
 from ..commandline.keyword import read_keyword
 from ..core.journal import Journal
-from ..core.story import Story
+from ..core.run_events import RunEvents
 from ..core.verdict import How, Verdict
 from ..errors import BadOption
 from ..lab.client import PARAMETERS, TrialClient
-from ..lab.promises.registry import OF_SINGLE_CALLS, check_story
+from ..lab.promises.registry import OF_SINGLE_CALLS, check_run
 from ..lab.promises.single_told import wordings_to_read
 from ..lab.runs.clients import client_tools
 from ..lab.runs.runner import RunResult
@@ -257,7 +257,7 @@ def _runs(played: PlayedScenes, facts: SuiteFacts) -> list[RunResult]:
     """Return each run with its own verdicts, as ``sfusion run`` would judge it."""
     results = []
     for scenario, journal in zip(played.scenarios, played.journals, strict=True):
-        verdicts, implied = check_story(Story(journal), scenario.promises)
+        verdicts, implied = check_run(RunEvents(journal), scenario.promises)
         task = Task(scenario, played.world)
         took = played.seconds.get(scenario.scenario, 0.0)
         results.append(RunResult(task, journal, verdicts, took, implied=implied))

@@ -333,7 +333,7 @@ def promise_of(program: Path) -> str:
 def gaps_of(program: Path) -> dict[str, str]:
     """Return where the promise is not made, and why."""
     found = re.search(
-        r"^Not promised: ([\w, -]+) \(([^)]*)\)\.$", promise_of(program), re.MULTILINE
+        r"^Not promised: ([\w, -]+)\s\(([^)]*)\)\.$", promise_of(program), re.MULTILINE
     )
     return dict.fromkeys(found[1].split(", "), found[2].replace("\n", " ")) if found else {}
 

@@ -27,7 +27,7 @@ class Block:
     not_run: str = ""
     """Why it cannot be run here."""
     adds_to: str = ""
-    """``FILE``, ``FILE after TEXT`` or ``FILE before TEXT``; empty if the block is not added to a file."""
+    """``FILE``, ``FILE after TEXT`` or ``FILE before TEXT``; empty if it is not added to a file."""
     shows: str | None = None
     """The expected output: the text block that directly follows a program or commands."""
 

@@ -27,7 +27,7 @@ load: &l {calls: 8, concurrency: 2, program: [{seconds: {uniform: [0.1, 1]}, pri
 events: [{at: 1s, kill: n1-w1}]
 promises: [no_stall, {outcomes: {ok: all}}]
 """
-JOURNAL = b"""{"journal":1,"scenario":"x","cell":"","seed":0,"world":"sim"}
+JOURNAL = b"""{"journal":2,"scenario":"x","cell":"","seed":0,"world":"sim"}
 {"at":0.5,"source":"world","event":"began","workers":["n1-w1"],"limit":null}
 {"at":1e3,"source":"server","event":"arrived","call":"c0001","attempt":1}
 """
@@ -39,8 +39,11 @@ CHUNKED = (
     b"POST /run_code HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
     b"chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
 )
-CALLS = b"""\x03Hm. <tool_call>{"name": "code_interpreter", "arguments": {"code": "print(1)\\n"}}</tool_call>
-[TOOL_CALLS][{"name": "a", "arguments": {}}]<|python_tag|>{"name": "b", "parameters": {"k": [1, {}]}}"""
+CALLS = (
+    b'\x03Hm. <tool_call>{"name": "code_interpreter", "arguments": {"code": "print(1)\\n"}}'
+    b'</tool_call>\n[TOOL_CALLS][{"name": "a", "arguments": {}}]'
+    b'<|python_tag|>{"name": "b", "parameters": {"k": [1, {}]}}'
+)
 SAMPLES = {
     "yaml_loader": [
         SCENARIO,
@@ -59,10 +62,33 @@ SAMPLES = {
 SPLICES = st.one_of(
     st.binary(max_size=4),
     st.sampled_from(
-        [b"\n", b"\r\n", b": ", b"{", b"[", b"}", b"]", b'"', b"\\", b"*l", (b"&l " b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b""), b"<<: ", b"1e999", b"-0", b"\xff",
-         b"\xed\xa0\x80", b"NaN", b"null", b"\x00", b"9" * 30, b"Content-Length: 1\r\n", b"\r\n\r\n", b"</tool_call>"]
+        [
+            b"\n",
+            b"\r\n",
+            b": ",
+            b"{",
+            b"[",
+            b"}",
+            b"]",
+            b'"',
+            b"\\",
+            b"*l",
+            b"&l ",
+            b"<<: ",
+            b"1e999",
+            b"-0",
+            b"\xff",
+            b"\xed\xa0\x80",
+            b"NaN",
+            b"null",
+            b"\x00",
+            b"9" * 30,
+            b"Content-Length: 1\r\n",
+            b"\r\n\r\n",
+            b"</tool_call>",
+        ]
     ),
-)  # fmt: skip
+)
 
 
 @st.composite

@@ -44,11 +44,24 @@ NOTHING_SHOWN = ("every_call_ends_once", "text_is_truthful")
 """What cannot be judged where no call gets anywhere."""
 
 UNSEEN = (
-    "limiter-of-its-own", "ignores-the-pace", "round-robin", "model-sets-the-timeout", "never-retries",
-    "retries-without-bound", "retries-refusals", "retries-sandbox-errors",
-    "retries-what-may-have-run", "retries-in-step", "retries-at-once", "connection-per-call", "reuses-dead-connections",
-    "ignores-undecodable-bytes", "outcome-only-in-metrics", "unbounded-output", "keeps-escape-codes",
-)  # fmt: skip
+    "limiter-of-its-own",
+    "ignores-the-pace",
+    "round-robin",
+    "model-sets-the-timeout",
+    "never-retries",
+    "retries-without-bound",
+    "retries-refusals",
+    "retries-sandbox-errors",
+    "retries-what-may-have-run",
+    "retries-in-step",
+    "retries-at-once",
+    "connection-per-call",
+    "reuses-dead-connections",
+    "ignores-undecodable-bytes",
+    "outcome-only-in-metrics",
+    "unbounded-output",
+    "keeps-escape-codes",
+)
 """Not mistakes of every client, so a trial does not accuse them: a scenario has to say what it
 wants."""
 

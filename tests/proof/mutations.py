@@ -75,8 +75,10 @@ TEXT: dict[str, Operator] = {
     "end-only": lambda text, past: text[-40:],
     "of-the-call-before": lambda text, past: past.stale,
     "of-the-first-call": lambda text, past: past.values[0],
-    "with-that-of-the-call-before": lambda text, past: text + past.stale if past.stale is not text else text,
-}  # fmt: skip
+    "with-that-of-the-call-before": lambda text, past: (
+        text + past.stale if past.stale is not text else text
+    ),
+}
 OUTPUT = TEXT
 PROGRAM: dict[str, Operator] = {
     **TEXT,
@@ -150,9 +152,19 @@ class Site:
 
 SITES = (
     Site("arguments", "code", PROGRAM, ALWAYS),
-    Site("arguments", "code", _some(PROGRAM, ("lines-joined halved ends-of-lines-stripped")), SOMETIMES),
+    Site(
+        "arguments",
+        "code",
+        _some(PROGRAM, "lines-joined halved ends-of-lines-stripped"),
+        SOMETIMES,
+    ),
     Site("arguments", "timeout", NUMBER, ALWAYS),
-    Site("body", "code", _some(PROGRAM, ("emptied upper-case ascii-only of-the-call-before")), ALWAYS),
+    Site(
+        "body",
+        "code",
+        _some(PROGRAM, "emptied upper-case ascii-only of-the-call-before"),
+        ALWAYS,
+    ),
     Site("body", "language", LANGUAGE, ALWAYS),
     Site("body", "run_timeout", {**NUMBER, **DROPPED}, ALWAYS),
     Site("body", "compile_timeout", {**NUMBER, **DROPPED}, ALWAYS),
@@ -162,22 +174,54 @@ SITES = (
     Site("printed", "code", NUMBER, ALWAYS | SOMETIMES),
     Site("printed", "outcome", OUTCOME, OF_PROGRAMS),
     Site("output", "", OUTPUT, ALWAYS | SOMETIMES),
-    Site("cut", "", _some(OUTPUT, "first-character-dropped last-character-dropped halved doubled middle-dropped "
-                                  "lines-reversed end-only"), ALWAYS),
-    Site("text", "", _some(OUTPUT, "emptied of-the-call-before of-the-first-call doubled cut-at-100"),
-         ALWAYS | SOMETIMES | OF_PROGRAMS),
+    Site(
+        "cut",
+        "",
+        _some(
+            OUTPUT,
+            "first-character-dropped last-character-dropped halved doubled middle-dropped "
+            "lines-reversed end-only",
+        ),
+        ALWAYS,
+    ),
+    Site(
+        "text",
+        "",
+        _some(OUTPUT, "emptied of-the-call-before of-the-first-call doubled cut-at-100"),
+        ALWAYS | SOMETIMES | OF_PROGRAMS,
+    ),
     Site("text", "", _some(OUTPUT, "emptied of-the-call-before"), OF_FAILURES),
-    Site("remark", "", REMARK, ALWAYS | {key: OF_PROGRAMS[key] for key in OF_PROGRAMS if key != "if-ok"}),
+    Site(
+        "remark",
+        "",
+        REMARK,
+        ALWAYS | {key: OF_PROGRAMS[key] for key in OF_PROGRAMS if key != "if-ok"},
+    ),
     Site("metrics", "outcome", OUTCOME, ALWAYS),
     Site("metrics", "outcome", {"of-the-call-before": TEXT["of-the-call-before"]}, ALWAYS),
     Site("metrics", "infrastructure", FLAG, ALWAYS),
     Site("metrics", "permit_wait_s", NUMBER, ALWAYS),
-    Site("calc_reward", "", _some(NUMBER, "one zero of-the-call-before of-the-first-call negated"), ALWAYS | SOMETIMES),
+    Site(
+        "calc_reward",
+        "",
+        _some(NUMBER, "one zero of-the-call-before of-the-first-call negated"),
+        ALWAYS | SOMETIMES,
+    ),
     Site("step_reward", "", {"zero": NUMBER["zero"], "one": NUMBER["one"]}, ALWAYS),
-    Site("retry_after", "", {"zero": NUMBER["zero"], "minus-one": NUMBER["minus-one"], **WAIT}, ALWAYS),
+    Site(
+        "retry_after",
+        "",
+        {"zero": NUMBER["zero"], "minus-one": NUMBER["minus-one"], **WAIT},
+        ALWAYS,
+    ),
     Site("pause", "", {"zero": NUMBER["zero"], "negated": NUMBER["negated"]}, ALWAYS),
-    Site("seconds", "", {"zero": WAIT["zero"], "tenth": WAIT["tenth"], "endless": WAIT["endless"]}, ALWAYS),
-)  # fmt: skip
+    Site(
+        "seconds",
+        "",
+        {"zero": WAIT["zero"], "tenth": WAIT["tenth"], "endless": WAIT["endless"]},
+        ALWAYS,
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

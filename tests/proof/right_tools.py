@@ -84,24 +84,34 @@ class _Translated(GoodTool):
 class AnswersInFrench(_Translated):
     cut_words = "[{} caractères supprimés]"
     words = {  # noqa: RUF012 - not changed
-        "ok": "Sortie du programme :", "program_error": "Le programme a échoué (code {}) :",
-        "program_timeout": "Temps dépassé. Sortie partielle :", "compile_error": "La compilation a échoué :",
-        "throttled": "Le serveur est saturé : {}", "sandbox_error": "Le serveur d'exécution a échoué : {}",
-        "unreachable": "Le serveur est injoignable : {}", "transport_timeout": "Le serveur ne répond pas : {}",
-        "bad_response": "Réponse illisible du serveur : {}", "bad_arguments": "Arguments refusés : {}",
-    }  # fmt: skip
+        "ok": "Sortie du programme :",
+        "program_error": "Le programme a échoué (code {}) :",
+        "program_timeout": "Temps dépassé. Sortie partielle :",
+        "compile_error": "La compilation a échoué :",
+        "throttled": "Le serveur est saturé : {}",
+        "sandbox_error": "Le serveur d'exécution a échoué : {}",
+        "unreachable": "Le serveur est injoignable : {}",
+        "transport_timeout": "Le serveur ne répond pas : {}",
+        "bad_response": "Réponse illisible du serveur : {}",
+        "bad_arguments": "Arguments refusés : {}",
+    }
 
 
 @right("Chinese")
 class AnswersInChinese(_Translated):
     cut_words = "（已省略{}个字符）"
     words = {  # noqa: RUF012 - not changed
-        "ok": "", "program_error": "程序以退出码{}结束：", "program_timeout": "程序运行超时，已有输出：",
-        "compile_error": "编译失败：", "throttled": "沙箱繁忙，请稍后再试。", "sandbox_error": "沙箱故障：{}。",
-        "unreachable": "无法连接沙箱：{}。", "transport_timeout": "沙箱没有响应。",
+        "ok": "",
+        "program_error": "程序以退出码{}结束：",
+        "program_timeout": "程序运行超时，已有输出：",
+        "compile_error": "编译失败：",
+        "throttled": "沙箱繁忙，请稍后再试。",
+        "sandbox_error": "沙箱故障：{}。",
+        "unreachable": "无法连接沙箱：{}。",
+        "transport_timeout": "沙箱没有响应。",
         "bad_response": "沙箱的回答无法解析。",
         "bad_arguments": "参数错误，没有运行：{}。",
-    }  # fmt: skip
+    }
 
 
 @right("terse")
@@ -110,14 +120,26 @@ class AnswersTersely(_Translated):
 
     cut_words = "…+{}"
     words = {  # noqa: RUF012 - not changed
-        "ok": "", "program_error": "E{}", "program_timeout": "T", "compile_error": "C", "throttled": "busy",
-        "sandbox_error": "down", "unreachable": "gone", "transport_timeout": "gone?", "bad_response": "bad",
+        "ok": "",
+        "program_error": "E{}",
+        "program_timeout": "T",
+        "compile_error": "C",
+        "throttled": "busy",
+        "sandbox_error": "down",
+        "unreachable": "gone",
+        "transport_timeout": "gone?",
+        "bad_response": "bad",
         "bad_arguments": "args",
-    }  # fmt: skip
+    }
 
     def text(self, result: PeerResult) -> str:
-        shown = PeerResult(result.outcome, result.message, result.stdout, "" if result.code == 0 else result.stderr,
-                           result.code)  # fmt: skip
+        shown = PeerResult(
+            result.outcome,
+            message=result.message,
+            stdout=result.stdout,
+            stderr="" if result.code == 0 else result.stderr,
+            code=result.code,
+        )
         return super().text(shown).rstrip()
 
 

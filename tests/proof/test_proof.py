@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sfusion.harness.lab.promises import PROMISES, Promise, Story, Verdict
+from sfusion.harness.lab.promises import PROMISES, Promise, RunEvents, Verdict
 from tests import ROOT
 from tests.proof.changes import CHANGES
 from tests.proof.command import app
@@ -63,7 +63,7 @@ def unbreakable() -> Iterator[str]:
     class HoldsAnyway(Promise):
         """Nothing breaks this."""
 
-        def check(self, story: Story) -> Verdict:
+        def check(self, run: RunEvents) -> Verdict:
             return self.held("whatever happens")
 
     yield HoldsAnyway.name

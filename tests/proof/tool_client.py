@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from sfusion.harness.lab.client import TAKES as ALL_TAKES
-from sfusion.harness.lab.client import UNSET, Settings, Told, TrialAsk
+from sfusion.harness.lab.client import UNSET, Returned, Settings, TrialAsk
 from sfusion.harness.lab.worlds.calling import AgentData
 from tests.reference_tool import GoodTool, PeerResponse
 
@@ -36,7 +36,7 @@ class ToolClient:
             }
         )
 
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         tool, instance = self._tool, ask.instance or ask.call
         if ask.arguments is UNSET:
             arguments: Any = {"code": ask.code}
@@ -71,7 +71,7 @@ class ToolClient:
         extras = agent.extra_fields.get("extras")
         if isinstance(extras, dict) and "outcome" in extras:
             fields["stated"] = extras["outcome"]
-        return Told(response.text, fields, reward, None, altered)
+        return Returned(response.text, fields, reward, None, altered)
 
     async def end(self) -> None:
         await self._tool.aclose()

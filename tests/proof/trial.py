@@ -62,12 +62,30 @@ _OUTSIDE = (
 )
 UNSEEN_CHANGES = {
     **dict.fromkeys(
-        ("retries-nothing", "retries-not-found", "comes-back-in-step", "closes-every-connection",
-         "keeps-dead-connections", "shows-everything", "tells-verl-nothing"), _NO_FACT),
+        (
+            "retries-nothing",
+            "retries-not-found",
+            "comes-back-in-step",
+            "closes-every-connection",
+            "keeps-dead-connections",
+            "shows-everything",
+            "tells-verl-nothing",
+        ),
+        _NO_FACT,
+    ),
     **dict.fromkeys(
-        ("serves-the-last-first", "loses-a-release", "bucket-gives-one-too-many", "never-resumes", "loses-a-mask",
-         "forgets-lost-calls", "forgets-lost-calls-in-the-baseline"), _OUTSIDE),
-}  # fmt: skip
+        (
+            "serves-the-last-first",
+            "loses-a-release",
+            "bucket-gives-one-too-many",
+            "never-resumes",
+            "loses-a-mask",
+            "forgets-lost-calls",
+            "forgets-lost-calls-in-the-baseline",
+        ),
+        _OUTSIDE,
+    ),
+}
 """Changes to our own stack that a trial does not catch, and why."""
 
 

@@ -52,10 +52,8 @@ def _told(body: bytes) -> str:
             word = f"{word}, too slow"
         elif part["status"] != "Finished":
             raise Lost(f"the run was {part['status']}")
-        return (
-            f"{word}, code "
-            f"{part['return_code']}\nstdout:\n{part['stdout'] or ''}\nstderr:\n{part['stderr'] or ''}"
-        )
+        printed = f"stdout:\n{part['stdout'] or ''}\nstderr:\n{part['stderr'] or ''}"
+        return f"{word}, code {part['return_code']}\n{printed}"
     except (ValueError, KeyError, TypeError):
         raise Lost("its answer could not be read") from None
 

@@ -348,7 +348,8 @@ tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "queu
 
 async def call():
     _, _, metrics = await tool.execute("", {"code": "1"})
-    return metrics["outcome"], [key[1] for key, one in runtime.scope().items() if isinstance(one, Limiter)]
+    scope = runtime.scope().items()
+    return metrics["outcome"], [key[1] for key, held in scope if isinstance(held, Limiter)]
 
 async def main():
     told = []
@@ -383,11 +384,13 @@ from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 address, name, url = sys.argv[1:]
-tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "rate_limit": 1, "queue_timeout": 60})
+config = {"sandbox_fusion_url": url, "limiter_name": name, "rate_limit": 1, "queue_timeout": 60}
+tool = SandboxFusionTool(config)
 ended = []
 
 async def call(number, seconds=0):
-    _, _, metrics = await tool.execute("", {"code": f"1  # sfusion:call={number} seconds={seconds}"})
+    code = f"1  # sfusion:call={number} seconds={seconds}"
+    _, _, metrics = await tool.execute("", {"code": code})
     ended.append((number, metrics["outcome"]))
 
 async def main():
@@ -406,8 +409,12 @@ async def main():
     print(json.dumps(ended))
 
 async def queued(number):
-    while [(c.held, c.waiting) for _, c in runtime.scope().items() if isinstance(c, Limiter)] != [(1, number)]:
+    while counts() != [(1, number)]:
         await asyncio.sleep(0.01)
+
+def counts():
+    limiters = [held for _, held in runtime.scope().items() if isinstance(held, Limiter)]
+    return [(limiter.held, limiter.waiting) for limiter in limiters]
 
 asyncio.run(main())
 """

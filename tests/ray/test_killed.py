@@ -23,7 +23,8 @@ from sfusion.harness.lab.worlds.ray_cluster import open_cluster
 def started(**_):
     logs = os.path.join(tempfile.gettempdir(), "ray", os.environ["SFUSION_RAY_CLUSTER"], "logs")
     with open(f"{logs}/raylet.out", "a") as log:
-        subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], env={}, stdout=log)
+        pause = [sys.executable, "-c", "import signal; signal.pause()"]
+        subprocess.Popen(pause, env={}, stdout=log)
     print("started", flush=True)
     sys.stdin.read()
 

@@ -22,7 +22,7 @@ from ray._private import services
 
 from sfusion.harness.core.journal import Event, Journal
 from sfusion.harness.errors import MissingWorld
-from sfusion.harness.lab.promises import Story, Verdict, check_promises
+from sfusion.harness.lab.promises import RunEvents, Verdict, check_promises
 from sfusion.harness.lab.runs import read_tasks, run_all, write_run
 from sfusion.harness.lab.runs.effect import check_effect
 from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
@@ -131,7 +131,8 @@ load: {calls: 80, concurrency: 32, program: {prints: "{call}\\n"}}""")
 def test_a_killed_worker_loses_only_its_own_calls(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 3}
-tools: {rate_limit: 9, permit_lease: 2}  # the other two have room for eight, so this one holds a permit
+# The other two have room for eight, so this one holds a permit.
+tools: {rate_limit: 9, permit_lease: 2}
 load: {calls: 60, concurrency: 12, program: {seconds: 200ms, prints: "{call}\\n"}}
 events: [{after: {in_flight: 9}, kill: n2-w1}]""")
     journal, verdicts = played(place, tried)
@@ -293,7 +294,8 @@ def test_a_stopped_limiter_takes_no_permits_from_running_attempts(place: OwnClus
     """By the clock of the machine all leases had expired when it continued: it granted the same
     permits again."""
     tried = scenario("""
-tools: {rate_limit: 2, permit_lease: 1.8}  # not much less than the pause: a busy machine may stop the worker too
+# The lease is not much shorter than the pause: a busy machine may stop the worker too.
+tools: {rate_limit: 2, permit_lease: 1.8}
 load: {calls: 4, concurrency: 4, program: {seconds: 2s, prints: "{call}\\n"}}
 events: [{after: {in_flight: 2}, pause: limiter, seconds: 1900ms}]""")
     journal, verdicts = played(place, tried)
@@ -433,14 +435,17 @@ def test_another_tool_is_warm_before_faults_and_events_begin(place: OwnCluster) 
     tried = scenario(
         """
 tools: [{class_name: tests.ray.test_world.SlowToStart, config: {}}]
-sandbox: {faults: [{name: odd, first: 1, what: {delay: 5ms}}, {name: early, between: [0s, 2900ms], what: {delay: 1ms}}]}
+sandbox:
+  faults:
+    - {name: odd, first: 1, what: {delay: 5ms}}
+    - {name: early, between: [0s, 2900ms], what: {delay: 1ms}}
 load: {calls: 40, concurrency: 2, program: {seconds: 100ms}}
 events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
         "\n  - every_call_ends_once",
     )
     journal, verdicts = played(place, tried)
     all_held(verdicts)
-    assert check_effect(tried, Story(journal)) == []
+    assert check_effect(tried, RunEvents(journal)) == []
     assert {one["call"] for one in of(journal, "server", "strike") if one["rule"] == "odd"} <= {
         "c0001",
         "c0002",

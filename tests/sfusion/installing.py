@@ -130,7 +130,8 @@ for words in json.loads(sys.argv[1]):
             sys.argv = ["sfusion", *words]
             sys.exit(main())
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        ended.append([code, *(os.pread(file.fileno(), 1_000_000, 0).decode() for file in (out, errors))])
+        printed = [os.pread(file.fileno(), 1_000_000, 0).decode() for file in (out, errors)]
+        ended.append([code, *printed])
 print(json.dumps(ended))
 """
 

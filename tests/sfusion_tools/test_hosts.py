@@ -9,11 +9,25 @@ from sfusion_tools.hosts import is_loopback, is_this_machine
 
 @pytest.mark.parametrize(
     ("host", "local"),
-    [("127.0.0.1", True), ("localhost", True), ("LOCALHOST.", True), ("a.localhost", True), ("::1", True),
-     ("[::1]", True), ("127.9.9.9", True), ("::ffff:127.0.0.1", True), ("0.0.0.0", False), ("::", False),
-     ("::ffff:0.0.0.0", False), ("::ffff:10.0.0.1", False), ("10.0.0.1", False), ("example.com", False),
-     ("notlocalhost", False), ("", False)],
-)  # fmt: skip
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("LOCALHOST.", True),
+        ("a.localhost", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("127.9.9.9", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("::ffff:0.0.0.0", False),
+        ("::ffff:10.0.0.1", False),
+        ("10.0.0.1", False),
+        ("example.com", False),
+        ("notlocalhost", False),
+        ("", False),
+    ],
+)
 def test_is_loopback_is_true_only_for_loopback_addresses(host: str, local: bool) -> None:
     assert is_loopback(host) is local
 

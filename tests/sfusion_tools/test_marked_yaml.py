@@ -12,12 +12,35 @@ from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import Marked, parse_marked
 
 PIECES = (
-    "a: 1\n", "b:\n", "  - x\n", "  - {y: 2, z: [3, 4]}\n", "c: &c\n  d: 'e: f'\n", "g: *c\n",
-    "h: |\n  text\n  more\n", "i: >-\n  folded\n\n  text\n", "? k\n: l\n", "m: \"\\u4e2d\\n\"\n",
-    "n: \u6570\u5b66 # why\n", "o: 2001-02-30\n", "p: [a:b, 1:2]\n", "---\n", "%YAML 1.1\n", "\tq: r\n", "s: @t\n",
-    "u: {v: w\n", "x: 'y\n", "  z: !!int \"3\"\n", "<<: {a: 2}\n", "\ufeffa: b\n", "aa: \u0085bb\u2028\n",
-    "cc: \u0007\n", "dd: - ee\n", "ff: [*c, *gg]\n", "hh: !!python/name:os.system\n", "...\n",
-)  # fmt: skip
+    "a: 1\n",
+    "b:\n",
+    "  - x\n",
+    "  - {y: 2, z: [3, 4]}\n",
+    "c: &c\n  d: 'e: f'\n",
+    "g: *c\n",
+    "h: |\n  text\n  more\n",
+    "i: >-\n  folded\n\n  text\n",
+    "? k\n: l\n",
+    'm: "\\u4e2d\\n"\n',
+    "n: \u6570\u5b66 # why\n",
+    "o: 2001-02-30\n",
+    "p: [a:b, 1:2]\n",
+    "---\n",
+    "%YAML 1.1\n",
+    "\tq: r\n",
+    "s: @t\n",
+    "u: {v: w\n",
+    "x: 'y\n",
+    '  z: !!int "3"\n',
+    "<<: {a: 2}\n",
+    "\ufeffa: b\n",
+    "aa: \u0085bb\u2028\n",
+    "cc: \u0007\n",
+    "dd: - ee\n",
+    "ff: [*c, *gg]\n",
+    "hh: !!python/name:os.system\n",
+    "...\n",
+)
 
 
 def outcome(text: str) -> Marked | list[str]:

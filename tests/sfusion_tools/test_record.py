@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfusion.fakes.wire.core import _line
+from sfusion.fakes.wire.core import ServedRequest, _line
 from sfusion.fakes.wire.message import Answer
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.core.logs.access_records import access_records
 from sfusion.harness.core.logs.own_lines import event_call
-from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.promises import RunEvents
 from sfusion.harness.lab.runs import run_scenario
 from sfusion.harness.studies.learn.attempts import ending_of, outcome_of
 from sfusion_tools.outcome import Outcome
@@ -63,28 +63,24 @@ def logged(status: int | None, **facts: Any) -> Call:
     """The request as a fake or a proxy writes it to an event log."""
     answer = None if status is None else Answer(status, b"{}", "application/json")
     known = {"client_gone": False, "spoiled": True, **facts}
-    line = _line(
-        "w",
-        (
-            _line,
-            "http://s",
-            "c1",
-            1e9,
-            2.0,
-            100,
-            answer,
-            None,
-            known["client_gone"],
-            known["spoiled"],
-        ),
+    request = ServedRequest(
+        call="c1",
+        began=1e9,
+        seconds=2.0,
+        sent=100,
+        answer=answer,
+        fault=None,
+        client_gone=known["client_gone"],
+        spoiled=known["spoiled"],
     )
+    line = _line("w", (_line, "http://s", request))
     return event_call(json.loads(line))
 
 
 def run_of(status: int | None) -> Call:
     """The call of a tool that records no attempts, in the journal of a run."""
     called = {"at": 0.0, "source": "world", "event": "called", "call": "c1"}
-    (call,) = Story(Journal({}, [called, *events(status)])).records
+    (call,) = RunEvents(Journal({}, [called, *events(status)])).records
     return call
 
 
@@ -132,7 +128,7 @@ def test_the_fold_of_a_stream_and_of_a_whole_journal_are_the_same() -> None:
     assert list(fold.rest()) == []
     assert len(streamed) == 24
     facts = ("outcome", "seconds", "worker", "problem", "waited", "kind")
-    whole = {call.call: call for call in Story(journal).records}
+    whole = {call.call: call for call in RunEvents(journal).records}
     for one in streamed:
         other = whole[one.call]
         assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]

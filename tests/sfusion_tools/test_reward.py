@@ -149,8 +149,10 @@ LEETCODE = """```python
 class Solution:
     def f(self, a: List[int], k: Optional[int] = None) -> int:
         heap = heapify(a) or a
-        counts = Counter(a), defaultdict(int), collections.deque(), heapq.nlargest(1, a), math.inf, pow(2, 3, 5)
-        return bisect_left(sorted(heap), 2) + int(sqrt(0)) + max(accumulate(a)) + reduce(operator.add, a)
+        counts = Counter(a), defaultdict(int), collections.deque(), heapq.nlargest(1, a)
+        numbers = math.inf, pow(2, 3, 5)
+        place = bisect_left(sorted(heap), 2)
+        return place + int(sqrt(0)) + max(accumulate(a)) + reduce(operator.add, a)
 ```"""
 
 

@@ -412,7 +412,8 @@ def test_a_forked_child_shares_nothing_with_its_parent(sandbox: FakeSandbox) -> 
 
         url = sys.argv[1]
         port = int(url.rpartition(":")[2])
-        config = {"sandbox_fusion_url": url, "limiter": "local", "rate_limit": 1, "permit_lease": 3600}
+        config = {"sandbox_fusion_url": url, "limiter": "local", "rate_limit": 1}
+        config["permit_lease"] = 3600
         started = []
         tool = SandboxFusionTool(config, on_event=lambda event, facts: started.append(event))
 
@@ -432,7 +433,8 @@ def test_a_forked_child_shares_nothing_with_its_parent(sandbox: FakeSandbox) -> 
             assert connections() == 0
 
         async def parent():
-            call = asyncio.create_task(tool.execute("a", {"code": "1  # sfusion:call=parent seconds=0.5"}))
+            code = "1  # sfusion:call=parent seconds=0.5"
+            call = asyncio.create_task(tool.execute("a", {"code": code}))
             while connections() == 0 or "attempt_started" not in started:
                 await asyncio.sleep(0)
             pid = os.fork()

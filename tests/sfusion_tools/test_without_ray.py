@@ -73,8 +73,10 @@ def test_the_tool_works_without_ray(limiter: str, warns: bool) -> None:
 
         async def main():
             async with FakeSandbox() as sandbox:
-                tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": sys.argv[1]})
-                response, _, metrics = await tool.execute("x", {"code": '1  # sfusion:call=x prints="3"'})
+                config = {"sandbox_fusion_url": sandbox.url, "limiter": sys.argv[1]}
+                tool = SandboxFusionTool(config)
+                code = '1  # sfusion:call=x prints="3"'
+                response, _, metrics = await tool.execute("x", {"code": code})
                 print(response.text, metrics["outcome"], "ray" in sys.modules)
 
         asyncio.run(main())
@@ -124,7 +126,8 @@ def test_an_execution_worker_without_a_limiter_does_not_need_ray() -> None:
     done = without_ray(
         """if True:
         from sfusion_tools.sandbox_fusion_tools import ExecutionWorker
-        print(ExecutionWorker(enable_global_rate_limit=False).execute(lambda left, right: left + right, 1, 2))
+        worker = ExecutionWorker(enable_global_rate_limit=False)
+        print(worker.execute(lambda left, right: left + right, 1, 2))
         """
     )
     assert done.stdout == "3\n", done.stderr

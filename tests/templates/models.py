@@ -10,10 +10,12 @@ from pathlib import Path
 from sfusion_tools.formats import get_format
 
 FILES = Path(__file__).parents[1] / "sfusion_tools" / "rollout" / "templates"
-_FRAME = """{{ bos_token }}{% if tools %}<<system>>{% endif %}{% for m in messages %}{% if m.role == 'tool' %}\
+_FRAME = """{{ bos_token }}{% if tools %}<<system>>{% endif %}\
+{% for m in messages %}{% if m.role == 'tool' %}\
 {% if loop.previtem.role != 'tool' %}<<before>>{% endif %}<<reply>>\
 {% if loop.last or loop.nextitem.role != 'tool' %}<<after>>{% endif %}\
-{% elif m.role == 'assistant' %}<<assistant>>{{ m.content }}{% if m.tool_calls %}<<begin>>{% for c in m.tool_calls %}\
+{% elif m.role == 'assistant' %}<<assistant>>{{ m.content }}\
+{% if m.tool_calls %}<<begin>>{% for c in m.tool_calls %}\
 {% if not loop.first %}<<between>>{% endif %}<<call>>{% endfor %}<<end>>{% endif %}<<close>>\
 {% else %}<<user>>{% endif %}{% endfor %}{% if add_generation_prompt %}<<prompt>>{% endif %}"""
 _PLACES = {

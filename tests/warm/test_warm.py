@@ -15,7 +15,8 @@ from tests.warm import _folder, warm
 SHOWN = """
 import os, sys
 loaded = "sfusion.harness.lab.runs" in sys.modules
-print(sys.argv, os.getcwd(), os.environ.get("MINE"), sys.stdin.read(), sys.path[0], __name__, loaded)
+mine = os.environ.get("MINE")
+print(sys.argv, os.getcwd(), mine, sys.stdin.read(), sys.path[0], __name__, loaded)
 print("to stderr", file=sys.stderr)
 sys.exit(7)
 """

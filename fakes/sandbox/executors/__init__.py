@@ -39,9 +39,8 @@ def make_executor(
             try:
                 return ScriptedExecutor(scripts, default=default, profile=profile, work=work)
             except ValidationError as error:
-                raise SandboxSetupError(
-                    f"a script cannot be used: {refusal(error.errors()[0])}"
-                ) from error
+                why = refusal(error.errors()[0])
+                raise SandboxSetupError(f"a script cannot be used: {why}") from error
         case "python":
             from .python import PythonExecutor
 

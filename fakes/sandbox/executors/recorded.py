@@ -1,5 +1,7 @@
-"""The executor that answers from a cassette: JSON lines of requests and the answers of a real
-server."""
+"""The executor that answers from a cassette.
+
+That is a file of JSON lines with requests and the answers of a real server.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +41,28 @@ _MODELS: dict[str, type[BaseModel]] = {
 }
 
 
+Take = dict[str, Any] | str
+"""The body of a recorded answer; of a server that crashed, the detail of its 500."""
+
+
 class Crashed(Exception):
     """Raised to answer with the 500 of a server that crashed over the same request."""
 
 
 @dataclass(slots=True)
 class Cassette:
-    """Recorded answers by request. A request that was recorded several times gets its answers in
-    that order."""
+    """Recorded answers by request.
 
-    takes: dict[str, list[dict[str, Any] | str]] = field(default_factory=dict)
-    """The bodies of the answers; of a server that crashed, the detail of its 500."""
+    A request that was recorded several times gets its answers in that order.
+    """
+
+    takes: dict[str, list[Take]] = field(default_factory=dict)
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
-    """How many records are not used, by reason; the fake answers those requests without the
-    cassette."""
+    """How many records are not used, by reason.
+
+    The fake answers those requests without the cassette.
+    """
     meta: dict[str, Any] = field(default_factory=dict)
     """The origin of the recording, if its first line states it."""
 
@@ -69,10 +78,8 @@ class Cassette:
             return served
         why = ", ".join(f"{count} {reason}" for reason, count in self.skips.most_common())
         verb = "is" if self.skipped == 1 else "are"
-        return (
-            f"{served}; {counted(self.skipped, 'request')} {verb} answered without the "
-            f"cassette: {why}"
-        )
+        skipped = counted(self.skipped, "request")
+        return f"{served}; {skipped} {verb} answered without the cassette: {why}"
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:
@@ -101,22 +108,18 @@ class Cassette:
         if "cassette" in record:
             self.meta = dict(record["cassette"])
             return
-        request, response = record["request"], record["response"]
+        request = record["request"]
+        response = record["response"]
         path = unquote(str(request.get("path", "")).partition("?")[0])
         model = _MODELS.get(path) if request.get("method", "POST") == "POST" else None
         if model is None:
             self.skips["not for an endpoint that runs code"] += 1
             return
-        body = response.get("json")
-        crashed = (
-            body.get("detail") if response.get("status") == 500 and isinstance(body, dict) else None
-        )
-        if not isinstance(body, dict) or (
-            response.get("status") != 200 and not isinstance(crashed, str)
-        ):
+        take = _take_of(response)
+        if take is None:
             self.skips["refused"] += 1
             return
-        if "$elided" in json.dumps(body):
+        if "$elided" in json.dumps(response["json"]):
             self.skips["with parts left out"] += 1
             return
         try:
@@ -124,8 +127,9 @@ class Cassette:
         except Refused:
             self.skips["with a request that the fake refuses"] += 1
             return
+
         key = key_of(path, fields)
-        self.takes.setdefault(key, []).append(body if crashed is None else crashed)
+        self.takes.setdefault(key, []).append(take)
         self.requests[key] = {"path": path, **fields}
 
     def closest(self, path: str, fields: dict[str, Any]) -> str:
@@ -141,6 +145,18 @@ class Cassette:
         return f"the closest recording differs in {', '.join(fewest)}"
 
 
+def _take_of(response: Mapping[str, Any]) -> Take | None:
+    """Return what is replayed of a response; None for one that refused the request."""
+    body = response.get("json")
+    if not isinstance(body, dict):
+        return None
+    status = response.get("status")
+    if status == 200:
+        return body
+    detail = body.get("detail")
+    return detail if status == 500 and isinstance(detail, str) else None
+
+
 def _sent(request: Mapping[str, Any]) -> bytes:
     if "json" in request:
         return json.dumps(request["json"]).encode()
@@ -150,13 +166,18 @@ def _sent(request: Mapping[str, Any]) -> bytes:
 
 
 def _content_type(request: Mapping[str, Any]) -> str | None:
-    headers = request.get("headers") or {}
-    return next((value for name, value in headers.items() if name.lower() == "content-type"), None)
+    headers: Mapping[str, str] = request.get("headers") or {}
+    for name, value in headers.items():
+        if name.lower() == "content-type":
+            return value
+    return None
 
 
 def key_of(path: str, fields: dict[str, Any]) -> str:
-    """Return the identity of a request: its path and validated fields, independent of their
-    spelling."""
+    """Return the identity of a request: its path and its validated fields.
+
+    How the fields were spelt makes no difference.
+    """
     return path + json.dumps(fields, sort_keys=True)
 
 
@@ -189,10 +210,8 @@ class RecordedExecutor(Executor):
         key = key_of(path, fields)
         takes = self.cassette.takes.get(key)
         if takes is None:
-            return (
-                "no recording of this request in the cassette: "
-                f"{self.cassette.closest(path, fields)}"
-            )
+            closest = self.cassette.closest(path, fields)
+            return f"no recording of this request in the cassette: {closest}"
         number = self._played.get(key, 0)
         self._played[key] = number + 1
         take = takes[min(number, len(takes) - 1)]

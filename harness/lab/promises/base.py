@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from ...core.journal import Event
-from ...core.story import CallStory, Story
+from ...core.run_events import CallEvents, RunEvents
 from ...core.verdict import How, State, Verdict, sentence_of
 from ..client import TAKES
 from ..single_calls.calls import SuiteFacts
@@ -109,13 +109,13 @@ class Promise(BaseModel):
         """Return why the promise could not be broken in this training; empty if it can."""
         return ""
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         """Decide from the events of a run whether the promise held; by default each of
         ``findings`` must be None."""
-        found = list(self.findings(story))
+        found = list(self.findings(run))
         return self.concluded([one for one in found if one is not None], len(found))
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
         """Yield for each thing that can be judged what is wrong with it, or None."""
         raise NotImplementedError
 
@@ -166,10 +166,10 @@ class Promise(BaseModel):
     def not_applicable(self, kind: str, /, **parameters: Any) -> Verdict:
         return self._verdict("not_applicable", kind, parameters)
 
-    def not_shown(self, story: Story, kind: str, /, **parameters: Any) -> Verdict:
+    def not_shown(self, run: RunEvents, kind: str, /, **parameters: Any) -> Verdict:
         """Return unknown for our tool, not applicable for one of another class, which need not
         show it."""
-        return self._verdict("not_applicable" if story.foreign else "unknown", kind, parameters)
+        return self._verdict("not_applicable" if run.foreign else "unknown", kind, parameters)
 
     def broken(
         self, kind: str, evidence: list[Event], count: int = 1, /, **parameters: Any
@@ -178,7 +178,7 @@ class Promise(BaseModel):
         times."""
         return _counted(self._verdict("broken", kind, parameters, evidence[:SHOWN]), count)
 
-    def broken_by(self, call: CallStory, kind: str, /, **parameters: Any) -> Verdict:
+    def broken_by(self, call: CallEvents, kind: str, /, **parameters: Any) -> Verdict:
         """Return a verdict about one call, whose last events are the evidence."""
         return self.broken(kind, evidence(call), call=call.call, **parameters)
 
@@ -206,7 +206,7 @@ def _counted(verdict: Verdict, count: int) -> Verdict:
     return replace(verdict, sentence=verdict.sentence + more, count=count)
 
 
-def evidence(call: CallStory) -> list[Event]:
+def evidence(call: CallEvents) -> list[Event]:
     """Return the last events of a call in order, as evidence."""
     events = [*([call.called] if call.called else []), *call.client, *call.server, *call.endings]
     return sorted(events, key=lambda event: event["at"])[-SHOWN:]

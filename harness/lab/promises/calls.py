@@ -15,7 +15,7 @@ from sfusion_tools.outcome import PROGRAM_OUTCOMES, Outcome
 
 from ....fakes.faults import Seconds
 from ...core.journal import Event
-from ...core.story import CallStory, Story, attempt_of
+from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
 from ..single_calls.calls import SuiteFacts
 from .base import Promise, evidence
@@ -49,9 +49,9 @@ class ToolNeverRaises(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_exceptions(facts)
 
-    def check(self, story: Story) -> Verdict:
-        raised = [call for call in story.made if call.raised]
-        if not story.made:
+    def check(self, run: RunEvents) -> Verdict:
+        raised = [call for call in run.made if call.raised]
+        if not run.made:
             return self.unknown("no_call")
         if raised:
             returned = raised[0].returned or {}
@@ -66,7 +66,7 @@ class ToolNeverRaises(Promise):
             }
             kind = "raised" if facts["place"] else "raised_somewhere"
             return self.broken(kind, evidence(raised[0]), len(raised), **facts)
-        return self.held(made=len(story.made))
+        return self.held(made=len(run.made))
 
 
 class EveryCallEndsOnce(Promise):
@@ -92,15 +92,15 @@ class EveryCallEndsOnce(Promise):
         "because no worker was left",
     }
 
-    def check(self, story: Story) -> Verdict:
-        if not story.made:
+    def check(self, run: RunEvents) -> Verdict:
+        if not run.made:
             return self.unknown("no_call")
-        on_the_way = _SLACK if story.journal.header.get("world") == "sim" else _ON_THE_WAY
+        on_the_way = _SLACK if run.journal.header.get("world") == "sim" else _ON_THE_WAY
         wrong: list[Verdict] = []
         cut_off = 0
-        for call in story.made:
+        for call in run.made:
             times = len(call.endings)
-            if not times and _is_cut_off(call, story):
+            if not times and _is_cut_off(call, run):
                 cut_off += 1
                 continue
             if times != 1:
@@ -118,16 +118,16 @@ class EveryCallEndsOnce(Promise):
                 wrong.append(self.broken_by(call, "client_differs", started=started, ended=over))
         if wrong:
             return self.first(wrong)
-        made = len(story.made)
-        not_made = (story.began.get("calls") or made) - made
-        callers = {call.called["worker"] for call in story.made if call.called is not None}
-        if off := story.of_world("broken_off") if cut_off or not_made > 0 else []:
+        made = len(run.made)
+        not_made = (run.began.get("calls") or made) - made
+        callers = {call.called["worker"] for call in run.made if call.called is not None}
+        if off := run.of_world("broken_off") if cut_off or not_made > 0 else []:
             return self.unknown(
                 "broken_off", after=off[0]["after"], made=made, planned=made + not_made
             )
-        if not_made > 0 and not callers <= story.deaths.keys():
-            return self.broken("not_made", story.world[-3:], made=made, planned=made + not_made)
-        lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
+        if not_made > 0 and not callers <= run.deaths.keys():
+            return self.broken("not_made", run.world[-3:], made=made, planned=made + not_made)
+        lost = sum(call.endings[0]["event"] == "lost" for call in run.made)
         kind = f"held{'_lost' if lost else ''}{'_not_made' if not_made > 0 else ''}"
         return self.held(kind, made=made, lost=lost, not_made=not_made)
 
@@ -136,9 +136,9 @@ _PATIENCE = 600.0
 """Seconds after which a call that has not ended never will, where the tool states no deadline."""
 
 
-def _is_cut_off(call: CallStory, story: Story) -> bool:
+def _is_cut_off(call: CallEvents, run: RunEvents) -> bool:
     """Did the horizon come before a call had to have ended?"""
-    off, called = story.of_world("broken_off"), call.called
+    off, called = run.of_world("broken_off"), call.called
     return bool(
         off and called and off[0]["at"] - called["at"] <= (called.get("allowed") or _PATIENCE)
     )
@@ -148,7 +148,7 @@ _ON_THE_WAY = 0.5
 """Seconds that a request may take to the sandbox where time is real."""
 
 
-def _sent_late(call: CallStory, on_the_way: float) -> Event | None:
+def _sent_late(call: CallEvents, on_the_way: float) -> Event | None:
     """Return the first request that was sent for a call after it had ended and whose client was
     there to read on."""
     end = call.endings[0]
@@ -239,17 +239,17 @@ class Outcomes(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_wrong_outcomes(facts)
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         found: Counter[str] = Counter()
         example: dict[str, list[Event]] = {}
-        for call in story.made:
+        for call in run.made:
             outcome = self._outcome(call)
             if outcome is not None:
                 found[outcome] += 1
                 example.setdefault(outcome, evidence(call))
         total = sum(found.values())
         if _UNCLEAR in found:
-            return self.not_shown(story, "not_stated")
+            return self.not_shown(run, "not_stated")
         if not total:
             return self.unknown("nothing")
         summary = [f"{name} {count}" for name, count in found.most_common()]
@@ -259,7 +259,7 @@ class Outcomes(Promise):
                 return self.broken("not_allowed", example[outcome], count, **facts)
         unclear = (
             sum(name not in PROGRAM_OUTCOMES for name in self.expected) > 1
-            and not story.states_outcomes
+            and not run.states_outcomes
         )
         for outcome, amount in self.expected.items():
             if unclear and outcome not in PROGRAM_OUTCOMES:
@@ -277,7 +277,7 @@ class Outcomes(Promise):
                 return self.broken("not_as_promised", others, **facts, promised=amount)
         return self.held(summary=summary)
 
-    def _outcome(self, call: CallStory) -> str | None:
+    def _outcome(self, call: CallEvents) -> str | None:
         """Return how a call counts; None if it does not."""
         returned = call.returned
         if returned is None:
@@ -354,17 +354,17 @@ class AttemptsPerCall(Promise):
             raise ValueError("give at_most or at_least")
         return self
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         # Counted at the sandbox for clients that do not report their attempts; it does not see
         # refused connections.
         wrong: list[Verdict] = []
         most = unseen = 0
-        for call in story.made:
-            if not story.has_client and not call.server and self.at_least:
+        for call in run.made:
+            if not run.has_client and not call.server and self.at_least:
                 unseen += 1
                 continue
             made = len(
-                call.of_client("attempt_started") if story.has_client else call.of_server("arrived")
+                call.of_client("attempt_started") if run.has_client else call.of_server("arrived")
             )
             counting = made - _orders_to_wait(call)
             most = max(most, counting)
@@ -374,12 +374,12 @@ class AttemptsPerCall(Promise):
                 wrong.append(self.broken_by(call, "too_few", made=made, bound=self.at_least))
         if wrong:
             return self.first(wrong)
-        if not story.made:
+        if not run.made:
             return self.unknown("no_call")
-        return self.not_applicable("unseen") if unseen == len(story.made) else self.held(most=most)
+        return self.not_applicable("unseen") if unseen == len(run.made) else self.held(most=most)
 
 
-def _orders_to_wait(call: CallStory) -> int:
+def _orders_to_wait(call: CallEvents) -> int:
     if call.server:
         sent = [one for one in call.server if one.get("retry_after") is not None]
         # The client may have read the head of one whose body broke off.
@@ -421,10 +421,10 @@ class RetryAfterHonoured(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_early_returns(facts)
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         asked = again = 0
         wrong: list[Verdict] = []
-        for call in story.made:  # code without a mark cannot be told apart from that of other calls
+        for call in run.made:  # code without a mark cannot be told apart from that of other calls
             if not any("retry_after" in one for one in call.server):
                 continue
             until, why = -1.0, None
@@ -482,12 +482,12 @@ class DeadlineHonoured(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_late_ends(facts)
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
         longest = 0.0
-        last = story.journal.events[-1]["at"] if story.journal.events else 0.0
+        last = run.journal.events[-1]["at"] if run.journal.events else 0.0
         judged = unbounded = 0
-        for call in story.made:
+        for call in run.made:
             allowed = self.within or (call.called or {}).get("allowed")
             if allowed is None:
                 unbounded += 1
@@ -507,11 +507,11 @@ class DeadlineHonoured(Promise):
             if took > allowed + _SLACK + 0.05 * (1 + len(call.client)):
                 wrong.append(self.broken_by(call, "late", took=took, allowed=allowed))
         if unbounded and not wrong:
-            return self.not_shown(story, "no_deadline")
+            return self.not_shown(run, "no_deadline")
         return self.concluded(wrong, judged, longest=longest)
 
 
-def _gave_up_waiting(call: CallStory) -> bool:
+def _gave_up_waiting(call: CallEvents) -> bool:
     """Was the call cancelled while it waited for a permit? How long it had waited is not reported
     then."""
     started, ended = len(call.of_client("attempt_started")), len(call.of_client("attempt_ended"))
@@ -556,10 +556,10 @@ class NoDuplicateExecution(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_duplicates(facts)
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
         ran = forwarded = 0
-        for call in story.made:
+        for call in run.made:
             starts, passed_on = call.of_server("started"), len(call.of_server("forwarded"))
             ran += bool(starts)
             forwarded += bool(passed_on)

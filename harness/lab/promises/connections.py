@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from ...core.journal import Event
-from ...core.story import CallStory, Story, attempt_of
+from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
 from .base import Promise
 
@@ -32,9 +32,9 @@ class ConnectionsReused(Promise):
         "held": "{again:request} on connections that were used again, {needless} on needless ones",
     }
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
-        results = {id(one): call for call in story.made if call.succeeded for one in call.results}
+        results = {id(one): call for call in run.made if call.succeeded for one in call.results}
         idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
         """The last request and its result on each connection."""
         requests: dict[tuple[Any, ...], Event] = {}
@@ -42,7 +42,7 @@ class ConnectionsReused(Promise):
         opened: dict[tuple[Any, Any], float] = {}
         """When connections were opened on which the first request was delayed."""
         again, needless = 0, []
-        for event in story.server:
+        for event in run.server:
             if event["event"] == "crash":
                 idle.clear()
             elif event["event"] == "strike" and event["phase"] == "connect":
@@ -63,7 +63,7 @@ class ConnectionsReused(Promise):
                         # Those that arrive at the same moment were on their way together.
                         and request["at"] < event["at"]
                         and result["at"] <= began < result["at"] + _FRESH
-                        and _could_use(story, event, result, results[id(result)])
+                        and _could_use(run, event, result, results[id(result)])
                     )
                     if (connection := next(unused, None)) is not None:
                         del idle[connection]  # it could have served one request, not all of them
@@ -80,10 +80,10 @@ class ConnectionsReused(Promise):
         return self.held(again=again, needless=len(needless))
 
 
-def _could_use(story: Story, request: Event, result: Event, owner: CallStory) -> bool:
+def _could_use(run: RunEvents, request: Event, result: Event, owner: CallEvents) -> bool:
     """Had a client read a result when one of the same worker chose the connection of its
     request?"""
-    call, place = story.callers.get(id(request)), story.places
+    call, place = run.callers.get(id(request)), run.places
     if call is None or (call.called or {}).get("worker") != (owner.called or {}).get("worker"):
         return False
     mine = [
@@ -117,11 +117,11 @@ class NoDeadConnectionUsed(Promise):
         "held": "{judged:request} after a connection had expired, none on it",
     }
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
         idle: dict[tuple[Any, Any], Event] = {}
         requests: dict[tuple[Any, ...], Event] = {}
         expired = False
-        for event in story.server:
+        for event in run.server:
             if event["event"] == "arrived" and "connection" in event:
                 requests[attempt_of(event)] = event
                 expired = expired or any(event["at"] - one["at"] > _USABLE for one in idle.values())

@@ -74,10 +74,10 @@ def _sent(call: CallFacts) -> str:
 
 
 def _came_back(call: CallFacts) -> str:
-    told = call.told
-    if told is None:
+    returned = call.returned
+    if returned is None:
         return "cancelled" if call.cancelled else "did not end"
-    if told.raised is not None:
-        return f"raised {told.raised:.{_LONGEST}}"
-    reward = "" if told.reward is None else f", reward {told.reward:g}"
-    return f"came back {shown(told.text, _LONGEST)}{reward}"
+    if returned.raised is not None:
+        return f"raised {returned.raised:.{_LONGEST}}"
+    reward = "" if returned.reward is None else f", reward {returned.reward:g}"
+    return f"came back {shown(returned.text, _LONGEST)}{reward}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...core.verdict import Verdict
 from .base import Need, Promise
 
@@ -59,8 +59,8 @@ class ToolUseKept(_OfToolUse, Promise):
         0.1, ge=0, lt=1, description="how much less likely it may be than in the twin"
     )
 
-    def check(self, story: Story) -> Verdict:
-        steps = story.of_world("trained")
+    def check(self, run: RunEvents) -> Verdict:
+        steps = run.of_world("trained")
         if not steps:
             return self.unknown("nothing")
         key = self.what.partition(" ")[0]
@@ -116,8 +116,8 @@ class ToolUseRecovers(_OfToolUse, Promise):
             )
         return super().cannot_fail(training)
 
-    def check(self, story: Story) -> Verdict:
-        steps = story.of_world("trained")
+    def check(self, run: RunEvents) -> Verdict:
+        steps = run.of_world("trained")
         if not steps:
             return self.unknown("nothing")
         hit = [place for place, one in enumerate(steps) if one["lost"]]
@@ -149,8 +149,8 @@ class PushHasTheTwinsSign(_OfToolUse, Promise):
         "never": "no sample lost a call",
     }
 
-    def check(self, story: Story) -> Verdict:
-        steps = story.of_world("trained")
+    def check(self, run: RunEvents) -> Verdict:
+        steps = run.of_world("trained")
         if not steps:
             return self.unknown("nothing")
         hit = [one for one in steps if one["lost"]]
@@ -175,8 +175,8 @@ class NoGradientFromLostSamples(_OfTraining, Promise):
         "held": "{judged:step}, none with a gradient from a lost sample",
     }
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
-        for one in story.of_world("trained"):
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
+        for one in run.of_world("trained"):
             facts = {"step": one["step"], "share": one["lost_weight"], "lost": one["lost"]}
             known = one["lost"] - one["unseen"]
             yield (
@@ -196,7 +196,7 @@ class NoSignalOnlyThroughLosses(_OfTraining, Promise):
         "held": "{judged:step}, none with a signal only through lost samples",
     }
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
-        for one in story.of_world("trained"):
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
+        for one in run.of_world("trained"):
             facts = {"step": one["step"], "groups": one["only_lost"]}
             yield self.broken("signal", [one], **facts) if one["only_lost"] else None

@@ -24,8 +24,8 @@ class ArgumentsUnchanged(Promise):
 
     def find(self, facts: SuiteFacts) -> Findings:
         for call in facts:
-            if call.told is not None and facts.takes & _MODIFIABLE:
-                altered = call.told.altered
+            if call.returned is not None and facts.takes & _MODIFIABLE:
+                altered = call.returned.altered
                 yield unless(not altered, "altered", call, how=shown(altered, 160))
 
 
@@ -119,8 +119,10 @@ class CancellationEndsACall(Promise):
         for call in facts:
             if not call.cancelled or call.ended_at is None:
                 continue
-            if call.told is not None:
-                yield wrong("swallowed", call, text=shown(call.told.text or call.told.raised))
+            if call.returned is not None:
+                yield wrong(
+                    "swallowed", call, text=shown(call.returned.text or call.returned.raised)
+                )
                 continue
             yield unless(not _is_in_flight(call, call.ended_at), "goes_on", call)
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...core.verdict import Verdict
 from ..facts.read import SHORTEST_CUT
 from .base import Promise
@@ -31,10 +31,10 @@ class OutputBounded(Promise):
 
     at_most: int = Field(100_000, ge=1, description="longest tool message, in characters")
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
         longest = printed = 0
-        for one in read_calls(story):
+        for one in read_calls(run):
             chars = one.returned.get("chars", 0)
             longest = max(longest, chars)
             if one.truth is not None:
@@ -69,8 +69,8 @@ class CutsMarked(Promise):
         "held": "{judged:tool message} cut, all marked with how much",
     }
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
-        for one, truth, reading in compared_calls(story):
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
+        for one, truth, reading in compared_calls(run):
             if not reading.cut or len(truth.stdout) + len(truth.stderr) < SHORTEST_CUT:
                 continue  # what is too short to be cut is wrong in another way
             found = next((wrong for wrong in reading.wrong if wrong.kind in _CUTS), None)
@@ -95,8 +95,8 @@ class StderrShown(Promise):
         "held": "{judged:program} wrote to stderr, all shown",
     }
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
-        for one, truth, reading in compared_calls(story):
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
+        for one, truth, reading in compared_calls(run):
             # A tool may keep the warnings of a program that succeeded to itself.
             if truth.stderr.strip() and (truth.failed or "stderr" in reading.shown):
                 facts = {
@@ -118,8 +118,8 @@ class PartialOutputKept(Promise):
         "held": "{judged:timeout}, all with the output so far",
     }
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
-        for one, truth, _ in compared_calls(story):
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
+        for one, truth, _ in compared_calls(run):
             if one.end == "program_timeout" and (prints := truth.stdout.strip()):
                 facts = {"prints": prints[:60], "text": (one.text or "")[:60]}
                 yield (

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ....fakes.faults import Seconds
 from ...core.journal import Event
-from ...core.story import CallStory, Story, attempt_of
+from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
 from .base import Promise
 
@@ -42,21 +42,21 @@ class RecoversWithin(Promise):
 
     seconds: Seconds = Field(description="maximum time until a program completes again")
 
-    def check(self, story: Story) -> Verdict:
-        ends = _disturbances(story)
+    def check(self, run: RunEvents) -> Verdict:
+        ends = _disturbances(run)
         if not ends:
-            return self.not_shown(story, "undisturbed")
-        good = _completions(story)
-        down = _down_for_good(story)
+            return self.not_shown(run, "undisturbed")
+        good = _completions(run)
+        down = _down_for_good(run)
         wrong: list[Verdict] = []
         longest = 0.0
         unseen = 0
-        last = story.journal.events[-1]
+        last = run.journal.events[-1]
         for end in ends:
             after = next((done for sent, done in good if sent["at"] >= end["at"]), None)
             down_again = after is None and end["at"] + self.seconds > down
             if down_again or (
-                after is None and not any(_was_refused(call, end["at"]) for call in story.made)
+                after is None and not any(_was_refused(call, end["at"]) for call in run.made)
             ):
                 unseen += 1
                 continue
@@ -83,11 +83,11 @@ class RecoversWithin(Promise):
         )
 
 
-def _disturbances(story: Story) -> list[Event]:
+def _disturbances(run: RunEvents) -> list[Event]:
     """Return the events that ended a disturbance."""
     ends: list[Event] = []
     strike: Event | None = None
-    for event in story.journal.events:
+    for event in run.journal.events:
         if (event["source"], event["event"]) in _OVER and event.get("first") is not True:
             ends.append(event)
         elif event["source"] == "server" and event["event"] == "strike":
@@ -97,23 +97,23 @@ def _disturbances(story: Story) -> list[Event]:
     return ends
 
 
-def _down_for_good(story: Story) -> float:
+def _down_for_good(run: RunEvents) -> float:
     """Return the time from which no sandbox answers any more; infinity if one does until the
     end."""
     down: dict[Any, float] = {}
-    for event in story.server:
+    for event in run.server:
         if event["event"] in ("crash", "wedge"):
             down.setdefault(event.get("sandbox"), event["at"])
         elif event["event"] in ("restart", "unwedge"):
             down.pop(event.get("sandbox"), None)
-    return max(down.values()) if down and len(down) == story.began.get("sandboxes") else math.inf
+    return max(down.values()) if down and len(down) == run.began.get("sandboxes") else math.inf
 
 
-def _completions(story: Story) -> list[tuple[Event, Event]]:
+def _completions(run: RunEvents) -> list[tuple[Event, Event]]:
     """Return the arrival and the answer of every attempt that gave a caller the result of its
     program, by answer."""
     found: list[tuple[Event, Event]] = []
-    for call in story.made:
+    for call in run.made:
         if call.succeeded:
             arrived = {attempt_of(one): one for one in call.of_server("arrived")}
             found += [
@@ -128,7 +128,7 @@ _NEVER_COMPLETE = ("program_timeout", "bad_arguments", "sandbox_error")
 """Kinds of programs that give no result, however well all goes."""
 
 
-def _was_refused(call: CallStory, since: float) -> bool:
+def _was_refused(call: CallEvents, since: float) -> bool:
     """Was the call under way after that time, without getting its result from a request sent
     before?"""
     if call.called is None or (
@@ -153,13 +153,11 @@ class ThroughputAtLeast(Promise):
 
     per_second: float = Field(gt=0, description="calls per second, in the time of the world")
 
-    def check(self, story: Story) -> Verdict:
-        ends = [
-            call.returned for call in story.made if call.returned is not None and call.succeeded
-        ]
+    def check(self, run: RunEvents) -> Verdict:
+        ends = [call.returned for call in run.made if call.returned is not None and call.succeeded]
         if not ends:
             return self.unknown("nothing")
-        begin = min(call.called["at"] for call in story.made if call.called is not None)
+        begin = min(call.called["at"] for call in run.made if call.called is not None)
         took = max(event["at"] for event in ends) - begin
         if took <= 0:
             return self.unknown("no_time")
@@ -193,12 +191,12 @@ class NoStall(Promise):
 
     at_most: Seconds = Field(60.0, description="longest time in which nothing may happen")
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         under_way: dict[str, Event] = {}
         last: Event | None = None
         longest = 0.0
         stalls: list[Verdict] = []
-        for event in story.journal.events:
+        for event in run.journal.events:
             if event["event"] not in _PROGRESS or event["source"] in ("client", "limiter"):
                 continue
             if last is not None and under_way:

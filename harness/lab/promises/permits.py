@@ -13,7 +13,7 @@ from sfusion_tools.record import ENDINGS
 
 from ....fakes.faults import Seconds
 from ...core.journal import Event
-from ...core.story import Story, attempt_of
+from ...core.run_events import RunEvents, attempt_of
 from ...core.verdict import Verdict
 from ..single_calls.calls import SuiteFacts
 from .base import Promise
@@ -59,23 +59,21 @@ class InFlightWithinLimit(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_crowds(facts, self.limit)
 
-    def check(self, story: Story) -> Verdict:
-        limit = self.limit or story.began.get("limit")
+    def check(self, run: RunEvents) -> Verdict:
+        limit = self.limit or run.began.get("limit")
         if limit is None:
-            return self.not_shown(story, "no_limit")
-        found = count_in_flight(
-            _client_steps(story) if story.has_client else server_steps(story), limit
-        )
+            return self.not_shown(run, "no_limit")
+        found = count_in_flight(_client_steps(run) if run.has_client else server_steps(run), limit)
         if not found.peak:
-            return self.not_shown(story, "nothing")
+            return self.not_shown(run, "nothing")
         kind, reported = "exceeded", found.peak
-        if not found.broken and story.has_client and _is_calm(story):
+        if not found.broken and run.has_client and _is_calm(run):
             # Whatever the client reports, the sandbox must not see more attempts than the limit.
             kind = "exceeded_unreported"
-            seen = count_in_flight(server_steps(story), limit)
+            seen = count_in_flight(server_steps(run), limit)
             found = seen if seen.broken or seen.peak > found.peak else found
-        if found.broken and (why := _unseen(story)) is not None:
-            return self.not_shown(story, "unseen", why=why)
+        if found.broken and (why := _unseen(run)) is not None:
+            return self.not_shown(run, "unseen", why=why)
         if found.broken:
             facts = {
                 "at": found.first[-1]["at"],
@@ -85,7 +83,7 @@ class InFlightWithinLimit(Promise):
             }
             return self.broken(kind, found.first, found.broken, **facts)
         limits = list(dict.fromkeys(found.limits))
-        if (calls := _most_under_way(story)) < min(limits):
+        if (calls := _most_under_way(run)) < min(limits):
             return self.unknown("never_reached", calls=calls, limit=min(limits))
         return self.held(
             "held" if len(limits) == 1 else "held_resized",
@@ -95,23 +93,23 @@ class InFlightWithinLimit(Promise):
         )
 
 
-def _unseen(story: Story) -> str | None:
+def _unseen(run: RunEvents) -> str | None:
     """Say why nobody can tell how many attempts count; None if it can be told."""
-    if story.foreign and story.began.get("queues"):
+    if run.foreign and run.began.get("queues"):
         return "requests whose clients have left stay in the queue of a sandbox"
     died: Event | None = None
-    for event in [*story.of_world("limiter_died", "limiter_started"), *story.of_world("ended")]:
-        if died is not None and event["at"] - died["at"] > 0.5 * story.began.get("lease", inf):
+    for event in [*run.of_world("limiter_died", "limiter_started"), *run.of_world("ended")]:
+        if died is not None and event["at"] - died["at"] > 0.5 * run.began.get("lease", inf):
             return "leases expired while there was no limiter"
         died = event if event["event"] == "limiter_died" else None
     return None
 
 
-def _most_under_way(story: Story) -> int:
+def _most_under_way(run: RunEvents) -> int:
     """Return how many calls were under way at once: so many attempts there could have been,
     whatever the tool does."""
     now = most = 0
-    for event in story.world:
+    for event in run.world:
         now += (event["event"] == "called") - (event["event"] in ENDINGS)
         most = max(most, now)
     return most
@@ -169,16 +167,16 @@ def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> FlightCo
     return found
 
 
-def _is_calm(story: Story) -> bool:
+def _is_calm(run: RunEvents) -> bool:
     """Was there no death, pause or resize? After one, the sandbox may see attempts that no longer
     count."""
     return not (
-        story.of_world("worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_paused")
-        or any(event["event"] in ("expired", "resized") for event in story.limiter)
+        run.of_world("worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_paused")
+        or any(event["event"] in ("expired", "resized") for event in run.limiter)
     )
 
 
-def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
+def _client_steps(run: RunEvents) -> list[tuple[str, Any, Event]]:
     steps: list[tuple[str, Any, Event]] = []
     holder: dict[str, Any] = {}
     by_worker: dict[str, dict[Any, None]] = {}
@@ -187,7 +185,7 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
     stalled: set[str] = set()
     learned: set[str] = set()
     expired: set[Any] = set()
-    for event in story.journal.events:
+    for event in run.journal.events:
         key = (event.get("call"), event.get("attempt"))
         if event["event"] in ("worker_paused", "cut_off"):
             stalled.add(event["worker"])
@@ -230,18 +228,18 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
     return steps
 
 
-def server_steps(story: Story, lease: float = inf) -> list[tuple[str, Any, Event]]:
+def server_steps(run: RunEvents, lease: float = inf) -> list[tuple[str, Any, Event]]:
     """Return the attempts that the sandbox saw, but for those that it cannot know to be over."""
     # A program whose client has left keeps running at the sandbox, but is no longer counted as an
     # attempt. For a program that outlived the scenario, only a client that reports its attempts
     # shows whether it had left.
-    endings = {attempt_of(e): e for e in story.server if e["event"] in ("answered", "unanswered")}
+    endings = {attempt_of(e): e for e in run.server if e["event"] in ("answered", "unanswered")}
     left = {key for key, event in endings.items() if event.get("client_gone")}
-    arrivals = [e for e in story.server if e["event"] == "arrived"]
+    arrivals = [e for e in run.server if e["event"] == "arrived"]
     last = {e["call"]: attempt_of(e) for e in arrivals}
     # Nor for one that never answers, once it has asked again: it may have left long before.
     asked_again = {
-        attempt_of(e) for e in arrivals if story.has_client or attempt_of(e) != last[e["call"]]
+        attempt_of(e) for e in arrivals if run.has_client or attempt_of(e) != last[e["call"]]
     }
     left |= asked_again - endings.keys()
     steps: list[tuple[str, Any, Event]] = []
@@ -255,7 +253,7 @@ def server_steps(story: Story, lease: float = inf) -> list[tuple[str, Any, Event
         steps.extend(("end", one, event) for one in under_way.pop(call, ()))
         over.add(call)
 
-    for event in story.journal.events:
+    for event in run.journal.events:
         key = attempt_of(event)
         match event["source"], event["event"]:
             case "world", "called":
@@ -305,14 +303,14 @@ class NoPermitLeaked(Promise):
         "held": "{granted:permit} granted, all returned",
     }
 
-    def check(self, story: Story) -> Verdict:
-        if not story.limiter and not (story.ended or {}).get("limiter"):
+    def check(self, run: RunEvents) -> Verdict:
+        if not run.limiter and not (run.ended or {}).get("limiter"):
             return self.unknown("limiter_unseen")
-        if story.ended is None:
+        if run.ended is None:
             return self.unknown("not_finished")
         out: dict[str, Event] = {}
         lost: list[Event] = []
-        for event in story.journal.events:
+        for event in run.journal.events:
             if event["event"] == "limiter_died":
                 out.clear()  # the clients report to the next limiter what they hold
             elif event["source"] != "limiter":
@@ -323,33 +321,33 @@ class NoPermitLeaked(Promise):
                 event["event"] in ("released", "expired") and out.pop(event["permit"], None) is None
             ):
                 lost.append(event)
-        state = story.ended.get("limiter") or {}
+        state = run.ended.get("limiter") or {}
         if out or state.get("in_use"):
             held = list(out.values())
             kind, facts = (
                 ("never_returned", _named(held[0])) if held else ("some_never_returned", {})
             )
-            return self.broken(kind, [*held[:4], story.ended], max(len(out), 1), **facts)
+            return self.broken(kind, [*held[:4], run.ended], max(len(out), 1), **facts)
         if state.get("waiting"):
-            return self.broken("still_queued", [story.ended], state["waiting"])
+            return self.broken("still_queued", [run.ended], state["waiting"])
         if lost:
             return self.broken("never_granted", lost, len(lost), permit=lost[0]["permit"])
-        if late := _unexcused_expiries(story):
+        if late := _unexcused_expiries(run):
             return self.broken("expired", late, len(late), **_named(late[0]))
-        return self.held(granted=sum(one["event"] == "granted" for one in story.limiter))
+        return self.held(granted=sum(one["event"] == "granted" for one in run.limiter))
 
 
 def _named(event: Event) -> dict[str, Any]:
     return {"permit": event["permit"], "worker": event["worker"]}
 
 
-def _unexcused_expiries(story: Story) -> list[Event]:
+def _unexcused_expiries(run: RunEvents) -> list[Event]:
     """Return expiries of permits whose worker was alive, running and connected."""
-    if story.began.get("loss") or story.began.get("slow_link") or story.of_world("limiter_died"):
+    if run.began.get("loss") or run.began.get("slow_link") or run.of_world("limiter_died"):
         return []
-    excused = {one["worker"] for one in story.of_world("worker_died", "worker_paused", "cut_off")}
+    excused = {one["worker"] for one in run.of_world("worker_died", "worker_paused", "cut_off")}
     return [
-        one for one in story.limiter if one["event"] == "expired" and one["worker"] not in excused
+        one for one in run.limiter if one["event"] == "expired" and one["worker"] not in excused
     ]
 
 
@@ -367,8 +365,8 @@ class GrantsInOrder(Promise):
         "held": "{judged:grant}, all in order",
     }
 
-    def check(self, story: Story) -> Verdict:
-        if not story.limiter:
+    def check(self, run: RunEvents) -> Verdict:
+        if not run.limiter:
             return self.unknown("limiter_unseen")
         queue: dict[int, Event] = {}
         tickets: list[
@@ -376,7 +374,7 @@ class GrantsInOrder(Promise):
         ] = []  # a heap; tickets that have left the queue are dropped when they reach its top
         wrong: list[Verdict] = []
         served = 0
-        for event in story.journal.events:
+        for event in run.journal.events:
             if event["event"] == "limiter_died":
                 queue.clear()
             if event["source"] != "limiter":
@@ -423,23 +421,23 @@ class RequestsPaced(Promise):
         "held": "{judged:request}, none too early",
     }
 
-    def check(self, story: Story) -> Verdict:
-        pace = story.began.get("pace")
-        if pace is None or story.of_world("limiter_died"):
-            return self.not_shown(story, "no_pace")
+    def check(self, run: RunEvents) -> Verdict:
+        pace = run.began.get("pace")
+        if pace is None or run.of_world("limiter_died"):
+            return self.not_shown(run, "no_pace")
         (rate, burst), wrong, early = pace, list[Verdict](), 0
         kind, sent = (
             "too_fast",
-            [one for one in story.limiter if one["event"] in ("granted", "handed_on")],
+            [one for one in run.limiter if one["event"] in ("granted", "handed_on")],
         )
-        if story.foreign:
+        if run.foreign:
             kind, sent, early = (
                 "sent_too_fast",
-                [one for one in story.server if one["event"] == "arrived"],
+                [one for one in run.server if one["event"] == "arrived"],
                 1,
             )
-            late = any(one.get("phase") == "connect" for one in story.server)
-            if late or story.is_disturbed or story.journal.header.get("world") != "sim":
+            late = any(one.get("phase") == "connect" for one in run.server)
+            if late or run.is_disturbed or run.journal.header.get("world") != "sim":
                 return self.not_applicable("not_clear")
         most = burst + early
         tokens, last = most, 0.0
@@ -479,14 +477,14 @@ class NoStarvation(Promise):
 
     at_most: Seconds = Field(60.0, description="maximum wait for a permit")
 
-    def check(self, story: Story) -> Verdict:
-        if not story.limiter:
+    def check(self, run: RunEvents) -> Verdict:
+        if not run.limiter:
             return self.unknown("limiter_unseen")
         asked: dict[tuple[str, int], Event] = {}
         earlier: dict[tuple[str, int], Event] = {}
         longest, late, served = 0.0, [], 0
-        last = story.journal.events[-1]
-        for event in story.journal.events:
+        last = run.journal.events[-1]
+        for event in run.journal.events:
             if event["event"] == "worker_died":
                 asked = {key: one for key, one in asked.items() if key[0] != event["worker"]}
             if event["event"] == "limiter_died":

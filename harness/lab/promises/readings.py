@@ -12,7 +12,7 @@ from sfusion_tools.sandbox.text import plain
 
 from ....fakes.sandbox.body import OUTPUT_CHANGES
 from ...core.journal import SHOWN, Event
-from ...core.story import CallStory, Story, attempt_of
+from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ..facts.canary import tokens_in
 from ..facts.read import SHORTEST_CUT, TextReading, normal_wording, read_text
 from ..facts.truth import ProgramTruth
@@ -31,7 +31,7 @@ WHOLE = TextReading((), "", shown=_STREAMS)
 class ReadCall:
     """A call that returned a text, and whose program is known."""
 
-    call: CallStory
+    call: CallEvents
     returned: Event
     end: str
     """How it ended by the sandbox's ledger: as its program does, or ``FAILED`` or ``REFUSED``."""
@@ -53,24 +53,24 @@ class ReadCall:
         return normal_wording(found, [self.call.call]) if found else ""
 
 
-def read_calls(story: Story) -> list[ReadCall]:
+def read_calls(run: RunEvents) -> list[ReadCall]:
     """Return the calls that returned; they are read once for all promises."""
-    if "read_calls" not in story.cache:
-        story.cache["read_calls"] = list(_read_calls(story))
-    found: list[ReadCall] = story.cache["read_calls"]
+    if "read_calls" not in run.cache:
+        run.cache["read_calls"] = list(_read_calls(run))
+    found: list[ReadCall] = run.cache["read_calls"]
     return found
 
 
-def compared_calls(story: Story) -> Iterator[tuple[ReadCall, ProgramTruth, TextReading]]:
+def compared_calls(run: RunEvents) -> Iterator[tuple[ReadCall, ProgramTruth, TextReading]]:
     """Yield the calls whose text could be compared with what the program did."""
-    for one in read_calls(story):
+    for one in read_calls(run):
         if one.truth is not None and one.reading is not None:
             yield one, one.truth, one.reading
 
 
-def _read_calls(story: Story) -> Iterator[ReadCall]:
-    longest = story.began.get("longest_text") or inf
-    for call in story.made:
+def _read_calls(run: RunEvents) -> Iterator[ReadCall]:
+    longest = run.began.get("longest_text") or inf
+    for call in run.made:
         returned, kind = call.returned, call.intent.get("kind")
         if returned is None or returned.get("raised") or kind in (None, "real") or call.is_misled:
             continue
@@ -132,7 +132,7 @@ def _reading(text: str, truth: ProgramTruth, longest: float) -> TextReading | No
     return reading
 
 
-def _text(call: CallStory, returned: Event) -> str | None:
+def _text(call: CallEvents, returned: Event) -> str | None:
     text = returned.get("text") or ""
     if returned.get("chars", 0) <= SHOWN:
         return plain(text)
@@ -145,7 +145,7 @@ def _text(call: CallStory, returned: Event) -> str | None:
     )
 
 
-def _said(call: CallStory, truth: ProgramTruth) -> ProgramTruth | None:
+def _said(call: CallEvents, truth: ProgramTruth) -> ProgramTruth | None:
     """Return what the last answer of the sandbox said, with the faults that changed it."""
     streams = {"stdout": truth.stdout, "stderr": truth.stderr}
     given = attempt_of(call.results[-1])

@@ -14,7 +14,7 @@ from sfusion_tools.errors import near, refusal
 from sfusion_tools.rollout.states import EndCause
 
 from ...core.journal import Journal
-from ...core.story import CallStory, Story
+from ...core.run_events import CallEvents, RunEvents
 from ...core.verdict import Verdict
 from ..single_calls.calls import SuiteFacts, has_single_calls
 from .base import PROMISES, Promise
@@ -63,30 +63,30 @@ def read_promise(value: Any) -> Promise:
 def check_promises(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
     """Return the verdicts on a run, in the order of the promises; then those on implied ones, if
     they are broken."""
-    return check_story(Story(journal), promises)[0]
+    return check_run(RunEvents(journal), promises)[0]
 
 
-def check_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
+def check_run(run: RunEvents, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
     """Return the verdicts on a journal that has been read, and those on implied promises that are
     not broken."""
-    if has_single_calls(story.journal):
-        return check_single_calls(SuiteFacts([story.journal]), promises)
+    if has_single_calls(run.journal):
+        return check_single_calls(SuiteFacts([run.journal]), promises)
     named = [
-        _checked(promise, story)
+        _checked(promise, run)
         for promise in list(promises) or [read_promise("every_call_ends_once")]
     ]
     names = {verdict.promise for verdict in named}
     applying = (
-        promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story)
+        promise for promise in _IMPLIED if promise.name not in names and _applies(promise, run)
     )
-    implied = [_checked(promise, story) for promise in applying]
-    off = story.of_world("broken_off")
+    implied = [_checked(promise, run) for promise in applying]
+    off = run.of_world("broken_off")
     if off and not any(verdict.state == "broken" for verdict in (*named, *implied)):
-        made = len(story.made)
+        made = len(run.made)
         facts = {
             "after": off[0]["after"],
             "made": made,
-            "planned": story.began.get("calls") or made,
+            "planned": run.began.get("calls") or made,
         }
         named, implied = (
             [_broken_off(verdict, facts) for verdict in some] for some in (named, implied)
@@ -129,57 +129,57 @@ def _broken_off(verdict: Verdict, facts: dict[str, Any]) -> Verdict:
     )
 
 
-def _applies(promise: Promise, story: Story) -> bool:
+def _applies(promise: Promise, run: RunEvents) -> bool:
     if promise.only_single_calls:
         return False
-    if promise.of_rollouts and not story.of_world("rollout_started"):
+    if promise.of_rollouts and not run.of_world("rollout_started"):
         return False
-    return story.journal.header.get("world") == "sim" or not promise.exact
+    return run.journal.header.get("world") == "sim" or not promise.exact
 
 
-def _checked(promise: Promise, story: Story) -> Verdict:
+def _checked(promise: Promise, run: RunEvents) -> Verdict:
     if promise.only_single_calls:
         return promise.not_applicable("only_single_calls")
-    verdict = promise.check(story)
-    if stuck := story.of_world("stuck"):
+    verdict = promise.check(run)
+    if stuck := run.of_world("stuck"):
         return (
             verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
         )
-    if promise.of_permits and story.foreign:
+    if promise.of_permits and run.foreign:
         return promise.not_applicable("not_our_limiter")
     if verdict.state == "broken" and (
-        promise.name == "tool_never_raises" or not story.of_world("unobserved")
+        promise.name == "tool_never_raises" or not run.of_world("unobserved")
     ):
         return verdict
     return (
-        _shows_nothing(story, promise) if verdict.state in ("held", "broken") else None
+        _shows_nothing(run, promise) if verdict.state in ("held", "broken") else None
     ) or verdict
 
 
-def _shows_nothing(story: Story, promise: Promise) -> Verdict | None:
+def _shows_nothing(run: RunEvents, promise: Promise) -> Verdict | None:
     """Return a verdict that says why a run says nothing about a promise; None if it does."""
     if promise.of_rollouts:
         refused = any(
-            one["ended_by"] == EndCause.PROMPT_TOO_LONG for one in story.of_world("rollout_ended")
+            one["ended_by"] == EndCause.PROMPT_TOO_LONG for one in run.of_world("rollout_ended")
         )
-        spoke = any(one["event"] == "spoke" for one in story.engine)
+        spoke = any(one["event"] == "spoke" for one in run.engine)
         return None if spoke or refused else promise.unknown("engine_silent")
-    if not story.made:
+    if not run.made:
         return promise.unknown("no_call")
-    calls = len(story.made)
-    if not any(_was_handled(call, story) for call in story.made):
-        raised = sum(bool(call.returned and call.returned.get("raised")) for call in story.made)
+    calls = len(run.made)
+    if not any(_was_handled(call, run) for call in run.made):
+        raised = sum(bool(call.returned and call.returned.get("raised")) for call in run.made)
         if raised:
             return promise.unknown("all_raised", raised=raised, calls=calls)
         return promise.unknown(
-            "unobserved" if story.of_world("unobserved") else "none_ended", calls=calls
+            "unobserved" if run.of_world("unobserved") else "none_ended", calls=calls
         )
-    if promise.needs == "result" and not any(call.succeeded for call in story.made):
+    if promise.needs == "result" and not any(call.succeeded for call in run.made):
         return promise.unknown("no_result", calls=calls)
     return None
 
 
-def _was_handled(call: CallStory, story: Story) -> bool:
+def _was_handled(call: CallEvents, run: RunEvents) -> bool:
     """Did the tool do something about the call, and did the call end because of that?"""
     returned = call.returned
     if returned is None or returned.get("raised"):
@@ -191,4 +191,4 @@ def _was_handled(call: CallStory, story: Story) -> bool:
     ):
         return True
     # Nobody sees the connections that a tool of another class is refused.
-    return story.foreign and not story.of_world("unobserved")
+    return run.foreign and not run.of_world("unobserved")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from ...core.story import CallStory, Story, attempt_of
+from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
 from ..facts.sent import WIRE_DEFAULTS, field_differences
 from ..single_calls.calls import SuiteFacts
@@ -49,12 +49,12 @@ class SentAsAsked(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_differences(facts)
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
-        for call in story.made:
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
+        for call in run.made:
             asked = (call.called or {}).get("asked")
             if not asked:
                 continue
-            expected = {**story.began.get("asks", {}), **asked}
+            expected = {**run.began.get("asks", {}), **asked}
             usual = {
                 key: value for key, value in expected.items() if value != WIRE_DEFAULTS.get(key)
             }
@@ -109,10 +109,10 @@ class MetricsAreTrue(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_untrue_metrics(facts)
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
-        truths = {one.call.call: one.truth for one in read_calls(story)}
-        slack = _SLACK if story.journal.header.get("world") == "sim" else _REAL_SLACK
-        for call in story.made:
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
+        truths = {one.call.call: one.truth for one in read_calls(run)}
+        slack = _SLACK if run.journal.header.get("world") == "sim" else _REAL_SLACK
+        for call in run.made:
             returned = call.returned or {}
             truth, told = truths.get(call.call), returned.get("exit")
             if (
@@ -123,18 +123,18 @@ class MetricsAreTrue(Promise):
             ):
                 yield self.broken_by(call, "exit", true=truth.exit, told=told)
             elif (
-                story.has_client
+                run.has_client
                 and call.returned
                 and (wrong := _contradiction(call, returned, slack))
             ):
                 kind, facts = wrong
                 yield self.broken_by(call, kind, **facts)
-            elif told is not None or (story.has_client and "attempts" in returned):
+            elif told is not None or (run.has_client and "attempts" in returned):
                 yield None
 
 
 def _contradiction(
-    call: CallStory, returned: dict[str, Any], slack: float
+    call: CallEvents, returned: dict[str, Any], slack: float
 ) -> tuple[str, dict[str, Any]] | None:
     made = len(call.of_client("attempt_started"))
     if returned.get("attempts", made) != made:
@@ -153,7 +153,7 @@ def _contradiction(
     return ("denied", {}) if ran and ended and not ended[-1].get("executions", 1) else None
 
 
-def _waited(call: CallStory) -> float | None:
+def _waited(call: CallEvents) -> float | None:
     """Return how long a call that ended with an attempt waited for its permits, by the client's own
     events."""
     total, since = 0.0, None
@@ -190,8 +190,8 @@ class InstancesReleased(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_held_instances(facts)
 
-    def check(self, story: Story) -> Verdict:
-        looked = story.of_world("looked_inside")
+    def check(self, run: RunEvents) -> Verdict:
+        looked = run.of_world("looked_inside")
         told = ("worker", "kept", "released", "first")
         found = [(one, {key: one[key] for key in told}) for one in looked if one["kept"]]
         wrong = [self.broken("kept", [one], one["kept"], **facts) for one, facts in found]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ....fakes.faults import Seconds
 from ...core.journal import Event
-from ...core.story import CallStory, Story, attempt_of
+from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
 from .base import Promise
 
@@ -37,13 +37,11 @@ class OnlyTransientRetried(Promise):
         "held": "{judged:final answer}, none retried",
     }
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         final = 0
         wrong: list[Verdict] = []
-        crashes = {
-            (one.get("sandbox"), one["at"]) for one in story.server if one["event"] == "crash"
-        }
-        for call in story.made:
+        crashes = {(one.get("sandbox"), one["at"]) for one in run.server if one["event"] == "crash"}
+        for call in run.made:
             if (
                 call.intent.get("kind") == "ok"
                 and len(call.of_server("arrived")) < 2
@@ -96,14 +94,14 @@ class RetriesSpread(Promise):
         "held": "{judged:group} of calls refused together, all spread",
     }
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
         groups: list[list[_Return]] = []
-        for one in sorted(_returns(story), key=lambda one: one.refused["at"]):
+        for one in sorted(_returns(run), key=lambda one: one.refused["at"]):
             if not groups or one.refused["at"] - groups[-1][0].refused["at"] > _TOGETHER:
                 groups.append([])
             groups[-1].append(one)
         for group in (group for group in groups if len(group) > 3):
-            herd = _herd(group, story.has_client)
+            herd = _herd(group, run.has_client)
             facts = {
                 "herd": len(herd),
                 "group": len(group),
@@ -158,31 +156,31 @@ def _nearest(
     return ordered[slice(*best)]
 
 
-def _returns(story: Story) -> Iterator[_Return]:
-    if story.has_client:
-        for call in story.made:
+def _returns(run: RunEvents) -> Iterator[_Return]:
+    if run.has_client:
+        for call in run.made:
             for event in call.of_client("backing_off"):
                 yield _Return(event, event["at"] + event["seconds"])
         return
     # A request that was waiting for another one to end did not choose its moment; one without any
     # pause did.
     freed: dict[int, set[str]] = {}
-    limit, in_flight = story.began.get("limit"), 0
-    for one in story.server:
+    limit, in_flight = run.began.get("limit"), 0
+    for one in run.server:
         if one["event"] == "arrived":
             in_flight += 1
         elif one["event"] in ("answered", "unanswered"):
             if in_flight >= limit if limit is not None else one["event"] == "answered":
                 freed.setdefault(round(one["at"] / _TOGETHER), set()).add(one["call"])
             in_flight -= 1
-    for call in story.made:
+    for call in run.made:
         for refused, again in _retries(call):
             at_once = again["at"] - refused["at"] <= _TOGETHER
             if at_once or freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
                 yield _Return(refused, again["at"])
 
 
-def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
+def _retries(call: CallEvents) -> Iterator[tuple[Event, Event]]:
     """Yield the answers that refused a request for now, each with the next request of the call."""
     slow = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
     refusals = {
@@ -222,14 +220,14 @@ class NoPermitWhileBackingOff(Promise):
 
     at_most: Seconds = Field(1.0, description="how long a permit may stay unused")
 
-    def check(self, story: Story) -> Verdict:
-        if story.foreign:
-            return self._at_the_sandbox(story)
-        if not any(call.of_client("permit_granted") for call in story.made):
+    def check(self, run: RunEvents) -> Verdict:
+        if run.foreign:
+            return self._at_the_sandbox(run)
+        if not any(call.of_client("permit_granted") for call in run.made):
             return self.unknown("no_permits")
         refused = 0
         wrong: list[Verdict] = []
-        for call in story.made:
+        for call in run.made:
             releases = call.of_client("permit_released")
             for answer in call.of_server("answered"):
                 back = next(
@@ -249,12 +247,12 @@ class NoPermitWhileBackingOff(Promise):
                     wrong.append(self.broken("kept", [answer, back], **facts))
         return self.concluded(wrong, refused)
 
-    def _at_the_sandbox(self, story: Story) -> Verdict:
-        limit = story.began.get("limit")
+    def _at_the_sandbox(self, run: RunEvents) -> Verdict:
+        limit = run.began.get("limit")
         if limit is None:
             return self.not_applicable("no_limit")
-        struck = {one["kind"] for one in story.server if one["event"] == "strike"}
-        if struck - {"status"} or "pace" in story.began or story.is_disturbed:
+        struck = {one["kind"] for one in run.server if one["event"] == "strike"}
+        if struck - {"status"} or "pace" in run.began or run.is_disturbed:
             # A call that waits for its turn or its connection looks like one that waits for a
             # permit.
             return self.not_applicable("not_clear")
@@ -263,7 +261,7 @@ class NoPermitWhileBackingOff(Promise):
         flying: set[tuple[object, ...]] = set()
         idle: float | None = None
         seen = False
-        for event in story.journal.events:
+        for event in run.journal.events:
             name = str(event.get("call"))
             if idle is not None and event["at"] - idle > self.at_most:
                 held, waiting = next(iter(pausing.values())), next(iter(unsent.values()))

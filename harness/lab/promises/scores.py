@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..client import Told
+from ..client import Returned
 from ..single_calls.calls import CallFacts, SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, unless, wrong, wrong_run
@@ -19,32 +19,32 @@ _RISING = (_NONE, "++--", "+++-", _ALL)
 _TESTS = 4
 
 
-def scored_calls(facts: SuiteFacts) -> Iterator[tuple[CallFacts, Told]]:
+def scored_calls(facts: SuiteFacts) -> Iterator[tuple[CallFacts, Returned]]:
     """Yield the last call of each trajectory with what was told when it was scored, at once or
     later."""
     for call in played_ends(facts):
-        if call.told is not None and call.ask.last:
-            yield call, call.told
+        if call.returned is not None and call.ask.last:
+            yield call, call.returned
     for run in facts.runs:
         executed: dict[str, CallFacts] = {}
         for call in facts.of(run):
             if call.ask.executes:
                 executed[call.ask.instance] = call
-            elif call.told is not None and call.planned.end != "any":
-                yield executed[call.ask.instance], call.told
+            elif call.returned is not None and call.planned.end != "any":
+                yield executed[call.ask.instance], call.returned
 
 
 def rewards(facts: SuiteFacts, name: str) -> Iterator[tuple[CallFacts, float | None]]:
     """Yield the rewards of calls: of trajectories (``reward``) or of steps (``step_reward``)."""
     if name == "reward" and "reward" not in facts.takes:
         return
-    for call, told in scored_calls(facts):
-        if call.ask.tests or told.raised:
+    for call, returned in scored_calls(facts):
+        if call.ask.tests or returned.raised:
             continue
         if name == "reward":
-            yield call, number_of(told.reward)
-        elif name in told.fields:
-            yield call, number_of(told.fields[name])
+            yield call, number_of(returned.reward)
+        elif name in returned.fields:
+            yield call, number_of(returned.fields[name])
 
 
 _REWARDS = ("reward", "step_reward")
@@ -125,7 +125,7 @@ class _Solution:
     """A call of a reward function with what it told."""
 
     call: CallFacts
-    told: Told
+    returned: Returned
     lost: int
     """How many of its tests the sandbox lost."""
     does: str
@@ -137,7 +137,7 @@ class _Solution:
 
     @property
     def score(self) -> float | None:
-        return number_of(self.told.reward)
+        return number_of(self.returned.reward)
 
 
 class ScoreFollowsTheTests(Promise):
@@ -166,9 +166,9 @@ class ScoreFollowsTheTests(Promise):
 
     def find(self, facts: SuiteFacts) -> Findings:
         solutions = [
-            _Solution(call, call.told, call.lost, call.planned.solution)
+            _Solution(call, call.returned, call.lost, call.planned.solution)
             for call in facts
-            if call.ask.tests and call.told is not None and not call.starved
+            if call.ask.tests and call.returned is not None and not call.starved
         ]
         scores: dict[str, float | None] = {}
         for solution in solutions:
@@ -182,7 +182,7 @@ class ScoreFollowsTheTests(Promise):
             alike[does.count("+")].append(score)
         for solution in solutions:
             yield _score_finding(solution, scores.get(_ALL), alike, whole)
-        yield from _miscounted([one for one in solutions if not one.told.raised])
+        yield from _miscounted([one for one in solutions if not one.returned.raised])
         yield from _falling(scores)
 
 
@@ -212,15 +212,15 @@ def _lost_finding(
     whole: _Solution | None,
 ) -> Wrong | None:
     """Judge a solution some of whose tests were lost."""
-    score, lost, told = solution.score, solution.lost, solution.told
+    score, lost, returned = solution.score, solution.lost, solution.returned
     about = {"lost": lost, "score": score}
     if score is not None and score in alike.get(_TESTS - lost, ()):
         return wrong("lost", solution.call, **about)
     if score is not None and score == best and lost == _TESTS:
         return wrong("all_lost", solution.call, **about)
     if whole is not None:
-        result = told.reward, told.text, told.fields
-        same = result == (best, whole.told.text, whole.told.fields)
+        result = returned.reward, returned.text, returned.fields
+        same = result == (best, whole.returned.text, whole.returned.fields)
         return unless(not same, "hidden", solution.call, **about)
     return None
 
@@ -238,19 +238,19 @@ def _falling(scores: Mapping[str, float | None]) -> Findings:
 
 def _miscounted(solutions: list[_Solution]) -> Findings:
     """Judge fields that count lost tests: 0 where none was lost, and 4 where all were."""
-    names = dict.fromkeys(name for one in solutions for name in one.told.fields)
+    names = dict.fromkeys(name for one in solutions for name in one.returned.fields)
     for name in names:
         sure = {
-            (_hashable(one.told.fields.get(name)), one.lost)
+            (_hashable(one.returned.fields.get(name)), one.lost)
             for one in solutions
             if one.lost in (0, _TESTS)
         }
         if sure != {(0, 0), (_TESTS, _TESTS)}:
             continue
         for one in solutions:
-            told = one.told.fields.get(name)
-            about = {"lost": one.lost, "field": name, "told": told}
-            yield unless(told == one.lost, "miscounted", one.call, **about)
+            returned = one.returned.fields.get(name)
+            about = {"lost": one.lost, "field": name, "told": returned}
+            yield unless(returned == one.lost, "miscounted", one.call, **about)
 
 
 def _hashable(value: Any) -> Any:

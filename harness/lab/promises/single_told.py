@@ -32,7 +32,7 @@ def find_misreadings(facts: SuiteFacts) -> Findings:
     for call in played_ends(facts):
         if call.reading is None or call.ask.tests or call.refused:
             continue
-        text = (call.told.text if call.told is not None else "")[:60]
+        text = (call.returned.text if call.returned is not None else "")[:60]
         for misread in call.reading.wrong:
             lost = str(misread.details.get("lost", ""))[:60]
             about = {"missing": 0, **misread.details, "lost": lost, "stream": misread.stream}
@@ -158,9 +158,9 @@ def find_wrong_outcomes(facts: SuiteFacts) -> Findings:
     for name in ("outcome", "stated", "status"):
         yield from _StatedField(facts, name).findings()
     for call in played_ends(facts):
-        if call.told is None or call.ask.tests:
+        if call.returned is None or call.ask.tests:
             continue
-        flag = call.told.fields.get("infrastructure")
+        flag = call.returned.fields.get("infrastructure")
         if isinstance(flag, bool):
             about = {"end": call.end, "field": "infrastructure", "told": str(flag)}
             yield unless(flag == call.failed, "infrastructure", call, **about)
@@ -173,9 +173,9 @@ class _StatedField:
         self._facts = facts
         self._name = name
         stated = [
-            (call, call.told.fields[name])
+            (call, call.returned.fields[name])
             for call in played_ends(facts)
-            if call.told is not None and name in call.told.fields
+            if call.returned is not None and name in call.returned.fields
         ]
         values = [value for _, value in stated]
         self._is_used = bool(stated)
@@ -191,9 +191,14 @@ class _StatedField:
         if not self._is_used:
             return
         for call in played_ends(self._facts):
-            if call.told is None or call.told.raised or call.end == "failed" or call.ask.tests:
+            if (
+                call.returned is None
+                or call.returned.raised
+                or call.end == "failed"
+                or call.ask.tests
+            ):
                 continue
-            yield self._finding(call, call.told.fields)
+            yield self._finding(call, call.returned.fields)
 
     def _finding(self, call: CallFacts, fields: Mapping[str, Any]) -> Wrong | None:
         value = fields.get(self._name)
@@ -229,11 +234,11 @@ def _group_of(end: str) -> str:
 def find_exceptions(facts: SuiteFacts) -> Findings:
     """Find what was raised, but for clients that report failures as exceptions."""
     for call in played_ends(facts):
-        if call.told is None or call.ask.tests:
+        if call.returned is None or call.ask.tests:
             continue
         allowed = "raises" in facts.takes and (call.failed or call.end == "bad_arguments")
-        what = str(call.told.raised)[:160]
-        fine = allowed or not call.told.raised
+        what = str(call.returned.raised)[:160]
+        fine = allowed or not call.returned.raised
         yield unless(fine, "raised_single", call, end=call.end, what=what)
     for run in facts.runs:
         for event in run.raised:
@@ -247,13 +252,13 @@ def find_exceptions(facts: SuiteFacts) -> Findings:
 def find_untrue_metrics(facts: SuiteFacts) -> Findings:
     """Find metrics that are not those of their call, or not what the wire shows."""
     for call in played_ends(facts):
-        if call.told is None or not call.told.fields:
+        if call.returned is None or not call.returned.fields:
             continue
         if call.later is not None:
-            before, after = shown(dict(call.told.fields)), shown(dict(call.later))
+            before, after = shown(dict(call.returned.fields)), shown(dict(call.later))
             yield wrong("shared", call, field="", before=before, after=after)
             continue
-        fields = call.told.fields
+        fields = call.returned.fields
         # What a sandbox that was down refused is not seen.
         seen = not call.run.has_events
         if seen:

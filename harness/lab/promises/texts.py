@@ -11,7 +11,7 @@ from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.sandbox.text import plain
 
 from ...core.journal import Event
-from ...core.story import CallStory, Story
+from ...core.run_events import CallEvents, RunEvents
 from ...core.verdict import Verdict
 from ..facts.canary import tokens_in
 from ..facts.read import exits, integers
@@ -92,8 +92,8 @@ class TextIsTruthful(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_misreadings(facts)
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
-        found = read_calls(story)
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
+        found = read_calls(run)
         for one in found:
             kind, facts = _lie(one) or ("", {})
             yield self.broken_by(one.call, kind, **facts) if kind else None
@@ -103,7 +103,7 @@ class TextIsTruthful(Promise):
         for one, told in _wrong_exits(found):
             exit = one.truth.exit if one.truth else 0
             yield self.broken_by(one.call, "exit_untrue", exit=exit, told=told)
-        for event in story.engine:
+        for event in run.engine:
             if event["event"] == "spoke" and "missed" in event:
                 yield self.broken(
                     "not_read", [event], rollout=event["rollout"], missed=event["missed"]
@@ -214,12 +214,12 @@ class NoSecretLeaked(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_leaks(facts)
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         # The recorder removes secrets and marks the events that contained one.
-        short = story.began.get("short_secrets")
-        if not story.began.get("secrets") and not short:
-            return self.not_shown(story, "nothing")
-        leaks = [event for event in story.journal.events if event.get("leaked")]
+        short = run.began.get("short_secrets")
+        if not run.began.get("secrets") and not short:
+            return self.not_shown(run, "nothing")
+        leaks = [event for event in run.journal.events if event.get("leaked")]
         if leaks:
             first = leaks[0]
             facts = {"at": first["at"], "source": first["source"], "event": first["event"]}
@@ -229,7 +229,7 @@ class NoSecretLeaked(Promise):
         return (
             self.unknown("too_short", secrets=short)
             if short
-            else self.held(events=len(story.journal.events))
+            else self.held(events=len(run.journal.events))
         )
 
 
@@ -274,11 +274,11 @@ class InfraNeverScored(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_scored_failures(facts)
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
         judged = 0
         rollouts: set[str] = set()
-        for call in story.made:
+        for call in run.made:
             returned = call.returned
             if (
                 returned is not None
@@ -305,17 +305,15 @@ class InfraNeverScored(Promise):
                 wrong.append(self.broken_by(call, "denied", outcome=outcome))
             elif call.raised:
                 wrong.append(self.broken_by(call, "raised"))
-        for event in story.of_world("rollout_ended"):
+        for event in run.of_world("rollout_ended"):
             if event["infrastructure_failures"] or event["rollout"] in rollouts:
                 judged += 1
                 if event["scored"] is not None:
                     wrong.append(self.broken("rollout_scored", [event], rollout=event["rollout"]))
-        return (
-            self.concluded(wrong, judged) if judged or wrong else self.not_shown(story, "nothing")
-        )
+        return self.concluded(wrong, judged) if judged or wrong else self.not_shown(run, "nothing")
 
 
-def _failed(call: CallStory, returned: Event) -> bool:
+def _failed(call: CallEvents, returned: Event) -> bool:
     """Did the infrastructure fail the call, by the tool's own word or by the sandbox's ledger?"""
     if call.intent.get("kind") == "bad_arguments" or call.is_misled:
         return False
@@ -340,10 +338,10 @@ class AnswersAreOwn(Promise):
         "held": "{judged:answer}, each from a request of its own call",
     }
 
-    def findings(self, story: Story) -> Iterator[Verdict | None]:
+    def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
         owners: dict[str, str] = {}
         judged = []
-        for one in read_calls(story):
+        for one in read_calls(run):
             meant = one.meant
             words = [] if meant is None else [*tokens_in(meant.stdout), *tokens_in(meant.stderr)]
             if meant is not None and one.call.call in meant.stdout:

@@ -52,11 +52,11 @@ def _usual_numbers(facts: SuiteFacts) -> set[int]:
 
 def _wrong_codes(call: CallFacts, usual: set[int]) -> Findings:
     """Find codes that are told although the program exited with another."""
-    truth, told = call.truth, call.told
-    if truth is None or told is None or truth.ending != "exited":
+    truth, returned = call.truth, call.returned
+    if truth is None or returned is None or truth.ending != "exited":
         return
     for name in _EXIT_FIELDS:
-        value = told.fields.get(name)
+        value = returned.fields.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             right = value in exits(truth.exit)
             yield unless(right, "field", call, code=truth.exit, told=value, place=name)
@@ -71,11 +71,13 @@ def _wrong_codes(call: CallFacts, usual: set[int]) -> Findings:
 
 def _invented_codes(call: CallFacts, before: dict[str, set[tuple[str, int]]]) -> Findings:
     """Find codes that are told although the program was stopped, or did not run."""
-    truth, told = call.truth, call.told
+    truth, returned = call.truth, call.returned
     stopped = truth is not None and truth.ending in ("stopped", "compiler_stopped")
-    if told is None or call.ask.tests or not (stopped or call.end in FAILED_ENDS):
+    if returned is None or call.ask.tests or not (stopped or call.end in FAILED_ENDS):
         return
-    fields = [name for name in _EXIT_FIELDS if told.fields.get(name) == 0 and not told.raised]
+    fields = [
+        name for name in _EXIT_FIELDS if returned.fields.get(name) == 0 and not returned.raised
+    ]
     for name in fields:
         yield wrong("none", call, end=call.end, place=f"field {name}", told=0)
     if fields:
@@ -178,7 +180,7 @@ class EndsToldApart(Promise):
         success = met.get("ok", {}).keys() | nothing
         for call in facts:
             struck = any(request.faults for request in call.requests)
-            if call.planned.end == "any" and call.told is not None and struck:
+            if call.planned.end == "any" and call.returned is not None and struck:
                 words = shown(call.wording)
                 fine = call.wording not in success
                 yield unless(fine, "believed", call, ends="contradictory", wording=words)

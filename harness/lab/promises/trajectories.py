@@ -12,7 +12,7 @@ from sfusion_tools.errors import near
 from sfusion_tools.rollout.states import EndCause
 
 from ...core.journal import Event
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...core.verdict import Verdict
 from .base import Promise
 
@@ -49,14 +49,12 @@ class RolloutEnds(Promise):
                 raise ValueError(f"{cause!r} is not a cause; {near(cause, causes)}")
         return value
 
-    def check(self, story: Story) -> Verdict:
+    def check(self, run: RunEvents) -> Verdict:
         ends: dict[str, list[Event]] = {}
-        for event in story.of_world("rollout_ended"):
+        for event in run.of_world("rollout_ended"):
             ends.setdefault(event["rollout"], []).append(event)
-        lost = {event["rollout"] for event in story.of_world("rollout_lost")}
-        begun = [
-            event for event in story.of_world("rollout_started") if event["rollout"] not in lost
-        ]
+        lost = {event["rollout"] for event in run.of_world("rollout_lost")}
+        begun = [event for event in run.of_world("rollout_started") if event["rollout"] not in lost]
         if not begun:
             return self.unknown("nothing")
         wrong: list[Verdict] = []
@@ -103,8 +101,8 @@ class LengthsConsistent(Promise):
     }
     identity = ("key", "bound")
 
-    def check(self, story: Story) -> Verdict:
-        ended = story.of_world("rollout_ended")
+    def check(self, run: RunEvents) -> Verdict:
+        ended = run.of_world("rollout_ended")
         found = [
             (event, problem) for event in ended if (problem := _inconsistency(event)) is not None
         ]
@@ -158,15 +156,15 @@ class OutcomeInExtras(Promise):
     }
     identity = ("outcome", "extras")
 
-    def check(self, story: Story) -> Verdict:
-        if not story.states_outcomes:
-            return self.not_shown(story, "none_stated")
-        ended = {event["rollout"]: event for event in story.of_world("rollout_ended")}
-        rolled = {event["rollout"] for event in story.of_world("rollout_started")}
+    def check(self, run: RunEvents) -> Verdict:
+        if not run.states_outcomes:
+            return self.not_shown(run, "none_stated")
+        ended = {event["rollout"]: event for event in run.of_world("rollout_ended")}
+        rolled = {event["rollout"] for event in run.of_world("rollout_started")}
         wrong: list[Verdict] = []
         stated: dict[str, Counter[str]] = {}
         judged = 0
-        for call in story.made:
+        for call in run.made:
             returned = call.returned
             if returned is None or returned.get("raised"):
                 continue

@@ -45,8 +45,8 @@ def _given_up(call: CallFacts) -> Wrong | None:
     """Return how a program was not waited for; None if a fault explains it."""
     if not call.requests:
         raised = ""
-        if call.told is not None and call.told.raised:
-            raised = f"; it raised {call.told.raised:.160}"
+        if call.returned is not None and call.returned.raised:
+            raised = f"; it raised {call.returned.raised:.160}"
         return wrong("unsent", call, end=call.end, raised=raised)
     after = (call.ended_at or 0.0) - call.requests[-1].at
     if call.requests[-1].faults == ("drip",) and after < call.due + FAIR:

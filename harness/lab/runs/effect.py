@@ -11,24 +11,24 @@ from math import inf
 from sfusion_tools.wording import counted
 
 from ....fakes.sandbox.models import Queue, Quota, Unbounded
-from ...core.story import attempt_of
+from ...core.run_events import attempt_of
 from ...core.verdict import EVERYTHING_TOOK_EFFECT, How
-from ..promises import Story, Verdict
+from ..promises import RunEvents, Verdict
 from ..scenarios.model import Scenario
 from .idle_events import idle_events
 from .idle_rules import idle_rules
 
 
-def check_effect(scenario: Scenario, story: Story) -> list[Verdict]:
+def check_effect(scenario: Scenario, run: RunEvents) -> list[Verdict]:
     """Return a verdict on what a scenario declares and its run did not show; none if all of it took
     effect."""
-    if story.of_world("stuck", "unobserved") or scenario.has_single_calls:
+    if run.of_world("stuck", "unobserved") or scenario.has_single_calls:
         return []  # of single calls, a client makes those that it can
     idle = [
-        *idle_rules(scenario, story),
-        *idle_events(scenario, story),
-        *_idle_models(scenario, story),
-        *_idle_cancellation(scenario, story),
+        *idle_rules(scenario, run),
+        *idle_events(scenario, run),
+        *_idle_models(scenario, run),
+        *_idle_cancellation(scenario, run),
     ]
     return [unknown(idle)] if idle else []
 
@@ -44,7 +44,7 @@ def unknown(reasons: list[str]) -> Verdict:
     )
 
 
-def _idle_models(scenario: Scenario, story: Story) -> Iterator[str]:
+def _idle_models(scenario: Scenario, run: RunEvents) -> Iterator[str]:
     """Say which quotas and queues refused no request.
 
     If the tool's own limits keep it below them, that is as it should be.
@@ -53,12 +53,12 @@ def _idle_models(scenario: Scenario, story: Story) -> Iterator[str]:
         return
     for name, part in zip(scenario.sandbox.names, scenario.sandbox.settings, strict=True):
         if isinstance(part.model, Quota | Queue):
-            yield from _idle_model(name, part.model, story)
+            yield from _idle_model(name, part.model, run)
 
 
-def _idle_model(sandbox: str, model: Quota | Queue, story: Story) -> Iterator[str]:
+def _idle_model(sandbox: str, model: Quota | Queue, run: RunEvents) -> Iterator[str]:
     """Say that a model neither refused a request nor let one wait."""
-    events = [event for event in story.server if event.get("sandbox", sandbox) == sandbox]
+    events = [event for event in run.server if event.get("sandbox", sandbox) == sandbox]
     struck = {attempt_of(event) for event in events if event["event"] == "strike"}
     for event in events:
         refused = event["event"] == "answered" and event["status"] == model.status
@@ -87,8 +87,8 @@ def _in_flight(model: Unbounded | Queue | Quota) -> float:
     return getattr(model, "in_flight", None) or inf
 
 
-def _idle_cancellation(scenario: Scenario, story: Story) -> Iterator[str]:
+def _idle_cancellation(scenario: Scenario, run: RunEvents) -> Iterator[str]:
     load = scenario.load
-    if load is None or load.cancel is None or story.of_world("cancelled"):
+    if load is None or load.cancel is None or run.of_world("cancelled"):
         return
-    yield f"`load.cancel` cancelled none of {counted(len(story.made), 'call')}"
+    yield f"`load.cancel` cancelled none of {counted(len(run.made), 'call')}"

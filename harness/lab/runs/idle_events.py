@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from ...core.journal import Event
-from ..promises import Story
+from ..promises import RunEvents
 from ..scenarios.events import EventPart
 from ..scenarios.model import Scenario
 
@@ -16,14 +16,14 @@ _LASTING = ("pause", "cut_off", "wedge")
 """Kinds of events that have no effect if they last no time at all."""
 
 
-def idle_events(scenario: Scenario, story: Story) -> Iterator[str]:
+def idle_events(scenario: Scenario, run: RunEvents) -> Iterator[str]:
     """Say which events had no effect, unless they may do that."""
-    scale = story.began.get("time_scale", 1.0)
-    first_request = _first_request(story)
+    scale = run.began.get("time_scale", 1.0)
+    first_request = _first_request(run)
     seen: set[int] = set()
     for event in sorted(scenario.events, key=lambda event: event.at):
         at = event.at * scale
-        trace = _trace_of(event, at, scenario, story, seen)
+        trace = _trace_of(event, at, scenario, run, seen)
         if trace is not None:
             seen.add(id(trace))
         if event.may_not_strike:
@@ -31,26 +31,26 @@ def idle_events(scenario: Scenario, story: Story) -> Iterator[str]:
         if trace is not None:
             end = trace["at"] + _lasts(event, scenario) * scale
             why = _why_without_effect(event, end, first_request)
-        elif story.foreign and (event.kind == "resize" or event.target == "limiter"):
+        elif run.foreign and (event.kind == "resize" or event.target == "limiter"):
             why = None  # another tool has no limiter of ours
         else:
-            why = _why_never(event, story, at)
+            why = _why_never(event, run, at)
         if why is not None:
             yield f"event `{event.kind}: {event.target}` {why}"
 
 
-def _first_request(story: Story) -> float:
+def _first_request(run: RunEvents) -> float:
     """Return when the first request was sent or arrived."""
     requests = ("arrived", "attempt_started")
-    times = (event["at"] for event in story.journal.events if event["event"] in requests)
+    times = (event["at"] for event in run.journal.events if event["event"] in requests)
     return min(times, default=0.0)
 
 
 def _trace_of(
-    event: EventPart, at: float, scenario: Scenario, story: Story, seen: set[int]
+    event: EventPart, at: float, scenario: Scenario, run: RunEvents, seen: set[int]
 ) -> Event | None:
     """Return what an event left in the journal, other than what earlier events left."""
-    for trace in story.journal.events:
+    for trace in run.journal.events:
         is_new = trace["at"] >= at - _ROUNDED and id(trace) not in seen
         if is_new and _shows(event, trace, scenario):
             return trace
@@ -66,24 +66,24 @@ def _why_without_effect(event: EventPart, end: float, first_request: float) -> s
     return None
 
 
-def _why_never(event: EventPart, story: Story, at: float) -> str:
+def _why_never(event: EventPart, run: RunEvents, at: float) -> str:
     """Say why an event did not happen."""
     if event.after is not None:
         count = 0
-        for noted in story.journal.events:
+        for noted in run.journal.events:
             count = event.after.count(count, noted)
         if count < event.after.number:
             return f"after {event.after} never happened: the count reached only {count}"
         return f"after {event.after} never happened: its target was gone, or the load ended"
-    end = end_of_load(story)
+    end = end_of_load(run)
     why = f"the load ended at {end:.3g} s" if at >= end else "its target was gone"
     return f"at {event.at:g} s never happened: {why}"
 
 
-def end_of_load(story: Story) -> float:
+def end_of_load(run: RunEvents) -> float:
     """Return when the load had ended."""
-    calls = [call.endings[-1]["at"] for call in story.made if call.endings]
-    rollouts = [event["at"] for event in story.of_world("rollout_ended", "broken_off")]
+    calls = [call.endings[-1]["at"] for call in run.made if call.endings]
+    rollouts = [event["at"] for event in run.of_world("rollout_ended", "broken_off")]
     return max([*calls, *rollouts], default=0.0)
 
 

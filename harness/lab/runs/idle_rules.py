@@ -10,40 +10,40 @@ from sfusion_tools.wording import counted
 from ....fakes.faults import FaultPlan, Output, Rule
 from ...core.journal import Event
 from ..programs import truth_of
-from ..promises import CallStory, Story
+from ..promises import CallEvents, RunEvents
 from ..scenarios.model import Scenario
 from ..scenarios.parts import InstancePart
 from .idle_events import end_of_load
 
 
-def idle_rules(scenario: Scenario, story: Story) -> Iterator[str]:
+def idle_rules(scenario: Scenario, run: RunEvents) -> Iterator[str]:
     """Say which rules had no effect, unless they may do that."""
     sandbox = scenario.sandbox
     own_part = InstancePart()
     shared = [name for name in sandbox.names if sandbox.each.get(name, own_part).faults is None]
-    yield from _idle_at(shared, sandbox.faults, scenario, story)
+    yield from _idle_at(shared, sandbox.faults, scenario, run)
     for name, part in sandbox.each.items():
-        yield from _idle_at([name], part.faults or [], scenario, story)
+        yield from _idle_at([name], part.faults or [], scenario, run)
     if scenario.rollouts is not None:
-        yield from _idle_in_engine(scenario.rollouts.faults, story)
+        yield from _idle_in_engine(scenario.rollouts.faults, run)
 
 
 def _idle_at(
-    sandboxes: list[str], faults: Iterable[Rule], scenario: Scenario, story: Story
+    sandboxes: list[str], faults: Iterable[Rule], scenario: Scenario, run: RunEvents
 ) -> Iterator[str]:
     """Say which rules of some sandboxes had no effect."""
     first = scenario.sandbox.names[0]
-    events = [event for event in story.server if event.get("sandbox", first) in sandboxes]
+    events = [event for event in run.server if event.get("sandbox", first) in sandboxes]
     for rule in FaultPlan(faults).rules:
         if rule.may_not_strike:
             continue
         strikes = [event for event in events if _is_strike(event, rule)]
         if strikes:
-            harmless = _why_harmless(rule, strikes, story)
+            harmless = _why_harmless(rule, strikes, run)
             if harmless is not None:
                 yield f"rule `{rule.name}` changed nothing: {harmless}"
         elif sandboxes:
-            yield f"rule `{rule.name}` never struck: {_why_idle(rule, events, story)}"
+            yield f"rule `{rule.name}` never struck: {_why_idle(rule, events, run)}"
         else:
             yield f"rule `{rule.name}` never struck: each sandbox has `faults` of its own"
 
@@ -52,10 +52,10 @@ def _is_strike(event: Event, rule: Rule) -> bool:
     return event["event"] == "strike" and bool(event["rule"] == rule.name)
 
 
-def _idle_in_engine(faults: Iterable[Rule], story: Story) -> Iterator[str]:
+def _idle_in_engine(faults: Iterable[Rule], run: RunEvents) -> Iterator[str]:
     """Say which rules of the engine never struck."""
-    struck = {event["rule"] for event in story.engine if event["event"] == "strike"}
-    turns = sum(event["event"] == "spoke" for event in story.engine)
+    struck = {event["rule"] for event in run.engine if event["event"] == "strike"}
+    turns = sum(event["event"] == "spoke" for event in run.engine)
     for rule in FaultPlan(faults).rules:
         if rule.name not in struck and not rule.may_not_strike:
             yield (
@@ -67,14 +67,14 @@ def _idle_in_engine(faults: Iterable[Rule], story: Story) -> Iterator[str]:
 _STREAMS = {"stdout": "to stdout", "stderr": "to stderr", "both": "anything"}
 
 
-def _why_harmless(rule: Rule, strikes: list[Event], story: Story) -> str | None:
+def _why_harmless(rule: Rule, strikes: list[Event], run: RunEvents) -> str | None:
     """Say why a rule that struck had no effect; None if it had one."""
     if all(action.lasts == 0 for action in rule.what):
         return f"its {rule.what[0].kind} lasts 0 s"
     if not all(isinstance(action, Output) and action.what in _LOSES for action in rule.what):
         return None
     for strike in strikes:
-        wrote = _wrote(story.calls.get(strike["call"]), strike["stream"])
+        wrote = _wrote(run.calls.get(strike["call"]), strike["stream"])
         if wrote is None or wrote > strike.get("size", 0):
             return None
     stream = _STREAMS[strikes[0]["stream"]]
@@ -85,7 +85,7 @@ _LOSES = ("lost", "cut")
 """Faults of the output that change nothing if there is no output, or only a little."""
 
 
-def _wrote(call: CallStory | None, stream: str) -> int | None:
+def _wrote(call: CallEvents | None, stream: str) -> int | None:
     """Return how many characters the program of a call wrote to a stream; None: not known."""
     truth = None if call is None else truth_of(call.intent, call.call)
     if truth is None:
@@ -99,7 +99,7 @@ def _wrote(call: CallStory | None, stream: str) -> int | None:
             return max(len(truth.stdout), len(truth.stderr))
 
 
-def _why_idle(rule: Rule, events: list[Event], story: Story) -> str:
+def _why_idle(rule: Rule, events: list[Event], run: RunEvents) -> str:
     """Say which condition kept a rule from striking, with what there was instead."""
     if "connect" in rule.actions_by_phase:
         return "no connection met its conditions"
@@ -118,7 +118,7 @@ def _why_idle(rule: Rule, events: list[Event], story: Story) -> str:
         since, until = rule.between
         arrived = [event for event in arrived if since <= event["at"] < until]
         if not arrived:
-            end = end_of_load(story)
+            end = end_of_load(run)
             return (
                 f"no request came between {since:g} s and {until:g} s, "
                 f"the load ended at {end:.3g} s"

@@ -15,8 +15,8 @@ from sfusion_tools.errors import ConfigError, MissingExtra
 from ...core.journal import Journal, first_difference
 from ...core.verdict import How, Verdict
 from ...errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
-from ..promises import Story
-from ..promises.registry import check_story
+from ..promises import RunEvents
+from ..promises.registry import check_run
 from ..scenarios.model import Scenario
 from ..scenarios.reading import parse_scenarios, read_scenarios
 from ..spreading import Workers, open_workers
@@ -134,9 +134,9 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
         # One run that cannot be played must not take the others with it.
         return _failed(task, error, time.perf_counter() - began)
 
-    story = Story(journals[0])
-    verdicts, implied = check_story(story, scenario.promises)
-    verdicts += check_effect(scenario, story)
+    run = RunEvents(journals[0])
+    verdicts, implied = check_run(run, scenario.promises)
+    verdicts += check_effect(scenario, run)
     difference = _difference(*journals) if twice else ""
     return RunResult(
         task,

@@ -18,7 +18,7 @@ from typing import Any
 from sfusion_tools.errors import near
 
 from ...errors import BadOption
-from ..client import Settings, Told, TrialAsk
+from ..client import Returned, Settings, TrialAsk
 from .parameters import (
     ROUTE,
     SOFT,
@@ -31,7 +31,7 @@ from .parameters import (
     settings_values,
     takes_several,
 )
-from .results import raised, told_of
+from .results import raised, returned_from
 
 PLACEHOLDER = "http://sandbox.invalid:8080"
 """Stands for the address while a module is imported that reads it from the environment."""
@@ -149,7 +149,7 @@ class FunctionClient:
             takes | {"code", "text", "raises"} | ({"cancel"} if self.is_async else set())
         )
 
-    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
+    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], returned: Returned) -> None:
         """Take back what a first call did not show: meanings that soft names may have, fields
         that did not come."""
         roles = {**self._made_with.roles, **self.parameters.roles}
@@ -157,7 +157,7 @@ class FunctionClient:
         unseen = {role for role in soft - seen_in(sent, asked) if not misnamed(sent, asked, role)}
         if "timeout" in unseen:
             unseen.add("default_timeout")
-        self.takes = self.takes - unseen | ({"reward"} if told.reward is not None else set())
+        self.takes = self.takes - unseen | ({"reward"} if returned.reward is not None else set())
 
     async def begin(self, settings: Settings) -> None:
         self._settings = settings
@@ -182,7 +182,7 @@ class FunctionClient:
             if hasattr(self._object, "__aenter__"):
                 self._object = await self._object.__aenter__()
 
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         function = self.function if self._class is None else getattr(self._object, self._method)
         args, kwargs = self.parameters.bind(
             call_values(
@@ -202,11 +202,11 @@ class FunctionClient:
                 result = await _in_thread(lambda: function(*args, **kwargs))
             if inspect.isawaitable(result):
                 result = await result
-            told = told_of(result)
+            returned = returned_from(result)
         except Exception as error:
-            told = raised(error)
+            returned = raised(error)
         changed = [f"{before!r:.200} became {one!r:.200}" for before, one in lent if before != one]
-        return replace(told, altered=changed[0]) if changed else told
+        return replace(returned, altered=changed[0]) if changed else returned
 
     async def end(self) -> None:
         self._surroundings.restore()

@@ -22,11 +22,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from ....fakes.call_mark import mark_for
 from ...errors import MissingWorld
-from ..client import UNSET, WARM_UP, Settings, Told, TrialAsk
+from ..client import UNSET, WARM_UP, Returned, Settings, TrialAsk
 from ..facts.sent import encoded_files
 from .parameters import seen_in
-from .results import told_of
+from .results import returned_from
 
 SETTINGS = "SFUSION_SETTINGS"
 """The variable with all settings as JSON, for commands that take more than the address."""
@@ -47,7 +48,7 @@ class ProcessClient:
         self._variable = variable
         self._process: Process | None = None
         self._reading: list[asyncio.Task[None]] = []
-        self._waiting: dict[str, asyncio.Future[Told]] = {}
+        self._waiting: dict[str, asyncio.Future[Returned]] = {}
         self._turn = asyncio.Lock()
         self._stated: frozenset[str] | None = None
         self._settings: Settings
@@ -57,24 +58,24 @@ class ProcessClient:
         """Its stderr, and what it writes to stdout beside results."""
         self.takes: frozenset[str] = frozenset({"code", "text", "raises"})
 
-    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
+    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], returned: Returned) -> None:
         """Note what a first call showed: whether it answers lines, and what of a program reaches
         the sandbox."""
-        if told.raised is not None and told.raised.startswith(_SILENT):
+        if returned.raised is not None and returned.raised.startswith(_SILENT):
             self.speaks, self.takes = False, frozenset()
             return
         seen = seen_in(sent, asked) | (
             {"default_timeout"} if "timeout" in seen_in(sent, asked) else set()
         )
         seen = seen if self._stated is None else set(self._stated)
-        self.takes = self.takes | seen | ({"reward"} if told.reward is not None else set())
+        self.takes = self.takes | seen | ({"reward"} if returned.reward is not None else set())
 
     async def begin(self, settings: Settings) -> None:
         self._settings = settings
         if self.speaks:
             await self._start(PIPE)
             # Its start takes time that is no part of any call.
-            await self._asked(TrialAsk(WARM_UP, f"# sfusion:call={WARM_UP}\nprint()\n"))
+            await self._asked(TrialAsk(WARM_UP, f"# {mark_for(WARM_UP)}\nprint()\n"))
 
     async def _start(self, stdin: int) -> Process:
         address = self._settings.urls[0] + self.route
@@ -119,17 +120,17 @@ class ProcessClient:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(
-                    Told(raised=f"{_SILENT} exited with code {await process.wait()}")
+                    Returned(raised=f"{_SILENT} exited with code {await process.wait()}")
                 )
 
     def _answered(self, call: str, found: dict[str, Any]) -> None:
         error = (
             found.pop("raised", None) or found.pop("error", None) if not found.get("text") else None
         )
-        told = told_of(found)
-        fields = {name: value for name, value in told.fields.items() if name != "text"}
+        returned = returned_from(found)
+        fields = {name: value for name, value in returned.fields.items() if name != "text"}
         self._waiting[call].set_result(
-            Told(told.text, fields, told.reward, None if error is None else str(error))
+            Returned(returned.text, fields, returned.reward, None if error is None else str(error))
         )
 
     async def _errors(self, process: Process) -> None:
@@ -137,7 +138,7 @@ class ProcessClient:
         async for line in process.stderr:
             self.printed += line.decode("utf-8", "replace")
 
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         if not self.speaks:
             async with self._turn:
                 return await self._alone()
@@ -146,7 +147,7 @@ class ProcessClient:
         async with self._turn:
             return await self._asked(ask)
 
-    async def _asked(self, ask: TrialAsk) -> Told:
+    async def _asked(self, ask: TrialAsk) -> Returned:
         process = self._process
         if process is None or process.returncode is not None:  # it ended with the call before
             await self.end()
@@ -171,26 +172,26 @@ class ProcessClient:
             line["tests"] = [list(one) for one in ask.tests]
         if ask.arguments is not UNSET:
             line["arguments"] = ask.arguments
-        answer: asyncio.Future[Told]
+        answer: asyncio.Future[Returned]
         self._waiting[ask.call] = answer = asyncio.get_running_loop().create_future()
         try:
             process.stdin.write(json.dumps(line).encode() + b"\n")
             await process.stdin.drain()
             return await answer
         except ConnectionError:
-            return Told(raised=f"{_SILENT} exited with code {await process.wait()}")
+            return Returned(raised=f"{_SILENT} exited with code {await process.wait()}")
         except asyncio.CancelledError:
             _kill(process)  # it may be stuck, and would answer the next call with this one
             raise
         finally:
             del self._waiting[ask.call]
 
-    async def _alone(self) -> Told:
+    async def _alone(self) -> Returned:
         """Let the command make the calls that it makes by itself."""
         process = await self._start(DEVNULL)
         try:
             await asyncio.gather(*self._reading)
-            return Told(fields={"exit_status": await process.wait()})
+            return Returned(fields={"exit_status": await process.wait()})
         finally:
             await self.end()
 

@@ -8,26 +8,26 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from ..client import Told
+from ..client import Returned
 from ..facts.canary import tokens_in
 
 _REWARDS = ("reward", "score")
 
 
-def told_of(value: Any) -> Told:
+def returned_from(value: Any) -> Returned:
     """Read a result: a string is the text; of anything else every field, in order, with strings
     as they are."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if value is None or isinstance(value, str):
-        return Told(value or "")
+        return Returned(value or "")
     if _is_number(value):
-        return Told(reward=float(value))
+        return Returned(reward=float(value))
     if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], Mapping):
         return _of_tool(*value)
     if isinstance(value, tuple) and len(value) == 2 and type(value[0]) in (int, float):
         # A reward with its details.
-        return Told(text=_written(value[1]), fields=_fields(value[1]), reward=float(value[0]))
+        return Returned(text=_written(value[1]), fields=_fields(value[1]), reward=float(value[0]))
     fields = _fields(value)
     text, others = fields.get("text"), dict(fields)
     if isinstance(text, str):
@@ -41,7 +41,7 @@ def told_of(value: Any) -> Told:
     if any(isinstance(leaf, str | bool) for leaf in others.values()):
         text = None  # not the text alone tells the caller how a call ended
     reward = next((fields[name] for name in _REWARDS if _is_number(fields.get(name))), None)
-    return Told(
+    return Returned(
         text if isinstance(text, str) else _written(value),
         fields,
         None if reward is None else float(reward),
@@ -52,16 +52,16 @@ def _repeats(leaf: Any, text: str) -> bool:
     return isinstance(leaf, str) and (not leaf or bool(set(tokens_in(leaf)) & set(tokens_in(text))))
 
 
-def _of_tool(response: Any, reward: Any, metrics: Mapping[str, Any]) -> Told:
+def _of_tool(response: Any, reward: Any, metrics: Mapping[str, Any]) -> Returned:
     text = response if isinstance(response, str) else getattr(response, "text", None)
     if text is None and isinstance(response, Mapping):
         text = response.get("text")
     # The very mapping: whether it changes later is part of the trial.
-    return Told(text or "", metrics, float(reward) if _is_number(reward) else None)
+    return Returned(text or "", metrics, float(reward) if _is_number(reward) else None)
 
 
-def raised(error: BaseException) -> Told:
-    return Told(raised=f"{type(error).__name__}: {error}".rstrip(": "))
+def raised(error: BaseException) -> Returned:
+    return Returned(raised=f"{type(error).__name__}: {error}".rstrip(": "))
 
 
 def _is_number(value: Any) -> bool:

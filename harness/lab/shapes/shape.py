@@ -21,12 +21,13 @@ from typing import Any, ClassVar, TypeVar
 from sfusion_tools.errors import near
 from sfusion_tools.tool_registry import read_entries
 
+from ....fakes.call_mark import mark_for
 from ....fakes.sandbox.body import render
 from ....fakes.sandbox.protocol import CommandResult, RunCodeAnswer
 from ....fakes.wire import Answer, Request, WireApp, WireServer
 from ....fakes.wire.fake_server import FakeServer
 from ...errors import BadOption
-from ..client import WARM_UP, Settings, Shape, Told, TrialAsk
+from ..client import WARM_UP, Returned, Settings, Shape, TrialAsk
 from ..facts.sent import encoded_files, request_fields
 from .function import PLACEHOLDER, FunctionClient, Surroundings
 from .parameters import ROUTE
@@ -118,7 +119,7 @@ class Adapter(ABC):
         self.settings = settings
 
     @abstractmethod
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         """Make one call and return what came back."""
 
     async def end(self) -> None:  # noqa: B027 # many have nothing to close
@@ -202,7 +203,7 @@ def _from_file(path: Path) -> ModuleType:
 
 # -- the first call --
 
-_MARK = "sfusion:call=first"
+_MARK = mark_for("first")
 _SETTINGS = Settings(("",), default_timeout=7.0, compile_timeout=9.0, memory_limit_mb=333)
 _FIRST = TrialAsk(
     "first",
@@ -236,19 +237,19 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
     """Make a first call, and learn from it how the client wants its address and what it carries and
     returns."""
     client = make()
-    asked, told, requests = _tried(client)
+    asked, returned, requests = _tried(client)
     if isinstance(client, FunctionClient) and not _understood(client, requests):
         other = make()
         other.other_form = True
         found = _tried(other)
         if _understood(other, found[2]):
-            client, (asked, told, requests) = other, found
+            client, (asked, returned, requests) = other, found
     if not requests:
         said = (
-            f" It raised {told.raised}"
-            if told.raised
-            else f" It returned {told.text!r:.200}"
-            if told.text
+            f" It raised {returned.raised}"
+            if returned.raised
+            else f" It returned {returned.text!r:.200}"
+            if returned.text
             else ""
         )
         if printed := getattr(client, "printed", "").strip():
@@ -263,7 +264,7 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         )
     client.route = _route(client.route, requests[0].path)
     # The last one: of a command's second call only the language is another.
-    client.learn(_json(requests[-1].body), request_fields(asked, _SETTINGS), told)
+    client.learn(_json(requests[-1].body), request_fields(asked, _SETTINGS), returned)
     known = {key: getattr(client, key) for key in client.learned}
 
     def made() -> Any:
@@ -276,13 +277,13 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
     )
 
 
-def _tried(client: Any) -> tuple[TrialAsk, Told, list[Request]]:
+def _tried(client: Any) -> tuple[TrialAsk, Returned, list[Request]]:
     """Return the last of the first calls, what came back, and the requests."""
     with _AnyServer() as server:
-        asked, told = _apart(_first_calls(client, server.url))
+        asked, returned = _apart(_first_calls(client, server.url))
         return (
             asked,
-            told,
+            returned,
             [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests,
         )
 
@@ -301,7 +302,7 @@ def _apart(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
-async def _first_calls(client: Any, url: str) -> tuple[TrialAsk, Told]:
+async def _first_calls(client: Any, url: str) -> tuple[TrialAsk, Returned]:
     """Make a call, and with a command one in another language; return the last one and what came
     back."""
     asks = (
@@ -313,11 +314,11 @@ async def _first_calls(client: Any, url: str) -> tuple[TrialAsk, Told]:
         async with asyncio.timeout(_PATIENCE):
             await client.begin(replace(_SETTINGS, urls=(url,)))
             for ask in asks:
-                if (told := await client.call(ask)).raised is not None:
+                if (returned := await client.call(ask)).raised is not None:
                     break
-        return ask, told
+        return ask, returned
     except TimeoutError:
-        return asks[0], Told(raised=f"nothing: it had not returned after {_PATIENCE:g} s")
+        return asks[0], Returned(raised=f"nothing: it had not returned after {_PATIENCE:g} s")
     finally:
         await client.end()
 

@@ -14,12 +14,12 @@ from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.program import RUNNABLE
 from sfusion_tools.tool_registry import make_tool
 
-from ..client import UNSET, Settings, Told, TrialAsk
+from ..client import UNSET, Returned, Settings, TrialAsk
 from ..facts.sent import encoded_files
 from ..scenarios.tools import is_own
 from ..worlds.calling import URL_KEYS, AgentData, stated_in
 from .parameters import NAMES, ROUTE
-from .results import raised, told_of
+from .results import raised, returned_from
 
 CONFIG = {
     "rate_limit": "rate_limit",
@@ -88,7 +88,7 @@ class ToolClient:
         self._names: dict[str, str] = {"code": "code"}
         self.takes = frozenset({"code", "text", "arguments", "instances", "concurrent", "cancel"})
 
-    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
+    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], returned: Returned) -> None:
         """Note which settings and arguments it takes and what it returns, as a first call
         showed."""
         settings = {name for name, key in CONFIG.items() if key in self.asked or self._own}
@@ -96,7 +96,7 @@ class ToolClient:
             self._names.pop("language", None)
         config = self._entry.get("config") or {}
         several = self._own or any(isinstance(config.get(key), list) for key in URL_KEYS)
-        shown = ({"reward"} if told.reward is not None else set()) | (
+        shown = ({"reward"} if returned.reward is not None else set()) | (
             {"urls"} if several else set()
         )
         self.takes = self.takes | settings | (set(self._names) - {"solution"}) | shown
@@ -169,7 +169,7 @@ class ToolClient:
             if value is not None and key in self._names
         }
 
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         arguments = self._arguments(ask)
         given = copy.deepcopy(arguments)
         name = ask.instance or ask.call
@@ -192,17 +192,17 @@ class ToolClient:
                     if ask.last and self._has_reward
                     else None
                 )
-                told = _told(answer, reward, agent)
+                returned = _returned(answer, reward, agent)
             finally:
                 if ask.last:
                     del self._instances[name]
                     await self._tool.release(instance)
         except Exception as error:
-            told = raised(error)
+            returned = raised(error)
         changed = "" if arguments == given else f"{given!r:.200} became {arguments!r:.200}"
         if agent.extra_fields.get("left_by") != "another tool":
             changed = "what another tool had left in extra_fields is gone"
-        return replace(told, altered=changed)
+        return replace(returned, altered=changed)
 
     async def end(self) -> None:
         tool, self._tool = self._tool, None
@@ -221,15 +221,17 @@ class ToolClient:
         return self._tool
 
 
-def _told(answer: Any, reward: Any, agent: AgentData) -> Told:
+def _returned(answer: Any, reward: Any, agent: AgentData) -> Returned:
     """Read what ``execute`` returned, of any version of verl, and what it left for the trainer."""
-    told = told_of(answer)
-    fields = told.fields if isinstance(told.fields, dict) else dict(told.fields)
-    if told.reward is not None:
-        fields["step_reward"] = told.reward
+    returned = returned_from(answer)
+    fields = returned.fields if isinstance(returned.fields, dict) else dict(returned.fields)
+    if returned.reward is not None:
+        fields["step_reward"] = returned.reward
     if (stated := stated_in(agent.extra_fields)) is not None:
         fields["stated"] = stated
-    return Told(told.text, fields, float(reward) if isinstance(reward, int | float) else None)
+    return Returned(
+        returned.text, fields, float(reward) if isinstance(reward, int | float) else None
+    )
 
 
 def missing_methods(target: type) -> list[str]:

@@ -6,7 +6,6 @@ One fold makes them from the journal of one run, or of several that are judged t
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,8 +13,9 @@ from typing import Any
 
 from sfusion_tools.sandbox.program import COMPILED
 
+from ....fakes.call_mark import CALL_MARK
 from ...core.journal import Event, Journal
-from ..client import UNSET, Settings, Told, TrialAsk
+from ..client import UNSET, Returned, Settings, TrialAsk
 from ..facts.canary import tokens_in
 from ..facts.read import TextReading, normal_wording, read_text
 from ..facts.sent import WIRE_DEFAULTS, request_fields
@@ -36,7 +36,6 @@ FAIR = 1.0
 """Seconds for which a client must wait for an answer that is due, whatever it is connected by.
 Chosen."""
 
-_MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
 _DOUBTFUL = frozenset({"content_type", "output"})
 """Faults that leave the result in the answer, though a client may rightly refuse such an answer."""
 _HARMLESS = _DOUBTFUL | {"delay", "drip"}
@@ -199,7 +198,7 @@ class CallFacts:
         return self.ending is not None and bool(self.ending.get("by_caller"))
 
     @cached_property
-    def told(self) -> Told | None:
+    def returned(self) -> Returned | None:
         """Return what came back; None if it was cancelled or did not end."""
         ending = self.ending
         if ending is None or ending["event"] != "returned":
@@ -207,7 +206,7 @@ class CallFacts:
         truth = self._first_truth
         text = unpacked(ending.get("pieces") or [], truth) or str(ending.get("text", ""))
         raised = "raised" in ending
-        return Told(
+        return Returned(
             text="" if raised else text,
             fields=ending.get("fields") or {},
             reward=ending.get("reward"),
@@ -237,9 +236,13 @@ class CallFacts:
     @property
     def refused(self) -> bool:
         """Did the client take a doubtful answer for a failure: nothing of the program is told?"""
-        if self.answered is None or self.told is None or not _DOUBTFUL & set(self.answered.faults):
+        if (
+            self.answered is None
+            or self.returned is None
+            or not _DOUBTFUL & set(self.answered.faults)
+        ):
             return False
-        if self.told.raised is not None:
+        if self.returned.raised is not None:
             return "raises" in self.takes
         printed = self.truth is not None and bool(self.truth.stdout.strip())
         return printed and self.reading is not None and not self.reading.shown
@@ -301,7 +304,7 @@ class CallFacts:
 
     @property
     def mark(self) -> str:
-        found = _MARK.search(self.ask.code)
+        found = CALL_MARK.search(self.ask.code)
         return found[1] if found else ""
 
     @cached_property
@@ -328,9 +331,11 @@ class CallFacts:
     def reading(self) -> TextReading | None:
         """Return the text compared with the truth; None if there is no text or no truth to
         compare."""
-        if self.told is None or self.told.raised is not None or "text" not in self.takes:
+        if self.returned is None or self.returned.raised is not None or "text" not in self.takes:
             return None
-        return read_text(self._without_foreign_words(self.told.text), self.truth or ProgramTruth())
+        return read_text(
+            self._without_foreign_words(self.returned.text), self.truth or ProgramTruth()
+        )
 
     def _without_foreign_words(self, text: str) -> str:
         """Return a text without what the sandbox itself wrote in a failure, which may be told as
@@ -345,11 +350,11 @@ class CallFacts:
     def wording(self) -> str | None:
         """Return the client's own words, or what it raised, without canaries, ids, addresses and
         durations."""
-        if self.told is None or "text" not in self.takes:
+        if self.returned is None or "text" not in self.takes:
             return None
         words = ""
-        if self.told.raised:
-            words = f"raised {self.told.raised}"
+        if self.returned.raised:
+            words = f"raised {self.returned.raised}"
         elif self.reading is not None:
             words = self.reading.wording
         ids = {self.call, self.mark, self.ask.instance, *_SANDBOXES}
@@ -535,7 +540,7 @@ def _owner(request: SentRequest, by_mark: Mapping[str, list[CallFacts]]) -> Call
     """Return the call that a request is for: the last with its program that was asked for by
     then."""
     mark = request.mark
-    if mark not in by_mark and (named := _MARK.search(request.body)):
+    if mark not in by_mark and (named := CALL_MARK.search(request.body)):
         mark = named[1]  # the sandbox could not read it
     owners = by_mark.get(mark, [])
     earlier = [call for call in owners if call.asked_at <= request.at]
@@ -549,5 +554,5 @@ def played_ends(facts: SuiteFacts) -> Iterator[CallFacts]:
     end in any way."""
     for call in facts:
         free = call.cancelled or call.planned.end == "any" or not call.ask.executes
-        if call.told is not None and not free and not call.starved:
+        if call.returned is not None and not free and not call.starved:
             yield call

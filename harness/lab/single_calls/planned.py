@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from sfusion_tools.sandbox.program import COMPILED
 
+from ....fakes.call_mark import mark_for
 from ....fakes.fields import NotShrunk
 from ..client import UNSET, TrialAsk
 from ..facts.canary import long_text, token
@@ -241,7 +242,7 @@ def code_of(mark: str, language: str = "python") -> str:
     """Return a program whose every byte matters; what it does is declared by its mark."""
     comment = "//" if language in COMPILED else "#"
     return (
-        f"{comment} sfusion:call={mark}\n"
+        f"{comment} {mark_for(mark)}\n"
         f"text = \"é e\u0301 漢字 🙂 'quoted' \\n \\\\ %s {{}}\"\t\n\n"
         f"if text:  \n    \n    print(text)\n"
         f"{comment} the end of {mark}\n"

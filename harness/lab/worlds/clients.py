@@ -31,7 +31,7 @@ from sfusion_tools.rollout import RolloutLimits
 
 from ...core.journal import Event, Journal
 from ...errors import WorldError
-from ..client import Settings, Told, TrialClient
+from ..client import Returned, Settings, TrialClient
 from ..facts.read import SHORTEST_CUT, read_text
 from ..facts.truth import ProgramTruth
 from ..programs import packed
@@ -120,22 +120,22 @@ class ClientWorker:
             await asyncio.wait([made], timeout=GRACE)
             raise
         try:
-            told = made.result()
+            returned = made.result()
         except WorldError:
             raise
         except asyncio.CancelledError:
             note("world", "cancelled", **facts, by_caller=cancelled)
             return
         except Exception as error:
-            told = Told(raised=f"{type(error).__name__}: {error}")
-        fields = copy.deepcopy(dict(told.fields))
-        self._returned[planned.name] = fields, told.fields
+            returned = Returned(raised=f"{type(error).__name__}: {error}")
+        fields = copy.deepcopy(dict(returned.fields))
+        self._returned[planned.name] = fields, returned.fields
         truth = next(iter(planned.programs.values()), (ProgramTruth(),))[0]
-        self.kept = self.kept or _kept_of(told, truth)
+        self.kept = self.kept or _kept_of(returned, truth)
         late = {"by_caller": True} if cancelled else {}
-        note("world", "returned", **facts, **_told_facts(told, fields, truth), **late)
+        note("world", "returned", **facts, **_returned_facts(returned, fields, truth), **late)
 
-    async def _maybe_cancelled(self, part: SingleCallPart, made: asyncio.Future[Told]) -> bool:
+    async def _maybe_cancelled(self, part: SingleCallPart, made: asyncio.Future[Returned]) -> bool:
         """Cancel a call when it is time; return whether it had not ended by itself."""
         if part.cancel is None:
             return False
@@ -154,27 +154,29 @@ class ClientWorker:
                 self._recorder.note("world", "fields_changed", call=call, fields=now)
 
 
-def _kept_of(told: Told, truth: ProgramTruth) -> int:
+def _kept_of(returned: Returned, truth: ProgramTruth) -> int:
     """Return how many characters a text holds of an output that it cuts."""
-    if told.raised is not None or len(truth.stdout) <= SHORTEST_CUT:
+    if returned.raised is not None or len(truth.stdout) <= SHORTEST_CUT:
         return 0
-    return read_text(told.text, truth).kept
+    return read_text(returned.text, truth).kept
 
 
-def _told_facts(told: Told, fields: Mapping[str, Any], truth: ProgramTruth) -> dict[str, Any]:
+def _returned_facts(
+    returned: Returned, fields: Mapping[str, Any], truth: ProgramTruth
+) -> dict[str, Any]:
     """Return the keys of ``returned``."""
-    text = told.text if told.raised is None else told.raised
+    text = returned.text if returned.raised is None else returned.raised
     text = _VARIES.sub("0x", text)
     facts: dict[str, Any] = {"outcome": fields.get("outcome"), "text": text, "chars": len(text)}
     facts["pieces"] = packed(text, truth) or [text]
-    if told.raised is not None:
-        facts["raised"] = told.raised.partition(":")[0]
+    if returned.raised is not None:
+        facts["raised"] = returned.raised.partition(":")[0]
     if fields:
         facts["fields"] = plain_data(fields)
-    if told.reward is not None:
-        facts["reward"] = told.reward
-    if told.altered:
-        facts["altered"] = told.altered
+    if returned.reward is not None:
+        facts["reward"] = returned.reward
+    if returned.altered:
+        facts["altered"] = returned.altered
     return facts
 
 

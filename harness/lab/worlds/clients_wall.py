@@ -21,7 +21,7 @@ from sfusion_tools.rollout import RolloutLimits
 
 from ...core.journal import Event, Journal
 from ...errors import WorldError
-from ..client import WARM_UP, Shape, Told, TrialAsk, TrialClient
+from ..client import WARM_UP, Returned, Shape, TrialAsk, TrialClient
 from ..scenarios.model import Scenario
 from ..single_calls.calls import CallFacts, SuiteFacts
 from ..single_calls.planned import TEST, SingleCall
@@ -268,7 +268,7 @@ class WallTrial:
         """
         facts = SuiteFacts([journal])
         run = facts.runs[0]
-        late = [call for call in facts if call.told is None and not call.cancelled]
+        late = [call for call in facts if call.returned is None and not call.cancelled]
         patience = _PATIENCE * self._speed
         forgotten = set[str]()
         unended = set[str]()
@@ -400,7 +400,7 @@ def _pace(journal: Journal) -> float:
     for call in facts:
         for request in call.requests:
             plain = not request.faults and sent[request.mark] == 1
-            if plain and request.ended is not None and call.told and call.ended_at is not None:
+            if plain and request.ended is not None and call.returned and call.ended_at is not None:
                 handled = request.ended - request.at
                 found.append(call.ended_at - call.asked_at - handled)
     return max(found)
@@ -450,8 +450,8 @@ class _Impatient:
         self.end = client.end
         self.inside = client.inside
 
-    async def call(self, ask: TrialAsk) -> Told:
-        made: asyncio.Future[Told] = asyncio.ensure_future(self._client.call(ask))
+    async def call(self, ask: TrialAsk) -> Returned:
+        made: asyncio.Future[Returned] = asyncio.ensure_future(self._client.call(ask))
         try:
             await asyncio.wait([made], timeout=self._seconds)
         finally:

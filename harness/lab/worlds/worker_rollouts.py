@@ -23,7 +23,7 @@ from sfusion_tools.rollout import (
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox.tool import CODE_INTERPRETER
 
-from ....fakes.call_mark import MARK
+from ....fakes.call_mark import CALL_MARK
 from ....fakes.errors import SlowPattern
 from ....fakes.faults import Rule
 from ....fakes.faults.pattern import PatternSearches
@@ -152,7 +152,7 @@ class WatchedTool:
     async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
         """Run a call and record it."""
         code = parameters.get("code") if isinstance(parameters, dict) else None
-        mark = MARK.search(code) if isinstance(code, str) else None
+        mark = CALL_MARK.search(code) if isinstance(code, str) else None
         if mark is None:
             self._unmarked += 1
         call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"

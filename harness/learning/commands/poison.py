@@ -69,7 +69,8 @@ def poison(
     html: Html = None,
     json: Json = None,
 ) -> int:
-    keys, bounds = read_keys(key or ()), _bounds(scores)
+    keys = read_keys(key or ())
+    bounds = _bounds(scores)
     if fail_above is not None and not 0 <= fail_above <= 1:
         raise BadOption(f"--fail-above {fail_above:g}: give a share from 0 to 1, such as 0.05")
     try:
@@ -88,7 +89,8 @@ def poison(
             raise BadOption(
                 f"--events {named}: no call of a tool in it; give the tool's event log, not a dump"
             )
-    reader, found = DumpReader(dumps, evidence, keys, problems), Poison(estimator, bounds)
+    reader = DumpReader(dumps, evidence, keys, problems)
+    found = Poison(estimator, bounds)
     with PoisonReporter(text_stream(json), reader.total_bytes) as reporter:
         for step in reader:
             found.add(step)
@@ -100,7 +102,12 @@ def poison(
         said = sentences(found, reader, evidence, problems.count)
         if html is not None:
             write_file(html, render_poison(found, said, list(map(str, dumps))))
-        write_json(json, as_data(found, reader, evidence, said, problems.count))
+        write_json(
+            json,
+            as_data(
+                found=found, reader=reader, evidence=evidence, said=said, unread=problems.count
+            ),
+        )
         reporter.tell(found, said)
         for problem in problems.first:
             reporter.print(problem, "dim")

@@ -127,7 +127,8 @@ async def check_route(context: CheckContext) -> Finding | None:
         seen = f"POST {settings.label} returns {answer.status}"
         works = f"; POST {settings.label.rstrip('/')}{ROUTE} reaches the sandbox"
     else:
-        seen, works = f"POST {settings.label} gets no answer ({answer.text})", ""
+        seen = f"POST {settings.label} gets no answer ({answer.text})"
+        works = ""
     notebook = path.endswith("/run_jupyter")
     make = {Client.VERL: breaks, Client.OTHER: hurts}.get(settings.client, note)
     ours = "" if settings.client is Client.VERL else "sfusion's tool appends /run_code itself, but "

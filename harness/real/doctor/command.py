@@ -44,15 +44,17 @@ from .knee import model_file
 from .settings import Plan, SandboxSettings, settings_of_tools, settings_of_url
 
 _STYLES = {Severity.BREAKS: "bold red", Severity.HURTS: "yellow", Severity.NOTE: "cyan"}
-FINE, BROKEN, UNREACHED = 0, 1, 3
+FINE = 0
+BROKEN = 1
+UNREACHED = 3
 
 
 def exit_code(examinations: Sequence[Examination]) -> int:
     """0 if nothing breaks training, 1 if something does, 3 if no sandbox could be reached at
     all."""
-    if examinations and all(one.reached is False for one in examinations):
+    if examinations and all(examination.reached is False for examination in examinations):
         return UNREACHED
-    return BROKEN if any(one.breaks for one in examinations) else FINE
+    return BROKEN if any(examination.breaks for examination in examinations) else FINE
 
 
 def examinations_as_json(examinations: Sequence[Examination]) -> str:
@@ -61,15 +63,17 @@ def examinations_as_json(examinations: Sequence[Examination]) -> str:
         "exit_code": exit_code(examinations),
         "sandboxes": [
             {
-                "url": one.settings.label,
-                "from": one.settings.source or None,
-                "reached": one.reached,
-                "findings": [asdict(finding) for finding in ranked(one.findings)],
-                "examined": one.examined,
-                "not_examined": [{"check": check, "why": why} for check, why in one.not_examined],
-                "measured": one.measured,
+                "url": examination.settings.label,
+                "from": examination.settings.source or None,
+                "reached": examination.reached,
+                "findings": [asdict(finding) for finding in ranked(examination.findings)],
+                "examined": examination.examined,
+                "not_examined": [
+                    {"check": check, "why": why} for check, why in examination.not_examined
+                ],
+                "measured": examination.measured,
             }
-            for one in examinations
+            for examination in examinations
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -83,8 +87,12 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 def doctor_headline(examinations: Sequence[Examination]) -> str:
     """The summary line."""
-    counts = Counter(finding.severity for one in examinations for finding in one.findings)
-    broken, hurting, notes = counts[Severity.BREAKS], counts[Severity.HURTS], counts[Severity.NOTE]
+    counts = Counter(
+        finding.severity for examination in examinations for finding in examination.findings
+    )
+    broken = counts[Severity.BREAKS]
+    hurting = counts[Severity.HURTS]
+    notes = counts[Severity.NOTE]
     parts = []
     if broken:
         parts.append(f"{broken} finding{'s break' if broken > 1 else ' breaks'} training")
@@ -94,7 +102,7 @@ def doctor_headline(examinations: Sequence[Examination]) -> str:
         parts.append(f"{hurting} hurt{'' if hurting > 1 else 's'} it")
     if notes:
         parts.append(counted(notes, "note"))
-    left = sum(len(one.not_examined) for one in examinations)
+    left = sum(len(examination.not_examined) for examination in examinations)
     return ", ".join(parts) + (f"; {counted(left, 'check')} not made" if left else "")
 
 
@@ -123,12 +131,12 @@ class DoctorReporter(ProgressReporter, Observer):
 
     def finish(self, examinations: Sequence[Examination]) -> None:
         """Print the findings, the worst first, and the headline."""
-        for one in examinations:
+        for examination in examinations:
             self.print()
             if len(examinations) > 1:
-                source = f" ({one.settings.source})" if one.settings.source else ""
-                self.print(f"{one.settings.label}{source}:", "bold")
-            for finding in ranked(one.findings):
+                source = f" ({examination.settings.source})" if examination.settings.source else ""
+                self.print(f"{examination.settings.label}{source}:", "bold")
+            for finding in ranked(examination.findings):
                 self.print(f"{finding.severity.value}: {finding.id}", _STYLES[finding.severity])
                 texts = (
                     ("seen", finding.seen),
@@ -141,7 +149,7 @@ class DoctorReporter(ProgressReporter, Observer):
         self.print()
         self.print(
             doctor_headline(examinations),
-            "bold red" if any(one.breaks for one in examinations) else "green",
+            "bold red" if any(examination.breaks for examination in examinations) else "green",
         )
 
 
@@ -215,7 +223,8 @@ def doctor(options: DoctorOptions) -> int:
     logging.getLogger("sfusion_tools").addHandler(
         logging.NullHandler()
     )  # the findings say it better
-    plan, model_out = options.plan(), options.model_out
+    plan = options.plan()
+    model_out = options.model_out
     if model_out is not None and (options.quick or options.sweep is False):
         fail("--model-out needs the sweep: leave out --quick and --no-sweep")
     Reports(json=options.json).check()
@@ -265,13 +274,13 @@ def _sandboxes(sandbox: str | None, tools: Path | None) -> Iterator[list[Sandbox
             yield _started(fake.url, tools)
     elif sandbox is not None and "://" not in sandbox:
         with open_targets([read_target(sandbox)], say=say) as opened:
-            yield [one for real in opened for one in _started(real.url, tools)]
+            yield [started for real in opened for started in _started(real.url, tools)]
     else:
         yield _settings(sandbox, tools)
 
 
 def _started(url: str, tools: Path | None) -> list[SandboxSettings]:
-    return [replace(one, started_here=True) for one in _settings(f"{url}/run_code", tools)]
+    return [replace(setting, started_here=True) for setting in _settings(f"{url}/run_code", tools)]
 
 
 def _settings(url: str | None, tools: Path | None) -> list[SandboxSettings]:

@@ -221,7 +221,8 @@ async def check_ping(context: CheckContext) -> Finding | None:
 
 
 async def _finding_about_protocol(context: CheckContext, ping: NoAnswer) -> Finding | None:
-    settings, plan = context.settings, context.plan
+    settings = context.settings
+    plan = context.plan
     direct = context.proxy is None
     if ping.why == "certificate":
         context.stopped = "its certificate is not trusted"
@@ -273,7 +274,8 @@ def _http_to_tls(context: CheckContext) -> Finding:
 
 async def check_run_code(context: CheckContext) -> Finding | None:
     """Does it run a program?"""
-    answer, ping = await _hello_answer(context), context.ping
+    answer = await _hello_answer(context)
+    ping = context.ping
     if isinstance(answer, HttpAnswer):
         context.measured["hello_seconds"] = round(answer.seconds, 4)
         found = finding_about(answer, url=context.settings.at("run_code"), expected=GREETING)

@@ -133,19 +133,26 @@ async def examine(
     result = Examination(settings)
     hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ)])
     async with open_http(settings.config.headers, plan.connect) as http:
-        context = CheckContext(settings, plan, http, environ, root, observer.announce)
+        context = CheckContext(
+            settings=settings,
+            plan=plan,
+            http=http,
+            environ=environ,
+            root=root,
+            announce=observer.announce,
+        )
         try:
             for number, check in enumerate(checks, 1):
                 observer.check_started(check, number)
                 found, why_not = await _run(check, context)
                 found = [
                     replace(
-                        one,
-                        seen=hide(one.seen),
-                        training=hide(one.training),
-                        change=hide(one.change),
+                        finding,
+                        seen=hide(finding.seen),
+                        training=hide(finding.training),
+                        change=hide(finding.change),
                     )
-                    for one in found
+                    for finding in found
                 ]
                 why_not = hide(why_not)
                 if why_not:
@@ -155,8 +162,9 @@ async def examine(
                 result.findings += found
                 observer.check_ended(check, number, found, why_not)
                 if context.stopped:
-                    left, why = checks[number:], hide(context.stopped)
-                    result.not_examined += [(one.name, why) for one in left]
+                    left = checks[number:]
+                    why = hide(context.stopped)
+                    result.not_examined += [(check.name, why) for check in left]
                     observer.stopped(left, why)
                     break
         finally:
@@ -175,7 +183,7 @@ async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]
             async with asyncio.timeout(context.plan.per_check):
                 found = await check.run(context)
                 several = [found] if isinstance(found, Finding) or found is None else found
-                return [one for one in several if one is not None], ""
+                return [check for check in several if check is not None], ""
         except TimeoutError:
             why = f"abandoned after {context.plan.per_check:g} s"
             if context.reached:

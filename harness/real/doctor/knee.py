@@ -129,7 +129,8 @@ def fit_model(
     if knee is None:
         return None
     levels = sorted(points, key=lambda point: point.concurrency)
-    alone, best = levels[0], knee.throughput
+    alone = levels[0]
+    best = knee.throughput
     took = (
         f"alone, a program takes {alone.latency:.3g} s; at best {best:.3g} programs end per second"
     )
@@ -141,7 +142,9 @@ def fit_model(
         )
         return FittedModel({"kind": "unbounded"}, (took, text))
     if knee.shape == "throttled" and status is not None:
-        return _refusing(levels, busy, status, retry_after, took)
+        return _refusing(
+            levels=levels, busy=busy, status=status, retry_after=retry_after, took=took
+        )
     beyond = {
         "collapse": (
             "above it throughput falls, which no model does: do not trust a sweep far above it"
@@ -172,7 +175,8 @@ def _refusing(
     levels: Sequence[Point], busy: float, status: int, retry_after: float | None, took: str
 ) -> FittedModel:
     place = next(place for place, point in enumerate(levels) if not point.works)
-    refused, before = levels[place], levels[place - 1]
+    refused = levels[place]
+    before = levels[place - 1]
     share = refused.throttled / refused.requests if refused.requests else 0.0
     admitted = max(
         before.concurrency, min(refused.concurrency - 1, round(refused.concurrency * (1 - share)))
@@ -198,7 +202,8 @@ def _refusing(
 def model_file(measured: Mapping[str, Any], label: str) -> str:
     """Return the model that was measured as a commented part of a scenario file, for ``sfusion
     sweep --model``."""
-    found, points = measured["server_model"], [Point(**point) for point in measured["sweep"]]
+    found = measured["server_model"]
+    points = [Point(**point) for point in measured["sweep"]]
     lines = [
         f"# What sfusion doctor {__version__} measured at {label}, with {found['programs']}.",
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.outcome import Outcome
@@ -17,7 +18,8 @@ from .context import CheckContext, Finding, breaks, hurts, note
 from .endpoint import GREETING, HELLO
 from .settings import LANGUAGES, PACKAGES
 
-SMALL_MB, LARGE_MB = 512, 2048
+SMALL_MB = 512
+LARGE_MB = 2048
 """A limit that is enough for Python to start, and a block that does not fit into it."""
 # The block is never written to, so it costs the sandbox's machine nothing. (A bytearray would be
 # zero-filled.)
@@ -189,7 +191,9 @@ _PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
 
 
 async def check_long_output(context: CheckContext) -> Finding | None:
-    whole, bound, endings = 0, 0, dict[int, str]()
+    whole = 0
+    bound = 0
+    endings = dict[int, str]()
     short = context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
     for size in SIZES:
         seconds = context.plan.seconds if size < STUCK else short
@@ -289,13 +293,17 @@ async def check_stdin_race(context: CheckContext) -> Finding | None:
 async def detect_version(context: CheckContext) -> Finding | None:
     kept = context.measured.get("memory_limit_kept")
     raced = context.measured.get("stdin_race", "")
-    looks, why = "", ""
+    looks = ""
+    why = ""
     if raced and not raced.startswith("0 "):
-        looks, why = "2025-06", f"{raced} programs lost the stdin race"
+        looks = "2025-06"
+        why = f"{raced} programs lost the stdin race"
     elif kept is False:
-        looks, why = "2025-06", "memory limits are ignored"
+        looks = "2025-06"
+        why = "memory limits are ignored"
     elif kept:
-        looks, why = "2026-07", "memory limits are enforced"
+        looks = "2026-07"
+        why = "memory limits are enforced"
     context.measured["looks_like"] = looks or None
     if not looks:
         return None
@@ -330,27 +338,12 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
     asked = context.plan.languages
     config = context.settings.config
     must = list(dict.fromkeys([config.default_language, *(config.languages or ()), *(asked or ())]))
-    tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
-    sent = [
-        one.request.body
-        for one in reversed(bundled_probes())
-        if one.group == "languages" and one.request
-    ]
-    programs = {body["language"]: body["code"] for body in sent} | {
-        "scala": "object Main extends App { println(1) }"
-    }
-    results = await asyncio.gather(
-        *(
-            context.run(f"language-{one}", programs.get(one, "1"), language=one, memory_limit_mb=-1)
-            for one in tried
-        )
-    )
-    lacking = {
-        name: _why(result)
-        for name, result in zip(tried, results, strict=True)
-        if _is_lacking(result)
-    }
-    context.measured["languages"] = [name for name in tried if name not in lacking]
+    usual = LANGUAGES if asked is None else ()
+    tried = must + [name for name in usual if name not in must]
+    lacking = await _lacking_languages(context, tried)
+    there = [name for name in tried if name not in lacking]
+    context.measured["languages"] = there
+
     needed = [name for name in must if name in lacking]
     others = [name for name in lacking if name not in needed]
     broken = breaks(
@@ -361,7 +354,7 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
     )
     missing = note(
         "languages",
-        seen=f"missing: {', '.join(others)}; available: {', '.join(context.measured['languages'])}",
+        seen=f"missing: {', '.join(others)}; available: {', '.join(there)}",
         training="only programs in those languages fail",
         change=(
             "nothing, unless the tool offers them to the model (--languages a,b makes "
@@ -369,6 +362,29 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
         ),
     )
     return [broken if needed else None, missing if others else None]
+
+
+async def _lacking_languages(context: CheckContext, tried: Sequence[str]) -> dict[str, str]:
+    """Run a small program in each language; return why it did not run, for those that lack."""
+    programs = {"scala": "object Main extends App { println(1) }"}
+    for probe in bundled_probes():
+        if probe.group == "languages" and probe.request:
+            programs.setdefault(probe.request.body["language"], probe.request.body["code"])
+    runs = [
+        context.run(
+            f"language-{language}",
+            programs.get(language, "1"),
+            language=language,
+            memory_limit_mb=-1,
+        )
+        for language in tried
+    ]
+    results = await asyncio.gather(*runs)
+    return {
+        language: _why(result)
+        for language, result in zip(tried, results, strict=True)
+        if _is_lacking(result)
+    }
 
 
 def _is_lacking(result: CallResult) -> bool:
@@ -380,9 +396,9 @@ def _is_lacking(result: CallResult) -> bool:
 
 
 def _why(result: CallResult) -> str:
-    return (result.message or result.stderr.strip().rpartition("\n")[2] or result.outcome.value)[
-        -160:
-    ]
+    last_line = result.stderr.strip().rpartition("\n")[2]
+    why = result.message or last_line or result.outcome.value
+    return why[-160:]
 
 
 async def check_packages(context: CheckContext) -> Finding | None:

@@ -110,8 +110,13 @@ def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSett
         )
     return list(
         {
-            (one.url, one.client, one.rate_limit, one.config.memory_limit_mb): one
-            for one in sandboxes
+            (
+                sandbox.url,
+                sandbox.client,
+                sandbox.rate_limit,
+                sandbox.config.memory_limit_mb,
+            ): sandbox
+            for sandbox in sandboxes
         }.values()
     )
 
@@ -133,7 +138,10 @@ def _of_config(
         else read.sandbox_fusion_url
     )
     limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
-    return [SandboxSettings(url, read, client, source, limit) for url in dict.fromkeys(urls)]
+    return [
+        SandboxSettings(url=url, config=read, client=client, source=source, rate_limit=limit)
+        for url in dict.fromkeys(urls)
+    ]
 
 
 PACKAGES = (
@@ -150,9 +158,12 @@ PACKAGES = (
 """Packages that code written by a model commonly imports."""
 LANGUAGES = ("python", "bash", "cpp", "nodejs", "java", "go")
 """Languages that tool configs commonly offer."""
-LEVELS_LOCAL, LEVELS_REMOTE, LEVELS_ASKED = 32, 8, 64
+LEVELS_LOCAL = 32
+LEVELS_REMOTE = 8
+LEVELS_ASKED = 64
 """Highest concurrency of the sweep: on this machine, on another one, and with --sweep."""
-BURST_LOCAL, BURST_REMOTE = 64, 16
+BURST_LOCAL = 64
+BURST_REMOTE = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,13 @@ def print_report(report: DriftReport, out: TextIO) -> None:
         shown = report.ranked[:_MAX_ROWS]
         head = ("grade", "probe", "place", report.left, report.right)
         rows = [
-            (one.grade, one.difference.probe, one.difference.place, *one.difference.shown(44))
-            for one in shown
+            (
+                finding.grade,
+                finding.difference.probe,
+                finding.difference.place,
+                *finding.difference.shown(44),
+            )
+            for finding in shown
         ]
         terminal.table(rows, head, [_STYLES[finding.grade] for finding in shown], texts=len(head))
         if len(report.ranked) > _MAX_ROWS:
@@ -116,12 +121,12 @@ def as_data(report: DriftReport) -> dict[str, Any]:
         "counts": {grade: report.count(grade) for grade in GRADES},
         "differences": [
             {
-                **vars(one.difference),
-                "grade": one.grade,
-                "rule": one.rule.name,
-                "because": one.rule.because,
+                **vars(finding.difference),
+                "grade": finding.grade,
+                "rule": finding.rule.name,
+                "because": finding.rule.because,
             }
-            for one in report.findings
+            for finding in report.findings
         ],
         "not_comparable": [
             {"probe": probe, "reason": reason} for probe, reason in report.not_comparable

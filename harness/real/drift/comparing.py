@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -54,7 +54,8 @@ class Difference:
 
     def shown(self, width: int = _SHOWN) -> tuple[str, str]:
         """Both values, one line each; long texts are cut to start shortly before they diverge."""
-        left, right = _written(self.left), _written(self.right)
+        left = _written(self.left)
+        right = _written(self.right)
         if max(len(left), len(right)) <= width:
             return left, right
         same = 0
@@ -141,7 +142,7 @@ def compare(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> list[Differe
     found: list[Difference] = []
     for place, kind, was, now in _answers(probe, left, right):
         if not any(_may_vary(place, kind, pattern) for pattern in probe.varies):
-            found.append(Difference(probe.id, place, kind, was, now))
+            found.append(Difference(probe=probe.id, place=place, kind=kind, left=was, right=now))
     return found
 
 
@@ -155,7 +156,8 @@ def _may_vary(place: str, kind: Kind, pattern: str) -> bool:
 def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Found]:
     if left.failure or right.failure:
         if bool(left.failure) != bool(right.failure):
-            was, now = (one.failure or f"status {one.status}" for one in (left, right))
+            was = left.failure or f"status {left.status}"
+            now = right.failure or f"status {right.status}"
             yield "answer", "no-answer", was, now
         return
     if left.status != right.status:
@@ -167,7 +169,8 @@ def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Fo
 
 
 def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> Iterator[Found]:
-    was, now = (_by_name(one) for one in (left, right))
+    was = _by_name(left)
+    now = _by_name(right)
     for name in was:
         if name not in now:
             yield f"header.{name}", "header-missing", was[name], None
@@ -183,15 +186,18 @@ def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> I
     order = [name for name in now if name in was]
     if common != order:
         yield "headers", "header-order", common, order
-    spelt = [{key.lower(): key for key, _ in one.headers} for one in (left, right)]
-    unlike = [name for name in common if spelt[0][name] != spelt[1][name]]
+    yield from _spelling(left, right, common)
+
+
+def _spelling(left: ProbeAnswer, right: ProbeAnswer, common: Sequence[str]) -> Iterator[Found]:
+    """Compare which letters of the headers' names are capitals."""
+    was = {name.lower(): name for name, _ in left.headers}
+    now = {name.lower(): name for name, _ in right.headers}
+    unlike = [name for name in common if was[name] != now[name]]
     if unlike:
-        yield (
-            "headers",
-            "header-case",
-            [spelt[0][name] for name in unlike],
-            [spelt[1][name] for name in unlike],
-        )
+        spelt_left = [was[name] for name in unlike]
+        spelt_right = [now[name] for name in unlike]
+        yield "headers", "header-case", spelt_left, spelt_right
 
 
 def _by_name(answer: ProbeAnswer) -> dict[str, str]:
@@ -203,7 +209,7 @@ def _by_name(answer: ProbeAnswer) -> dict[str, str]:
 
 
 def _bodies(left: bytes, right: bytes) -> Iterator[Found]:
-    texts = [one.decode("utf-8", "backslashreplace") for one in (left, right)]
+    texts = [body.decode("utf-8", "backslashreplace") for body in (left, right)]
     was, now = (_read(text) for text in texts)
     if was is _NOT_JSON and now is _NOT_JSON:
         yield from _texts("body", *texts)
@@ -260,9 +266,8 @@ def _type(value: Any) -> str:
 
 
 def _objects(place: str, was: dict[str, Any], now: dict[str, Any]) -> Iterator[Found]:
-    gone, new = (
-        [name for name in one if name not in other] for one, other in ((was, now), (now, was))
-    )
+    gone = [name for name in was if name not in now]
+    new = [name for name in now if name not in was]
     for name in list(gone):
         # A value of the same type at the same position under another name counts as renamed.
         other = list(now)[list(was).index(name)] if list(was).index(name) < len(now) else None
@@ -288,14 +293,15 @@ def _lists(place: str, key: str, was: list[Any], now: list[Any]) -> Iterator[Fou
     if len(was) != len(now):
         yield place, "length", was, now
         return
-    for number, (one, other) in enumerate(zip(was, now, strict=True)):
-        yield from _values(f"{place}[{number}]", "", one, other)
+    for number, (left, other) in enumerate(zip(was, now, strict=True)):
+        yield from _values(f"{place}[{number}]", "", left, other)
 
 
 def _texts(place: str, was: str, now: str) -> Iterator[Found]:
     if was == now:
         return
-    one, other = steady(was), steady(now)
+    one = steady(was)
+    other = steady(now)
     if one == other:
         return
     same = "".join(one.split()) == "".join(other.split())

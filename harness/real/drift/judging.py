@@ -60,26 +60,26 @@ RULES: tuple[GradingRule, ...] = (
         ("http-status",),
     ),
     GradingRule(
-        "content type",
-        "cosmetic",
-        "The media type is the same; only its parameters differ.",
-        ("header-value",),
-        r"header\.content-type",
+        name="content type",
+        grade="cosmetic",
+        because="The media type is the same; only its parameters differ.",
+        kinds=("header-value",),
+        places=r"header\.content-type",
         same_media=True,
     ),
     GradingRule(
-        "steering header",
-        "breaking",
-        "Clients read content-type, location and retry-after, and act on them.",
-        _HEADER,
-        r"header\.(content-type|location|retry-after)",
+        name="steering header",
+        grade="breaking",
+        because="Clients read content-type, location and retry-after, and act on them.",
+        kinds=_HEADER,
+        places=r"header\.(content-type|location|retry-after)",
     ),
     GradingRule(
-        "allowed methods",
-        "visible",
-        "The methods that a 405 lists are read by people only.",
-        _HEADER,
-        r"header\.allow",
+        name="allowed methods",
+        grade="visible",
+        because="The methods that a 405 lists are read by people only.",
+        kinds=_HEADER,
+        places=r"header\.allow",
     ),
     GradingRule(
         "other header",
@@ -94,25 +94,25 @@ RULES: tuple[GradingRule, ...] = (
         ("not-json",),
     ),
     GradingRule(
-        "server's own log",
-        "visible",
-        "The output of the notebook driver is a log that no program reads.",
-        ("text", "blanks"),
-        r"body\.driver\.(stdout|stderr)",
+        name="server's own log",
+        grade="visible",
+        because="The output of the notebook driver is a log that no program reads.",
+        kinds=("text", "blanks"),
+        places=r"body\.driver\.(stdout|stderr)",
     ),
     GradingRule(
-        "pod name",
-        "cosmetic",
-        "Clients ignore the name of the machine behind a gateway.",
-        ("type", "text", "blanks"),
-        r"body\.executor_pod_name",
+        name="pod name",
+        grade="cosmetic",
+        because="Clients ignore the name of the machine behind a gateway.",
+        kinds=("type", "text", "blanks"),
+        places=r"body\.executor_pod_name",
     ),
     GradingRule(
-        "echo of a refusal",
-        "visible",
-        "The rejected input is repeated for people to read.",
-        _CONTENT,
-        r"body\.detail\[\d+\]\.(input|ctx)\b.*",
+        name="echo of a refusal",
+        grade="visible",
+        because="The rejected input is repeated for people to read.",
+        kinds=_CONTENT,
+        places=r"body\.detail\[\d+\]\.(input|ctx)\b.*",
     ),
     GradingRule(
         "missing key",
@@ -133,39 +133,39 @@ RULES: tuple[GradingRule, ...] = (
         ("type",),
     ),
     GradingRule(
-        "outcome",
-        "breaking",
-        "The status or exit code decides whether a call counts as solved.",
-        ("text", "value"),
-        r"body(\..*)?\.(status|return_code)",
+        name="outcome",
+        grade="breaking",
+        because="The status or exit code decides whether a call counts as solved.",
+        kinds=("text", "value"),
+        places=r"body(\..*)?\.(status|return_code)",
     ),
     GradingRule(
-        "whitespace in output",
-        "visible",
-        "The program's output differs only in whitespace.",
-        ("blanks",),
-        r"body\..*(stdout|display\[.*)",
+        name="whitespace in output",
+        grade="visible",
+        because="The program's output differs only in whitespace.",
+        kinds=("blanks",),
+        places=r"body\..*(stdout|display\[.*)",
     ),
     GradingRule(
-        "output",
-        "breaking",
-        "The program's output is what the model sees and the reward compares.",
-        ("text",),
-        r"body\..*(stdout|display\[.*)",
+        name="output",
+        grade="breaking",
+        because="The program's output is what the model sees and the reward compares.",
+        kinds=("text",),
+        places=r"body\..*(stdout|display\[.*)",
     ),
     GradingRule(
-        "fetched file",
-        "breaking",
-        "A fetched file is the program's result.",
-        ("text", "blanks"),
-        r"body\.files\..*",
+        name="fetched file",
+        grade="breaking",
+        because="A fetched file is the program's result.",
+        kinds=("text", "blanks"),
+        places=r"body\.files\..*",
     ),
     GradingRule(
-        "kind of error",
-        "breaking",
-        "Clients distinguish errors by these codes.",
-        ("text", "blanks"),
-        r"body\.detail\[\d+\]\.(type|loc\b.*)|body\..*\.ename",
+        name="kind of error",
+        grade="breaking",
+        because="Clients distinguish errors by these codes.",
+        kinds=("text", "blanks"),
+        places=r"body\.detail\[\d+\]\.(type|loc\b.*)|body\..*\.ename",
     ),
     GradingRule(
         "empty or not",
@@ -179,11 +179,11 @@ RULES: tuple[GradingRule, ...] = (
         "number", "breaking", "A number or boolean that a client reads differs.", ("value",)
     ),
     GradingRule(
-        "help page",
-        "cosmetic",
-        "The link to a page about the error differs.",
-        ("text",),
-        r"body\.detail\[\d+\]\.url",
+        name="help page",
+        grade="cosmetic",
+        because="The link to a page about the error differs.",
+        kinds=("text",),
+        places=r"body\.detail\[\d+\]\.url",
     ),
     GradingRule(
         "wording",
@@ -208,11 +208,14 @@ RULES: tuple[GradingRule, ...] = (
 
 
 RACE = GradingRule(
-    "race",
-    "variable",
-    "One and the same server answers this probe now one way, now the other: compare several runs.",
-    ("text", "blanks", "value", "length", "type"),
-    r"body\..*",
+    name="race",
+    grade="variable",
+    because=(
+        "One and the same server answers this probe now one way, now the other: "
+        "compare several runs."
+    ),
+    kinds=("text", "blanks", "value", "length", "type"),
+    places=r"body\..*",
 )
 
 
@@ -282,7 +285,12 @@ def compare_answers(
         for difference in compare(probe, left.answers[probe.id], right.answers[probe.id]):
             findings.append(DriftFinding(difference, rule_for(difference, racy=probe.racy)))
     return DriftReport(
-        left.name, right.name, compared, tuple(findings), tuple(not_comparable), tuple(notes)
+        left=left.name,
+        right=right.name,
+        compared=compared,
+        findings=tuple(findings),
+        not_comparable=tuple(not_comparable),
+        notes=tuple(notes),
     )
 
 
@@ -293,7 +301,8 @@ def _why_not_comparable(probe: Probe, left: ServerAnswers, right: ServerAnswers)
         if probe.id not in side.answers:
             return f"{side.name} was not asked"
     for side, other in ((left, right), (right, left)):
-        answer, others = side.answers[probe.id], other.answers[probe.id]
+        answer = side.answers[probe.id]
+        others = other.answers[probe.id]
         if _refuses_pages(answer) and not _refuses_pages(others):
             return (
                 f"{side.name} is sfusion's fake, which refuses requests of web pages "
@@ -328,8 +337,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 REVEALS_PROFILE = "memory/over-limit"
@@ -352,7 +361,7 @@ async def live_answers(
     sent = [probe for probe in probes if server.can_send(probe)]
     raw = await Sender(server, name, timeout).ask(sent, on_answer)
     scrubber = scrubber_for(url, headers, probes)
-    answers = {probe.id: scrubber.answer(one) for probe, one in zip(sent, raw, strict=True)}
+    answers = {probe.id: scrubber.answer(answer) for probe, answer in zip(sent, raw, strict=True)}
     return ServerAnswers(
         name, answers, {probe.id: RAW for probe in probes if not server.can_send(probe)}
     )

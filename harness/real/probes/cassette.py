@@ -37,14 +37,14 @@ def recording_lines(
     recorded_at: str,
     scrubber: Scrubber,
 ) -> list[str]:
-    servers = {one.header("server") for one in answers} - {None}
+    servers = {answer.header("server") for answer in answers} - {None}
     meta = {
         "format": FORMAT,
         "sfusion": __version__,
         "suite": SUITE_VERSION,
         "recorded_at": recorded_at,
         "target": scrubber.text(target),
-        "server": scrubber.text(", ".join(sorted(str(one) for one in servers))),
+        "server": scrubber.text(", ".join(sorted(str(server) for server in servers))),
         "probes": len(probes),
     }
     records = [
@@ -52,10 +52,10 @@ def recording_lines(
             "id": probe.id.partition("/")[2],
             "group": probe.group,
             "request": scrubber.request(probe_request_record(probe)),
-            "response": response_record(scrubber.answer(one)),
-            "elapsed_s": round(one.seconds, 3),
+            "response": response_record(scrubber.answer(answer)),
+            "elapsed_s": round(answer.seconds, 3),
         }
-        for probe, one in zip(probes, answers, strict=True)
+        for probe, answer in zip(probes, answers, strict=True)
     ]
     return [json_line(record) for record in ({"cassette": meta}, *records)]
 

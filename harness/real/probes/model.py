@@ -150,7 +150,8 @@ def _merged(defaults: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
     if {"text", "base64"} & set(request) and "json" not in request:
         merged.pop("json", None)
     for name in ("json", "headers"):
-        below, above = defaults.get(name), request.get(name)
+        below = defaults.get(name)
+        above = request.get(name)
         if isinstance(below, dict) and isinstance(above, dict):
             merged[name] = {**below, **above}
     return merged

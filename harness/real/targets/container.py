@@ -36,8 +36,10 @@ PORT = 8080
 KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 """All others are dropped. Our own server needs none of them; the published image runs programs as
 root, and those that unpack archives or change users expect these."""
-LOG_LINES, LINE_LENGTH = 20, 300
-_STEP, _PING = 0.1, 2.0
+LOG_LINES = 20
+LINE_LENGTH = 300
+_STEP = 0.1
+_PING = 2.0
 _HOST = "127.0.0.1"
 _SIGKILLED = 137
 
@@ -58,14 +60,16 @@ class Container(RealSandbox):
         """The name on the engine, chosen in advance so that the container can be removed even if
         its start fails."""
         self._engine = engine
-        self._image, self._image_name = image, image_name
+        self._image = image
+        self._image_name = image_name
         self._options = options
         self._container: Any = None
 
     def start(self) -> None:
         """Create and start it without waiting for it to answer."""
         _STARTED.add(self)
-        options, engine = self._options, self._engine
+        options = self._options
+        engine = self._engine
         with engine.reporting_errors(f"no container of {self._image_name} could be created"):
             self._container = engine.client.containers.create(
                 self._image.id,
@@ -137,7 +141,8 @@ class Container(RealSandbox):
 
     def _known_problem(self, output: str) -> str | None:
         if "exec format error" in output:
-            theirs, ours = architecture(self._image), self._engine.architecture
+            theirs = architecture(self._image)
+            ours = self._engine.architecture
             known = (
                 f" ({theirs})" if theirs != ours else ""
             )  # some images do not say, or say something wrong
@@ -156,7 +161,8 @@ class Container(RealSandbox):
         return None
 
     def _dead(self) -> str:
-        state, lines = self._container.attrs["State"], self._last_lines()
+        state = self._container.attrs["State"]
+        lines = self._last_lines()
         if problem := self._known_problem("\n".join(lines)):
             return problem
         if state.get("OOMKilled") or state.get("ExitCode") == _SIGKILLED:
@@ -241,11 +247,11 @@ def remove_leftovers(engine: ContainerEngine, say: Callable[[str], None]) -> lis
         found: list[dict[str, Any]] = engine.client.api.containers(
             all=True, filters={"label": LABEL}
         )
-    for one in found:
-        name = one["Names"][0].lstrip("/") if one.get("Names") else one["Id"][:12]
-        owner = Owner.read((one.get("Labels") or {}).get(LABEL, ""))
+    for container in found:
+        name = container["Names"][0].lstrip("/") if container.get("Names") else container["Id"][:12]
+        owner = Owner.read((container.get("Labels") or {}).get(LABEL, ""))
         alive = (
-            owner.is_alive(here, running=one.get("State") == "running")
+            owner.is_alive(here, running=container.get("State") == "running")
             if owner is not None
             else None
         )
@@ -262,7 +268,7 @@ def remove_leftovers(engine: ContainerEngine, say: Callable[[str], None]) -> lis
         if alive is not False or owner is None:
             continue
         try:
-            if engine.remove(one["Id"]):
+            if engine.remove(container["Id"]):
                 removed.append(name)
                 say(f"removed container {name}, left by process {owner.pid}, which is gone")
         except APIError as error:
@@ -321,7 +327,13 @@ def started_containers(
         remove_leftovers(engine, say)
         images = {target.image: engine.image(target.image, say) for target in targets}
         containers = [
-            Container(engine, images[target.image], target.image, options, number)
+            Container(
+                engine=engine,
+                image=images[target.image],
+                image_name=target.image,
+                options=options,
+                number=number,
+            )
             for number, target in enumerate(targets, start=1)
         ]
         for container in containers:

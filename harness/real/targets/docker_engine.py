@@ -118,22 +118,22 @@ class PullProgress:
 
     def update(self, event: Mapping[str, Any], now: float) -> str | None:
         """Add an event; return a line if there is news and the last line is old enough."""
-        name, status = str(event.get("id", "")), str(event.get("status", ""))
+        name = str(event.get("id", ""))
+        status = str(event.get("status", ""))
         if not name or status.startswith("Pulling from"):
             return None
         layer = self.layers.setdefault(name, Layer())
         if status == "Downloading":
             detail = event.get("progressDetail") or {}
-            layer.current, layer.total = (
-                int(detail.get("current", 0)),
-                int(detail.get("total", layer.total)),
-            )
+            layer.current = int(detail.get("current", 0))
+            layer.total = int(detail.get("total", layer.total))
         elif status in ("Verifying Checksum", "Download complete"):
             layer.current = layer.total
         layer.done = layer.done or status in _DONE
         if now < self._next or self.text == self.last_line:
             return None
-        self._next, self.last_line = now + EVERY, self.text
+        self._next = now + EVERY
+        self.last_line = self.text
         return self.last_line
 
     @property
@@ -186,7 +186,8 @@ class ContainerEngine:
         from docker.errors import APIError
 
         say(f"pulling {name}: the engine does not have this image yet")
-        progress, failed = PullProgress(name), ""
+        progress = PullProgress(name)
+        failed = ""
         try:
             for event in self.client.api.pull(name, stream=True, decode=True):
                 failed = str(

@@ -78,7 +78,8 @@ class RealSandbox:
     killable = False
 
     def __init__(self, name: str, url: str) -> None:
-        self.name, self.url = name, url
+        self.name = name
+        self.url = url
 
     def kill(self) -> None:
         """End it with SIGKILL, like the kernel when memory runs out."""

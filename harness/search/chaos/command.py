@@ -31,14 +31,15 @@ from ...commandline.declaring import command, option
 from ...commandline.json_answer import is_stdout, text_stream, write_json
 from ...commandline.options import Json, Out, Seed
 from ...core.journal import Journal
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...core.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from ...lab.promises.permits import FlightCount, count_in_flight, server_steps
 from ...lab.runs import RunResult, Task, run_one, write_run
+from ...lab.runs.reporting import report_of_result
 from ...lab.scenarios.events import EventPart
 from ...lab.scenarios.model import Scenario
 from ...lab.worlds.ray_cluster import open_cluster
-from ...reports import Reports, RunReport, write_page
+from ...reports import Reports, write_page
 from ...reports.run_report import duration
 from ...terminal import ProgressReporter
 
@@ -52,9 +53,17 @@ _PROMISES: list[Any] = [
     {"no_stall": "60s"},
 ]
 _KINDS = (
-    "kill worker", "kill node", "kill limiter", "kill driver", "pause worker", "pause node", "pause limiter", "resize",
-    "cancel", "crash",
-)  # fmt: skip
+    "kill worker",
+    "kill node",
+    "kill limiter",
+    "kill driver",
+    "pause worker",
+    "pause node",
+    "pause limiter",
+    "resize",
+    "cancel",
+    "crash",
+)
 
 
 def plan_round(seed: int, number: int, nodes: int) -> Scenario:
@@ -111,7 +120,7 @@ def _events(draw: Random, workers: list[str], limit: int, calls: int) -> list[di
     left = dict.fromkeys(workers)
     events: list[dict[str, Any]] = []
     for kind in draw.sample(_KINDS, draw.randint(1, 4)):
-        event = _event(draw, kind, left, limit, calls)
+        event = _event(draw=draw, kind=kind, left=left, limit=limit, calls=calls)
         if event is not None:
             events.append({"after": _point(draw, limit, calls), **event})
     return events or [{"after": _point(draw, limit, calls), "kill": "limiter", "seconds": "1s"}]
@@ -131,23 +140,17 @@ def _node_of(worker: str) -> str:
 def _event(
     draw: Random, kind: str, left: dict[str, None], limit: int, calls: int
 ) -> dict[str, Any] | None:
-    """Return an event of this kind; None if it would leave no worker alive. A killed driver is the
-    end of all."""
+    """Return an event of this kind; None if it would leave no worker alive.
+
+    A killed driver is the end of all.
+    """
     # Half of the stops are shorter than a lease, half of them longer.
     stop = {"seconds": round(LEASE * draw.choice([0.3, 0.6, 1.4, 2.0]), 2)}
     match kind:
-        case "kill worker" if len(left) > 1:
-            worker = draw.choice(list(left))
-            del left[worker]
-            return {"kill": worker}
+        case "kill worker":
+            return _kill_worker(draw, left)
         case "kill node":
-            node = _node_of(draw.choice(list(left)))
-            lost = [name for name in left if _node_of(name) == node]
-            if len(lost) == len(left):
-                return None
-            for name in lost:
-                del left[name]
-            return {"kill": node}
+            return _kill_node(draw, left)
         case "kill limiter":
             return {"kill": "limiter", "seconds": "1s"}
         case "kill driver" if draw.random() < 0.3:
@@ -165,6 +168,24 @@ def _event(
         case "crash":
             return {"crash": "sandbox", "seconds": draw.choice(["300ms", "1s"])}
     return None
+
+
+def _kill_worker(draw: Random, left: dict[str, None]) -> dict[str, Any] | None:
+    if len(left) < 2:
+        return None
+    worker = draw.choice(list(left))
+    del left[worker]
+    return {"kill": worker}
+
+
+def _kill_node(draw: Random, left: dict[str, None]) -> dict[str, Any] | None:
+    node = _node_of(draw.choice(list(left)))
+    lost = [name for name in left if _node_of(name) == node]
+    if len(lost) == len(left):
+        return None
+    for name in lost:
+        del left[name]
+    return {"kill": node}
 
 
 _START_SECONDS = 300.0
@@ -197,14 +218,14 @@ class Round:
     def state(self) -> str:
         """Return broken, unknown (it could not be judged) or held, in whichever world."""
         results = [self.real, *self.sims]
-        verdicts = [one for result in results for one in _judged(result)]
+        verdicts = [verdict for result in results for verdict in _judged(result)]
         if (
             self.count.broken
-            or any(one.error for one in results)
-            or any(one.state == "broken" for one in verdicts)
+            or any(result.error for result in results)
+            or any(verdict.state == "broken" for verdict in verdicts)
         ):
             return "broken"
-        return "unknown" if any(one.failed for one in verdicts) else "held"
+        return "unknown" if any(verdict.failed for verdict in verdicts) else "held"
 
     @property
     def sim_problems(self) -> list[str]:
@@ -220,11 +241,11 @@ class Round:
     def disagreements(self) -> list[str]:
         """Say which promises reality judges differently from sim, whatever the schedule."""
         real, *sims = (
-            {one.promise: one.state for one in _judged(result)}
+            {verdict.promise: verdict.state for verdict in _judged(result)}
             for result in (self.real, *self.sims)
         )
         found = [
-            (name, real.get(name, "none"), [one.get(name, "none") for one in sims])
+            (name, real.get(name, "none"), [sim.get(name, "none") for sim in sims])
             for name in real | sims[0]
         ]
         return [
@@ -236,7 +257,11 @@ class Round:
     @property
     def never_struck(self) -> str:
         """Say which of the events did not happen on the real cluster."""
-        idle = [one.sentence for one in self.real.verdicts if one.promise == EVERYTHING_TOOK_EFFECT]
+        idle = [
+            verdict.sentence
+            for verdict in self.real.verdicts
+            if verdict.promise == EVERYTHING_TOOK_EFFECT
+        ]
         return "; ".join(idle)
 
     @property
@@ -292,18 +317,28 @@ def play_rounds(
         count = count_at_sandbox(real.journal) if not real.error else FlightCount()
         variants = [
             scenario,
-            *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1)),
+            *(scenario.changed(schedule={"random": number}) for number in range(1, schedules + 1)),
         ]
-        yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
+        yield Round(
+            number=number,
+            scenario=scenario,
+            real=real,
+            sims=[run_one(Task(variant, "sim")) for variant in variants],
+            count=count,
+        )
 
 
 def _judged(result: RunResult) -> list[Verdict]:
     """Return the verdicts on the stack: that an event never struck is not one."""
-    return [one for one in result.verdicts if one.promise != EVERYTHING_TOOK_EFFECT]
+    return [verdict for verdict in result.verdicts if verdict.promise != EVERYTHING_TOOK_EFFECT]
 
 
 def _problems(result: RunResult) -> list[str]:
-    found = [f"{one.state}: {one.promise}: {one.sentence}" for one in _judged(result) if one.failed]
+    found = [
+        f"{verdict.state}: {verdict.promise}: {verdict.sentence}"
+        for verdict in _judged(result)
+        if verdict.failed
+    ]
     return [*found, result.error] if result.error else found
 
 
@@ -313,9 +348,11 @@ def _moved(one: Counter[str], other: Counter[str]) -> int:
 
 def _outcomes(result: RunResult) -> Counter[str]:
     ends = [
-        one for one in result.journal.events if one["source"] == "world" and one["event"] in ENDINGS
+        event
+        for event in result.journal.events
+        if event["source"] == "world" and event["event"] in ENDINGS
     ]
-    return Counter(one.get("outcome") or one["event"] for one in ends)
+    return Counter(end.get("outcome") or end["event"] for end in ends)
 
 
 def _sentence(event: EventPart) -> str:
@@ -325,8 +362,8 @@ def _sentence(event: EventPart) -> str:
 
 def count_at_sandbox(journal: Journal) -> FlightCount:
     """Count the requests in flight against the limit from the sandbox's own events."""
-    story = Story(journal)
-    return count_in_flight(server_steps(story, story.began["lease"]), story.began["limit"])
+    run = RunEvents(journal)
+    return count_in_flight(server_steps(run, run.began["lease"]), run.began["limit"])
 
 
 _STYLES = {"held": "green", "broken": "bold red", "unknown": "yellow"}
@@ -358,28 +395,36 @@ def chaos(
         closing(open_cluster()) as cluster,
         ProgressReporter(text_stream(json_file), len(numbers), "rounds of chaos") as shown,
     ):
-        for one in play_rounds(seed, numbers, nodes, cluster, schedules):
-            played.append(one)
+        for finished in play_rounds(
+            seed=seed, numbers=numbers, nodes=nodes, cluster=cluster, schedules=schedules
+        ):
+            played.append(finished)
             if out is not None:
-                for result in (one.real, one.sims[0]):
-                    write_page(RunReport.of_result(result, write_run(result, out)))
+                for result in (finished.real, finished.sims[0]):
+                    write_page(report_of_result(result, write_run(result, out)))
             if not is_stdout(json_file):
-                _write_rounds(
-                    played, seed, nodes, json_file
-                )  # each time: a run of hours may be interrupted
-            line = f"[{len(played)}/{len(numbers)}] {one.state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
+                # Each time: a run of hours may be interrupted.
+                _write_rounds(played, seed, nodes, json_file)
+            place = f"[{len(played)}/{len(numbers)}] {finished.state:<7}"
+            line = f"{place} {finished.scenario.scenario}: {', '.join(finished.events)}"
             shown.progress(len(played), _counts(played), line=line)
-            for problem in one.problems:
+            for problem in finished.problems:
                 shown.print(f"  {problem}", "bold red")
-            for problem in one.sim_problems:
+            for problem in finished.sim_problems:
                 shown.print(f"  in sim: {problem}", "bold red")
-            for difference in one.disagreements:
+            for difference in finished.disagreements:
                 shown.print(f"  sim and Ray differ: {difference}", "yellow")
         shown.print()
-        shown.table(map(_row, played), _HEAD, [_STYLES[one.state] for one in played], texts=3)
+        shown.table(
+            map(_row, played), _HEAD, [_STYLES[finished.state] for finished in played], texts=3
+        )
         shown.print()
         worst = next(
-            (state for state in ("broken", "unknown") if any(one.state == state for one in played)),
+            (
+                state
+                for state in ("broken", "unknown")
+                if any(finished.state == state for finished in played)
+            ),
             "held",
         )
         shown.print(_headline(played), _STYLES[worst])
@@ -389,28 +434,44 @@ def chaos(
 
 
 def _write_rounds(rounds: Sequence[Round], seed: int, nodes: int, file: Path | None) -> None:
-    write_json(file, {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]})
+    write_json(
+        file, {"seed": seed, "nodes": nodes, "rounds": [played.as_dict() for played in rounds]}
+    )
 
 
 def _counts(rounds: Sequence[Round]) -> str:
     """Return how many rounds are in which state."""
-    counts = Counter(one.state for one in rounds)
+    counts = Counter(played.state for played in rounds)
     return ", ".join(f"{counts[state]} {state}" for state in _STYLES if counts[state])
 
 
-def _row(one: Round) -> tuple[str, ...]:
-    crowd = f"{one.count.peak}/{one.scenario.stated_limit}"
-    differ = str(len(one.disagreements) or "no")
-    took = duration(one.real.wall_seconds)
-    return one.state, str(one.number), "; ".join(one.events), crowd, differ, str(one.moved), took
+def _row(played: Round) -> tuple[str, ...]:
+    crowd = f"{played.count.peak}/{played.scenario.stated_limit}"
+    differ = str(len(played.disagreements) or "no")
+    took = duration(played.real.wall_seconds)
+    return (
+        played.state,
+        str(played.number),
+        "; ".join(played.events),
+        crowd,
+        differ,
+        str(played.moved),
+        took,
+    )
 
 
 def _headline(rounds: Sequence[Round]) -> str:
-    agreeing = sum(not one.disagreements for one in rounds)
-    moved, calls = sum(one.moved for one in rounds), sum(one.outcomes[0].total() for one in rounds)
-    held = "every promise held" if all(one.state == "held" for one in rounds) else _counts(rounds)
-    took = sum(one.real.wall_seconds for one in rounds) / len(rounds)
+    agreeing = sum(not played.disagreements for played in rounds)
+    moved = sum(played.moved for played in rounds)
+    calls = sum(played.outcomes[0].total() for played in rounds)
+    held = (
+        "every promise held"
+        if all(played.state == "held" for played in rounds)
+        else _counts(rounds)
+    )
+    took = sum(played.real.wall_seconds for played in rounds) / len(rounds)
     return (
-        f"{counted(len(rounds), 'round')}: {held}. Sim and Ray agree on every promise in {agreeing} of them; "
+        f"{counted(len(rounds), 'round')}: {held}. "
+        f"Sim and Ray agree on every promise in {agreeing} of them; "
         f"{moved} of {counted(calls, 'call')} ended differently. {took:.1f} s per round."
     )

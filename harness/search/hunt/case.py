@@ -92,11 +92,13 @@ def scenario_of(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Sc
     name = f"hunted-{case.digest}"
     expected = Expectation(named(data))
     data["horizon"] = expected.horizon
-    stated = {next(iter(one)) if isinstance(one, dict) else one for one in case.promises}
+    stated = {
+        next(iter(promise)) if isinstance(promise, dict) else promise for promise in case.promises
+    }
     rest = [
-        one
-        for one in expected.promises()
-        if (next(iter(one)) if isinstance(one, dict) else one) not in stated
+        promise
+        for promise in expected.promises()
+        if (next(iter(promise)) if isinstance(promise, dict) else promise) not in stated
     ]
     return named(
         data,
@@ -129,25 +131,31 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
     journal = result.journal
     events = frozenset(event["event"] for event in journal.events if event["source"] == "world")
     if "worker_died" in events:
-        logged = [one for one in logged if one.how.kind != _UNCLOSED]  # the dead close nothing
+        logged = [
+            verdict for verdict in logged if verdict.how.kind != _UNCLOSED
+        ]  # the dead close nothing
     if result.error:
         logged = []  # what it left behind
     verdicts = [
-        one for one in (*result.verdicts, *result.implied) if one.promise != EVERYTHING_TOOK_EFFECT
+        verdict
+        for verdict in (*result.verdicts, *result.implied)
+        if verdict.promise != EVERYTHING_TOOK_EFFECT
     ]
     outcomes = Counter(
-        one["outcome"]
-        for one in journal.events
-        if one["event"] == "returned" and one.get("outcome")
+        event["outcome"]
+        for event in journal.events
+        if event["event"] == "returned" and event.get("outcome")
     )
-    struck = (one for one in journal.events if one["event"] == "strike")
+    struck = (event for event in journal.events if event["event"] == "strike")
     return HuntResult(
-        list(dict.fromkeys([*failures_of(result), *_errors_in(journal), *logged])),
-        behaviour(journal, verdicts),
-        frozenset(f"{one['kind']} {one['phase']}" for one in struck if "kind" in one),
-        {verdict.promise: verdict.state for verdict in verdicts},
-        outcomes,
-        events,
+        findings=list(dict.fromkeys([*failures_of(result), *_errors_in(journal), *logged])),
+        behaviour=behaviour(journal, verdicts),
+        strikes=frozenset(
+            f"{event['kind']} {event['phase']}" for event in struck if "kind" in event
+        ),
+        states={verdict.promise: verdict.state for verdict in verdicts},
+        outcomes=outcomes,
+        events=events,
     )
 
 
@@ -163,7 +171,8 @@ def run_bounded(task: Task) -> RunResult:
         head = Journal.begin(
             scenario=task.scenario.scenario, cell="", seed=task.scenario.seed, world="sim"
         )
-        text, how = f"{type(problem).__name__}: {problem}", how_raised(ERROR, problem)
+        text = f"{type(problem).__name__}: {problem}"
+        how = how_raised(ERROR, problem)
         if isinstance(problem, TooLong):
             how = HANG.how
         elif not isinstance(problem, HarnessError):
@@ -177,9 +186,11 @@ def run_bounded(task: Task) -> RunResult:
 
 def _errors_in(journal: Journal) -> Iterator[Failure]:
     """Yield the errors that our own code logged; the place tells them apart."""
-    for one in journal.events:
-        if one["event"] == "log" and one.get("level") == "error":
-            yield Failure(How(LOGGED, "logged", (("place", one.get("place", "")),)), one["text"])
+    for event in journal.events:
+        if event["event"] == "log" and event.get("level") == "error":
+            yield Failure(
+                How(LOGGED, "logged", (("place", event.get("place", "")),)), event["text"]
+            )
 
 
 def behaviour(journal: Journal, verdicts: Iterable[Verdict]) -> frozenset[str]:
@@ -197,8 +208,8 @@ def behaviour(journal: Journal, verdicts: Iterable[Verdict]) -> frozenset[str]:
             strikes.add(f"{event.get('kind', 'engine')}@{event.get('phase', '-')}")
     found = {gram for tokens in sequences.values() for gram in _grams(tokens)}
     found |= {
-        f"promise {one.promise} {one.state} {strike}"
-        for one in verdicts
+        f"promise {verdict.promise} {verdict.state} {strike}"
+        for verdict in verdicts
         for strike in strikes or {"-"}
     }
     return frozenset(found)

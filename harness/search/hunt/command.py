@@ -38,11 +38,12 @@ from ...commandline.options import Html, Jobs, On, Out, RayAddress, Seed, Tools,
 from ...errors import BadOption
 from ...lab.promises import PROMISES
 from ...lab.runs import Task, read_tasks, write_run
+from ...lab.runs.reporting import report_of_result
 from ...lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted, read_tools
 from ...lab.scenarios import scenario_files
 from ...lab.scenarios.tools import is_own
 from ...lab.spreading import open_workers
-from ...reports import Reports, RunReport, write_page
+from ...reports import Reports, write_page
 from ...reports.html import render_page
 from ...reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
 from ...terminal import ProgressReporter
@@ -54,18 +55,30 @@ from .hunt import BATCH, Found, Hunt
 
 _STATES = ("held", "broken", "unknown", "not_applicable")
 _EVENTS = (
-    "worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_started", "cancelled", "lost", "rollout_ended",
-    "rollout_lost", "broken_off",
-)  # fmt: skip
+    "worker_died",
+    "worker_paused",
+    "cut_off",
+    "limiter_died",
+    "limiter_started",
+    "cancelled",
+    "lost",
+    "rollout_ended",
+    "rollout_lost",
+    "broken_off",
+)
 _POINTS = 50
+"""Points of the chart of behaviours (chosen: more would touch each other)."""
 _EVERY = 10.0
-"""Seconds between two lines of a build log."""
+"""Seconds between two lines of a build log (chosen)."""
 
 
 def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> str:
     """Return the page. It loads nothing, and no script runs on it but its own."""
     tally = hunt.tally
-    found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding)))
+    found = sorted(
+        hunt.found.values(),
+        key=lambda found_failure: (-found_failure.count, str(found_failure.finding)),
+    )
     struck = {
         kind: {phase: tally.strikes[f"{kind} {phase}"] for phase in PHASES}
         for kind in sorted(KINDS)
@@ -79,7 +92,9 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
         for phase in cls.phases
         if not tally.strikes[f"{kind} {phase}"]
     ]
-    never += [f"outcome {one.value}" for one in Outcome if not tally.outcomes[one.value]]
+    never += [
+        f"outcome {outcome.value}" for outcome in Outcome if not tally.outcomes[outcome.value]
+    ]
     never += [f"event {name}" for name in _EVENTS if not tally.events[name]]
     never += [f"a verdict held on {name}" for name, counts in promises if not counts[0]]
     return render_page(
@@ -95,22 +110,22 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
             ("findings", str(len(found))),
             ("seed", str(seed)),
         ],
-        found=[(one, _yaml(one, tools)) for one in found],
+        found=[(found_failure, _yaml(found_failure, tools)) for found_failure in found],
         struck=struck,
         possible={kind: cls.phases for kind, cls in KINDS.items()},
         phases=PHASES,
         promises=promises,
         states=_STATES,
-        outcomes=[(one.value, tally.outcomes[one.value]) for one in Outcome],
+        outcomes=[(outcome.value, tally.outcomes[outcome.value]) for outcome in Outcome],
         never=never,
         chart=Markup(_growth(tally.growth).svg()),
         chart_style=Markup(chart_style()),
     )
 
 
-def _yaml(one: Found, tools: list[dict[str, Any]] | None) -> str:
+def _yaml(found: Found, tools: list[dict[str, Any]] | None) -> str:
     return yaml.safe_dump(
-        scenario_of(one.case, tools).written, sort_keys=False, allow_unicode=True, width=110
+        scenario_of(found.case, tools).written, sort_keys=False, allow_unicode=True, width=110
     )
 
 
@@ -125,7 +140,11 @@ def _growth(growth: Sequence[tuple[int, int]]) -> LineChart:
     )
     cases = [cases for cases, _ in points]
     return LineChart(
-        "Behaviours that were seen", "cases played", [f"{one:,}" for one in cases], [line], cases
+        title="Behaviours that were seen",
+        x_name="cases played",
+        labels=[f"{case:,}" for case in cases],
+        lines=[line],
+        numbers=cases,
     )
 
 
@@ -145,18 +164,20 @@ class HuntReporter(ProgressReporter):
     def batch_ended(self, hunt: Hunt, played: int, done: int) -> None:
         """Show the state after a batch; ``played`` cases were played by this command, ``done`` is
         its progress."""
-        new, rate = len(hunt.covered) - self._behaviours, played / max(self.seconds, 1e-9)
+        new = len(hunt.covered) - self._behaviours
+        rate = played / max(self.seconds, 1e-9)
         findings = counted(len(hunt.found), "finding")
         note = f"{rate:.1f} cases/s  {len(hunt.covered):,} behaviours (+{new})  {findings}"
         line = ""
         if self.seconds - self._last >= _EVERY:
-            self._last, line = self.seconds, f"{hunt.tally.cases:>6} cases  {note}"
+            self._last = self.seconds
+            line = f"{hunt.tally.cases:>6} cases  {note}"
         self.progress(done, note, line=line)
         self._behaviours = len(hunt.covered)
 
-    def found(self, one: Found) -> None:
+    def found(self, found: Found) -> None:
         """Show a finding as soon as it is made."""
-        self.print(f"found in case {one.case.number}: {one.finding}", "bold red")
+        self.print(f"found in case {found.case.number}: {found.finding}", "bold red")
 
 
 Entries = list[dict[str, Any]]
@@ -228,8 +249,8 @@ def _hunt_down(
             found = hunt.fold(results)
             if corpus is not None:
                 corpus.add(hunt, results)
-            for one in found:
-                shown.found(one)
+            for found_failure in found:
+                shown.found(found_failure)
             fresh += found
             done = played if options.cases else round(shown.seconds)
             shown.batch_ended(hunt, played, done)
@@ -240,9 +261,12 @@ def _hunt_down(
         runs = (
             []
             if out is None
-            else [_write_run(one, tools, out, smaller=options.shrink) for one in fresh]
+            else [
+                _write_run(fresh_failure, tools, out, smaller=options.shrink)
+                for fresh_failure in fresh
+            ]
         )
-        _print_end(shown, hunt, runs, played, rate, options)
+        _print_end(shown=shown, hunt=hunt, runs=runs, played=played, rate=rate, options=options)
     if options.html is not None:
         write_file(options.html, render_hunt(hunt, tools, options.seed))
     return 1 if hunt.found else 0
@@ -294,10 +318,10 @@ def _starts(names: Sequence[str], trust: bool) -> list[HuntCase]:
     return starts
 
 
-def _write_run(one: Found, tools: Entries | None, out: Path, *, smaller: bool) -> Path:
+def _write_run(found: Found, tools: Entries | None, out: Path, *, smaller: bool) -> Path:
     """Write the run of the first case that showed a finding, shrunk if it is to be ``smaller``."""
-    failure = one.finding
-    scenario = scenario_of(one.case, tools)
+    failure = found.finding
+    scenario = scenario_of(found.case, tools)
     # A case may show several findings, and each is shrunk to a run of its own.
     name = f"{scenario.scenario}-{failure.promise.replace('_', '-')}"
     scenario = with_promise(scenario, failure).changed(scenario=name)
@@ -307,7 +331,7 @@ def _write_run(one: Found, tools: Entries | None, out: Path, *, smaller: bool) -
             scenario = shrink(scenario, same, SHRINKING).scenario
     result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
     folder = write_run(result, out)
-    write_page(RunReport.of_result(result, folder))
+    write_page(report_of_result(result, folder))
     return folder
 
 
@@ -321,8 +345,8 @@ def _print_end(
 ) -> None:
     shown.print()
     rows = [
-        (str(one.count), one.finding.promise, one.finding.sentence, str(one.case.number))
-        for one in sorted(hunt.found.values(), key=lambda one: -one.count)
+        (str(found.count), found.finding.promise, found.finding.sentence, str(found.case.number))
+        for found in sorted(hunt.found.values(), key=lambda found: -found.count)
     ]
     if rows:
         shown.table(rows, ("cases", "broken", "how", "first"), ["bold red"] * len(rows), texts=3)

@@ -77,7 +77,8 @@ class Corpus:
                 told["behaviour"] = sorted(result.behaviour)
             if result.findings:
                 told["findings"] = [
-                    {"how": one.how.as_dict(), "sentence": one.sentence} for one in result.findings
+                    {"how": finding.how.as_dict(), "sentence": finding.sentence}
+                    for finding in result.findings
                 ]
             cases.append(told)
         counts = {key: value for key, value in vars(hunt.tally).items() if key != "growth"}
@@ -119,8 +120,8 @@ def _learn(hunt: Hunt, batch: dict[str, Any]) -> None:
         if "behaviour" in told:
             hunt.covered.update(told["behaviour"])
             hunt.corpus.append(case)
-        for one in told.get("findings", ()):
-            hunt.add(Failure(How.from_dict(one["how"]), str(one["sentence"])), case)
+        for finding in told.get("findings", ()):
+            hunt.add(Failure(How.from_dict(finding["how"]), str(finding["sentence"])), case)
     growth = hunt.tally.growth
     hunt.tally = TypeAdapter(Tally).validate_python(batch["tally"])
     hunt.tally.growth = [*growth, (hunt.tally.cases, len(hunt.covered))]

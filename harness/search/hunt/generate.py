@@ -35,17 +35,42 @@ _BESIDE = (
 
 
 def _features() -> tuple[str, ...]:
-    fields = [*Scenario.model_fields.values()]
-    fields += [
-        field for _, _, part in parts_below(Scenario) for field in part.model_fields.values()
-    ]
+    fields = list(Scenario.model_fields.values())
+    for _, _, part in parts_below(Scenario):
+        fields += part.model_fields.values()
     stated = [*(declared(field.metadata, Drawn) for field in fields), *TOOL_KEYS.values()]
-    named = [name for drawn in stated if isinstance(drawn, Drawn) for name in drawn.when]
+    named: list[str] = []
+    for drawn in stated:
+        if isinstance(drawn, Drawn):
+            named += drawn.when
     return tuple(dict.fromkeys([*named, *PROGRAM_FEATURES, *_BESIDE]))
 
 
 FEATURES = _features()
 """What a case may have; each case has a part of them."""
+
+_SHORT_PROGRAM = {"seconds": 0.013, "prints": "{call}\n"}
+SCENES: dict[str, Data] = {
+    "one of several sandboxes is slow": {
+        "tools": {"rate_limit": 8},
+        "sandbox": {
+            "instances": 2,
+            "each": {"sandbox-1": {"faults": [{"name": "slow", "what": {"delay": 0.49}}]}},
+        },
+        "load": {"calls": 144, "concurrency": 16, "program": _SHORT_PROGRAM},
+    },
+    "calls wait for permits for longer than programs may run": {
+        "tools": {"rate_limit": 2, "default_timeout": 5.0},
+        "load": {
+            "calls": 24,
+            "concurrency": 24,
+            "program": {"seconds": 2.03, "prints": "{call}\n"},
+        },
+    },
+}
+"""Settings of several parts that matter together, which chance hardly draws."""
+_SCENE_EVERY = 40
+"""One of so many cases is a scene (chosen: 60 s are some 1,200 cases)."""
 
 
 def generate(draw: random.Random, keys: frozenset[str] | None = None) -> Data:
@@ -67,7 +92,15 @@ def _generate(draw: random.Random, keys: frozenset[str] | None) -> Data:
         features = {draw.choice(FEATURES)}
     drawing = Drawing(draw, features, keys)
     drawing.part(Scenario, drawing.data)
+    if not draw.randrange(_SCENE_EVERY):
+        return _with_keys(draw.choice(list(SCENES.values())), keys)
     return drawing.data
+
+
+def _with_keys(scene: Data, keys: frozenset[str] | None) -> Data:
+    """Return a scene for a tool with these keys."""
+    tools = {key: value for key, value in scene["tools"].items() if keys is None or key in keys}
+    return {**scene, "tools": tools}
 
 
 def valid(data: Mapping[str, Any]) -> bool:
@@ -111,9 +144,9 @@ def _take_a_part(data: Data, other: Data, draw: random.Random) -> None:
     """Replace one part by that of a new case, or leave it out if that has none."""
     name = draw.choice(sorted({*data, *other}))
     if name in _LOADS:
-        name = next(one for one in _LOADS if one in other)
-        for one in _LOADS:
-            data.pop(one, None)
+        name = next(load for load in _LOADS if load in other)
+        for load in _LOADS:
+            data.pop(load, None)
     if name in other:
         data[name] = other[name]
     else:
@@ -122,13 +155,15 @@ def _take_a_part(data: Data, other: Data, draw: random.Random) -> None:
 
 def _take_a_key(data: Data, other: Data, draw: random.Random) -> None:
     """Set one key somewhere within a part as a new case has it."""
-    mine, theirs = data, other
+    mine = data
+    theirs = other
     while True:
         names = [name for name in theirs if name not in _LOADS or name in mine]
         if not names:
             return
         name = draw.choice(sorted(names))
-        below, new = mine.get(name), theirs[name]
+        below = mine.get(name)
+        new = theirs[name]
         if (
             below
             and new
@@ -136,11 +171,13 @@ def _take_a_key(data: Data, other: Data, draw: random.Random) -> None:
             and isinstance(new, list)
             and isinstance(below[0], dict)
         ):
-            below, new = draw.choice(below), draw.choice(new)
+            below = draw.choice(below)
+            new = draw.choice(new)
         if name in _WHOLE or not isinstance(below, dict) or not isinstance(new, dict):
             mine[name] = theirs[name]
             return
-        mine, theirs = below, new
+        mine = below
+        theirs = new
 
 
 def _add_items(data: Data, other: Data, draw: random.Random) -> None:

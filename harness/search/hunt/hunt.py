@@ -17,7 +17,8 @@ from .case import HuntCase, HuntResult
 from .generate import generate, mutate
 
 BATCH = 64
-_MUTATED, _NEAR = 0.4, 0.85
+_MUTATED = 0.4
+_NEAR = 0.85
 """Share of cases that are mutated from the corpus, and from the scenarios of --near where there
 are some."""
 _RECENT = 300

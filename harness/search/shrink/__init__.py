@@ -48,10 +48,14 @@ class Failure:
 
 def failures_of(result: RunResult) -> list[Failure]:
     """Return every failure of a run, each once; promises that are unknown are none."""
-    found = [Failure(one.how, one.sentence) for one in result.verdicts if one.state == "broken"]
+    found = [
+        Failure(verdict.how, verdict.sentence)
+        for verdict in result.verdicts
+        if verdict.state == "broken"
+    ]
     if result.error:
         found.append(Failure(result.error_how or How(ERROR), result.error))
-    stuck = next((one for one in result.journal.events if one["event"] == "stuck"), None)
+    stuck = next((event for event in result.journal.events if event["event"] == "stuck"), None)
     if stuck is not None:
         found.append(
             Failure(How(STUCK, "raised", (("raised", stuck.get("raised", "")),)), stuck["text"])
@@ -84,15 +88,15 @@ class Reproduces:
         self._control = scenario.own_config is None and self._passes(scenario)
 
     def __call__(self, scenario: Scenario) -> bool:
-        if not any(one == self.failure for one in _failures(self._run, scenario)):
+        if not any(failure == self.failure for failure in _failures(self._run, scenario)):
             return False
         return not self._control or self._passes(scenario)
 
     def _passes(self, scenario: Scenario) -> bool:
         """Does a right tool keep the promise?"""
         return all(
-            one.promise != self.failure.promise
-            for one in _failures(run_one, with_right_tool(scenario))
+            failure.promise != self.failure.promise
+            for failure in _failures(run_one, with_right_tool(scenario))
         )
 
 
@@ -232,7 +236,8 @@ class _Search:
         self.cases += 1
         same = self._same(scenario)
         if same:
-            self.smallest, self.data = scenario, data
+            self.smallest = scenario
+            self.data = data
         self._on_case(self.cases, self.smallest)
         return same
 

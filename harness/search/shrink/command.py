@@ -38,7 +38,7 @@ from ...commandline.declaring import command, option
 from ...commandline.options import Tools, Trust
 from ...core.journal import Event
 from ...errors import BadOption
-from ...lab.promises import PROMISES, Story, Verdict
+from ...lab.promises import PROMISES, RunEvents, Verdict
 from ...lab.runs.directory import SCENARIO, edited_line, read_run
 from ...lab.runs.runner import ERROR, RunResult, run_one
 from ...lab.runs.tasks import Task, adapt_tasks, admit_tasks
@@ -83,10 +83,12 @@ def failure_to_shrink(task: Task, promise: str | None = None) -> tuple[RunResult
         raise BadOption(f"--promise {promise}: no such promise; {near(promise, PROMISES)}")
     result = run_one(task)
     found = failures_of(result)
-    wanted = [one for one in found if promise in (None, one.promise)]
+    wanted = [failure for failure in found if promise in (None, failure.promise)]
     if not wanted:
         others = (
-            f"; it breaks {', '.join(dict.fromkeys(one.promise for one in found))}" if found else ""
+            f"; it breaks {', '.join(dict.fromkeys(failure.promise for failure in found))}"
+            if found
+            else ""
         )
         broken = "no promise is broken" if promise is None else f"{promise} is not broken"
         raise BadOption(
@@ -129,15 +131,16 @@ def keep(
     )
     result = run_one(task)
     found = failures_of(result)
-    broken = [one.promise for one in found if one.promise in PROMISES]
+    broken = [failure.promise for failure in found if failure.promise in PROMISES]
     if not broken and run.is_dir():  # it is mended; the recording says what it was
         if line := edited_line(run):
             raise BadOption(f"{line}. It breaks nothing now, so only its verdict says what to keep")
-        broken = [one.promise for one in read_run(run)[2] if one.state == "broken"]
-    data, stated = task.scenario.plain, [made.name for made in task.scenario.promises]
+        broken = [verdict.promise for verdict in read_run(run)[2] if verdict.state == "broken"]
+    data = task.scenario.plain
+    stated = [made.name for made in task.scenario.promises]
     data["promises"] = [
         *data.get("promises", []),
-        *(one for one in dict.fromkeys(broken) if one not in stated),
+        *(promise for promise in dict.fromkeys(broken) if promise not in stated),
     ]
     data["scenario"] = name or _name(task.scenario.scenario, (broken or stated)[0])
     comment = tell(result, found[0]) if found else [f"Broke {', '.join(broken)}."] if broken else []
@@ -175,9 +178,14 @@ def tell(result: RunResult, failure: Failure) -> list[str]:
     """Return what happens in a failing run, in a few lines: the promise, then the events that lead
     there."""
     verdict = next(
-        (one for one in result.verdicts if one.state == "broken" and one.how == failure.how), None
+        (
+            verdict
+            for verdict in result.verdicts
+            if verdict.state == "broken" and verdict.how == failure.how
+        ),
+        None,
     )
-    said = next((one for one in failures_of(result) if one == failure), failure).sentence
+    said = next((other for other in failures_of(result) if other == failure), failure).sentence
     told = [f"Breaks {failure.promise}: {printable(said)}."]
     lines = [f"  {event['at']:>8.4g} s  {text}" for event, text in _events(result, verdict)]
     if len(lines) > _LINES:
@@ -197,23 +205,21 @@ def tell(result: RunResult, failure: Failure) -> list[str]:
 
 def _events(result: RunResult, verdict: Verdict | None) -> list[tuple[Event, str]]:
     """Return the events of the calls in the evidence, and the disturbances, each with its text."""
-    story = Story(result.journal)
+    run = RunEvents(result.journal)
     shown = (
         []
         if verdict is None
-        else [*_named(verdict), *(one.get("call") for one in verdict.evidence)]
+        else [*_named(verdict), *(event.get("call") for event in verdict.evidence)]
     )
     calls = (
-        list(dict.fromkeys(one for one in shown if one in story.calls))[:_CALLS]
-        or list(story.calls)[:1]
+        list(dict.fromkeys(call for call in shown if call in run.calls))[:_CALLS]
+        or list(run.calls)[:1]
     )
     found = []
     for event in result.journal.events:
         template = _TOLD.get(f"{event['source']} {event['event']}", "")
         is_about_them = event.get("call") in calls or "{call}" not in template
-        goes_without_saying = event.get("first") or (
-            story.has_client and event["event"] == "arrived"
-        )
+        goes_without_saying = event.get("first") or (run.has_client and event["event"] == "arrived")
         if template and is_about_them and not goes_without_saying:
             found.append((event, printable(_sentence(template, event))))
     return found
@@ -224,7 +230,9 @@ def _named(verdict: Verdict) -> Iterator[str]:
     about."""
     for value in verdict.how.details.values():
         yield from (
-            one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)
+            item
+            for item in (value if isinstance(value, list) else [value])
+            if isinstance(item, str)
         )
 
 
@@ -344,7 +352,8 @@ def _search(options: ShrinkOptions) -> str:
     needs."""
     task = with_tools(read_recorded(options.run, trust=options.trust), options.tools)
     result, failure = failure_to_shrink(task, options.promise)
-    scenario, file = result.task.scenario, options.file
+    scenario = result.task.scenario
+    file = options.file
     # Thousands of runs are torn down half-way; what is left open then says nothing about the tool.
     quiet = diverted_logs(logging.NullHandler(), "asyncio")
     with quiet, ProgressReporter(sys.stdout, options.cases, "shrinking") as shown:
@@ -377,7 +386,9 @@ def _search(options: ShrinkOptions) -> str:
 
 def counts_of(scenario: Scenario) -> tuple[int, int, int, int]:
     """Return how many calls (or rollouts), fault rules, events and deviations a scenario has."""
-    load, rollouts, sandbox = scenario.load, scenario.rollouts, scenario.sandbox
+    load = scenario.load
+    rollouts = scenario.rollouts
+    sandbox = scenario.sandbox
     rules = len(sandbox.faults) + sum(len(part.faults or ()) for part in sandbox.each.values())
     rules += len(rollouts.faults) if rollouts is not None else 0
     calls = load.count if load is not None else rollouts.count if rollouts is not None else 0

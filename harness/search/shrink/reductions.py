@@ -42,7 +42,7 @@ def smaller(number: int, least: int = 1) -> Iterator[int]:
     number = int(number)  # a scenario may write 10.0
     steps = {least, least + 1, least + 2, least + 4, number // 10, number // 4}
     steps.update(number - (number >> half) for half in range(1, number.bit_length()))
-    yield from sorted(one for one in steps if least <= one < number)
+    yield from sorted(step for step in steps if least <= step < number)
 
 
 def simpler_seconds(value: Any) -> Iterator[float]:
@@ -53,7 +53,7 @@ def simpler_seconds(value: Any) -> Iterator[float]:
         return
     with suppress(ValueError):
         number = seconds(value)
-        yield from (one for one in _SIMPLE if one < number)
+        yield from (simple for simple in _SIMPLE if simple < number)
         rounded = round(number, 1 - math.ceil(math.log10(number))) if number > 0 else 0.0
         if number not in _SIMPLE and len(f"{rounded:g}") < len(f"{number:g}"):
             yield rounded
@@ -89,7 +89,7 @@ def simpler(annotation: Any, value: Any, metadata: tuple[Any, ...] = ()) -> Iter
         yield from _simpler_mapping(annotation, value)
     elif int in types and not isinstance(value, bool):
         with suppress(ValueError):
-            least: Any = next((one.ge for one in metadata if isinstance(one, Ge)), 0)
+            least: Any = next((hint.ge for hint in metadata if isinstance(hint, Ge)), 0)
             yield from smaller(int(value), least)
     elif str in types and isinstance(value, str):
         yield from _shorter(value)
@@ -99,74 +99,85 @@ def _types(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[Any]:
     """Yield what a value may be; a distribution stands for every duration."""
     if get_origin(annotation) is Annotated:
         yield from _types(annotation.__origin__, (*metadata, *annotation.__metadata__))
-    elif any(getattr(one, "func", None) is seconds for one in metadata):
+    elif any(getattr(hint, "func", None) is seconds for hint in metadata):
         yield Distribution
     elif get_origin(annotation) in (Union, UnionType):
-        yield from (one for inner in get_args(annotation) for one in _types(inner))
+        yield from (inner_type for inner in get_args(annotation) for inner_type in _types(inner))
     else:
         yield annotation
 
 
 def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
     """Yield the list with few of its items, without ever smaller parts, and with simpler items."""
-    types = next(
-        (
-            get_args(one)
-            for one in (annotation, *get_args(annotation))
-            if get_origin(one) in (list, tuple)
-        ),
-        (),
-    )
-    several = (
-        len(types) == 2 and types[1] is not Ellipsis
-    )  # a pair, whose items have a meaning by their place
-    count = len(items)
-    if not several:
-        if 2 < count <= 10:
-            yield from ([one] for one in items)
-        yield from (
-            items[:share]
-            for share in (count // 8, count // 4, count // 2, count * 3 // 4)
-            if share > 0
-        )
-        part = max(1, count // 2) if count > 2 else 1
-        while part and count > 1:
-            yield from (items[:start] + items[start + part :] for start in range(0, count, part))
-            part //= 2
+    kinds = (annotation, *get_args(annotation))
+    lists = [get_args(kind) for kind in kinds if get_origin(kind) in (list, tuple)]
+    types = lists[0] if lists else ()
+    # The items of a pair have a meaning by their place.
+    is_pair = len(types) == 2 and types[1] is not Ellipsis
+    if not is_pair:
+        yield from _shorter_lists(items)
     for place, item in enumerate(items):
-        of_item = types[place] if several else types[0] if types else Any
-        yield from ([*items[:place], one, *items[place + 1 :]] for one in simpler(of_item, item))
+        of_item = Any
+        if types:
+            of_item = types[place] if is_pair else types[0]
+        for simpler_item in simpler(of_item, item):
+            yield [*items[:place], simpler_item, *items[place + 1 :]]
+
+
+def _shorter_lists(items: list[Any]) -> Iterator[list[Any]]:
+    """Yield single items, the first ones, and the list without ever smaller parts."""
+    count = len(items)
+    if 2 < count <= 10:
+        yield from ([item] for item in items)
+    for share in (count // 8, count // 4, count // 2, count * 3 // 4):
+        if share > 0:
+            yield items[:share]
+    part = max(1, count // 2) if count > 2 else 1
+    while part and count > 1:
+        yield from (items[:start] + items[start + part :] for start in range(0, count, part))
+        part //= 2
 
 
 def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
     """Yield a part without one of its keys, which then have their defaults, and with simpler
     values."""
     fields = _fields(annotation, part)
+    of_values = get_args(annotation)[1] if get_origin(annotation) is dict else None
+    for key in part:
+        field = fields.get(key)
+        if field is not None:
+            yield from _without_key(field, part, key)
+        elif of_values is not None:
+            yield _dropped(part, key)
     for key, value in part.items():
-        field, rest = fields.get(key), {one: given for one, given in part.items() if one != key}
-        if field is None:
-            if get_origin(annotation) is dict:
-                yield rest
-            continue
-        reduced = declared(field.metadata, Reduced) or Reduced()
-        fixed = (
-            field.is_required() or reduced.kept or declared(field.metadata, NotShrunk) is not None
-        )
-        if not fixed and not _grows(field, value):
-            yield rest
-        yield from ({**rest, **instead} for instead in reduced.instead)
-    for key, value in part.items():
-        if (field := fields.get(key)) is None:
-            if get_origin(annotation) is dict:
-                yield from ({**part, key: one} for one in simpler(get_args(annotation)[1], value))
-            continue
-        for one in simpler(field.annotation, value, tuple(field.metadata)):
-            empty = one in ({}, []) and not field.is_required()
-            yield (
-                {name: given for name, given in part.items() if name != key}
-                if empty
-                else {**part, key: one}
-            )
+        field = fields.get(key)
+        if field is not None:
+            yield from _with_simpler_value(field, part, key)
+        elif of_values is not None:
+            for simpler_value in simpler(of_values, value):
+                yield {**part, key: simpler_value}
+
+
+def _dropped(part: Data, key: str) -> Data:
+    return {name: given for name, given in part.items() if name != key}
+
+
+def _without_key(field: FieldInfo, part: Data, key: str) -> Iterator[Data]:
+    """Yield a part without a key that may be left out, and with what may stand instead of it."""
+    rest = _dropped(part, key)
+    reduced = declared(field.metadata, Reduced) or Reduced()
+    is_fixed = declared(field.metadata, NotShrunk) is not None
+    is_needed = field.is_required() or reduced.kept or is_fixed
+    if not is_needed and not _grows(field, part[key]):
+        yield rest
+    yield from ({**rest, **instead} for instead in reduced.instead)
+
+
+def _with_simpler_value(field: FieldInfo, part: Data, key: str) -> Iterator[Data]:
+    """Yield a part with simpler values of a key, and without it where nothing is left of it."""
+    for value in simpler(field.annotation, part[key], tuple(field.metadata)):
+        is_empty = value in ({}, []) and not field.is_required()
+        yield _dropped(part, key) if is_empty else {**part, key: value}
 
 
 def _grows(field: FieldInfo, value: Any) -> bool:
@@ -181,9 +192,9 @@ def _fields(annotation: Any, part: Data) -> Mapping[str, FieldInfo]:
     models = list(models_in(annotation)) if get_origin(annotation) is not dict else []
     if Action in models:
         return _of_action(part)
-    kinds = [one for one in models if "kind" in one.model_fields]
+    kinds = [model for model in models if "kind" in model.model_fields]
     models = [
-        one for one in kinds if one.model_fields["kind"].default == part.get("kind")
+        kind for kind in kinds if kind.model_fields["kind"].default == part.get("kind")
     ] or models
     return models[0].model_fields if models else {}
 
@@ -211,14 +222,15 @@ def scaled(annotation: Any, value: Any, by: int, times: bool) -> Any:
     """Return a part with the numbers, and perhaps the times, that go with the number of calls
     divided."""
     if isinstance(value, list):
-        return [scaled(annotation, one, by, times) for one in value]
+        return [scaled(annotation, item, by, times) for item in value]
     if not isinstance(value, dict):
         return value
     if get_origin(annotation) is dict:
         return {
-            name: scaled(get_args(annotation)[1], one, by, times) for name, one in value.items()
+            name: scaled(get_args(annotation)[1], item, by, times) for name, item in value.items()
         }
-    fields, found = _fields(annotation, value), {}
+    fields = _fields(annotation, value)
+    found = {}
     for key, given in value.items():
         field = fields.get(key)
         found[key] = scaled(field.annotation, given, by, times) if field is not None else given
@@ -238,7 +250,7 @@ def _part(name: str, data: Data) -> Iterator[Data]:
     if name in data:
         only = {name: data[name]}
         rest = {key: value for key, value in data.items() if key != name}
-        yield from ({**rest, **one} for one in _simpler_mapping(Scenario, only))
+        yield from ({**rest, **simpler_part} for simpler_part in _simpler_mapping(Scenario, only))
 
 
 def size(data: Data) -> Iterator[Data]:
@@ -287,15 +299,16 @@ def _limited(data: Data, number: int) -> Data:
 
 def one_worker_struck(data: Data) -> Iterator[Data]:
     """Two workers, and events that strike one of them instead of any other worker or node."""
-    cluster, events = data.get("cluster", {}), data.get("events")
+    cluster = data.get("cluster", {})
+    events = data.get("events")
     if events and cluster.get("nodes", 1) * cluster.get("workers_per_node", 1) > 1:
         for worker in ("worker-1", "worker-2"):
             struck = [
                 {
                     key: worker if re.match(r"n[0-9]|node-|worker-", str(value)) else value
-                    for key, value in one.items()
+                    for key, value in event.items()
                 }
-                for one in events
+                for event in events
             ]
             yield {**data, "cluster": {"nodes": 1, "workers_per_node": 2}, "events": struck}
 
@@ -318,11 +331,21 @@ def other_seeds(data: Data, count: int) -> Iterator[Data]:
 
 
 _FIRST: tuple[str | Reduction, ...] = (
-    "promises", "schedule", size, "rollouts", limit, size, "cluster", one_worker_struck, "events", "sandbox",
-)  # fmt: skip
+    "promises",
+    "schedule",
+    size,
+    "rollouts",
+    limit,
+    size,
+    "cluster",
+    one_worker_struck,
+    "events",
+    "sandbox",
+)
 """What makes runs shorter first, and the number of calls before their length."""
 _OTHERS = (name for name in Scenario.model_fields if name not in _FIRST)
 REDUCTIONS: tuple[Reduction, ...] = tuple(
-    partial(_part, one) if isinstance(one, str) else one for one in (*_FIRST, *_OTHERS)
+    partial(_part, reduction) if isinstance(reduction, str) else reduction
+    for reduction in (*_FIRST, *_OTHERS)
 )
 """In the order in which they are tried."""

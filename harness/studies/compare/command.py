@@ -60,26 +60,29 @@ Line = tuple[str, str]
 """A text, and whether it is ``better`` or ``worse``; empty if it is neither."""
 
 
-def sections(one: RunComparison) -> list[tuple[str, list[Line]]]:
+def sections(comparison: RunComparison) -> list[tuple[str, list[Line]]]:
     """What changed, as headings with lines; without what did not."""
-    if one.same:
+    if comparison.same:
         return []
     found: list[tuple[str, list[Line]]] = [
-        ("settings", _listed(one.settings)),
+        ("settings", _listed(comparison.settings)),
         (
             "promises",
             [
                 (f"{_arrow(it)}{f': {it.note}' if it.note else ''}", _sign(rank_change(it)))
-                for it in one.promises
+                for it in comparison.promises
             ],
         ),
-        ("outcomes", [(_arrow(it), _outcome_sign(it)) for it in one.outcomes]),
-        ("figures", [(_figure(it), _figure_sign(it, one)) for it in one.figures]),
-        ("calls that ended differently", _listed(one.calls)),
-        ("texts that the model reads", _listed(one.texts)),
-        ("first event that differs", _first(one.first) if one.first is not None else []),
+        ("outcomes", [(_arrow(it), _outcome_sign(it)) for it in comparison.outcomes]),
+        ("figures", [(_figure(it), _figure_sign(it, comparison)) for it in comparison.figures]),
+        ("calls that ended differently", _listed(comparison.calls)),
+        ("texts that the model reads", _listed(comparison.texts)),
+        (
+            "first event that differs",
+            _first(comparison.first) if comparison.first is not None else [],
+        ),
     ]
-    if one.first is None and not one.same_journal:
+    if comparison.first is None and not comparison.same_journal:
         found[-1] = (
             "events",
             [("not compared one by one: a run in real time never repeats its events", "")],
@@ -87,23 +90,24 @@ def sections(one: RunComparison) -> list[tuple[str, list[Line]]]:
     return [(heading, lines) for heading, lines in found if lines]
 
 
-def as_dict(one: RunComparison) -> dict[str, Any]:
+def as_dict(comparison: RunComparison) -> dict[str, Any]:
     kinds = ("settings", "promises", "outcomes", "figures", "calls", "texts")
     return {
-        "before": one.before.name,
-        "after": one.after.name,
-        "same": one.same,
-        "worse": one.worse,
-        "sentence": one.sentence,
-        **{kind: [asdict(change) for change in getattr(one, kind)] for kind in kinds},
-        "first": None if one.first is None else asdict(one.first),
+        "before": comparison.before.name,
+        "after": comparison.after.name,
+        "same": comparison.same,
+        "worse": comparison.worse,
+        "sentence": comparison.sentence,
+        **{kind: [asdict(change) for change in getattr(comparison, kind)] for kind in kinds},
+        "first": None if comparison.first is None else asdict(comparison.first),
     }
 
 
 def render_comparison(found: Sequence[RunComparison], before: str, after: str) -> str:
     """Return the page. It loads nothing, and no script runs on it but its own."""
-    worse, same = sum(one.worse for one in found), sum(one.same for one in found)
-    ordered = sorted(found, key=lambda one: (not one.worse, one.same))
+    worse = sum(comparison.worse for comparison in found)
+    same = sum(comparison.same for comparison in found)
+    ordered = sorted(found, key=lambda comparison: (not comparison.worse, comparison.same))
     return render_page(
         "compare.html.j2",
         headline=f"{counted(worse, 'run')} got worse" if worse else "No promise got worse",
@@ -114,7 +118,7 @@ def render_comparison(found: Sequence[RunComparison], before: str, after: str) -
             ("the same", str(same)),
             ("changed", str(len(found) - same)),
         ],
-        runs=[(one, sections(one)) for one in ordered],
+        runs=[(comparison, sections(comparison)) for comparison in ordered],
     )
 
 
@@ -124,13 +128,14 @@ class CompareReporter(ProgressReporter):
     def finish(
         self, found: Sequence[RunComparison], gone: Sequence[str], new: Sequence[str]
     ) -> None:
-        for one in found:
-            if not one.same or len(found) == 1:
-                self._print_one(one)
+        for comparison in found:
+            if not comparison.same or len(found) == 1:
+                self._print_one(comparison)
         for names, where in ((gone, "first"), (new, "second")):
             if names:
                 self.print(f"only in the {where} folder: {', '.join(names)}", "yellow")
-        worse, same = sum(one.worse for one in found), sum(one.same for one in found)
+        worse = sum(comparison.worse for comparison in found)
+        same = sum(comparison.same for comparison in found)
         if len(found) > 1:
             text = (
                 f"{counted(len(found), 'run')}: {same} the same, {len(found) - same} "
@@ -138,18 +143,21 @@ class CompareReporter(ProgressReporter):
             )
             self.print(text, "bold red" if worse else "green")
 
-    def _print_one(self, one: RunComparison) -> None:
+    def _print_one(self, comparison: RunComparison) -> None:
         name = (
-            one.before.name
-            if one.before.name == one.after.name
-            else f"{one.before.name} -> {one.after.name}"
+            comparison.before.name
+            if comparison.before.name == comparison.after.name
+            else f"{comparison.before.name} -> {comparison.after.name}"
         )
-        self.print(f"{name}: {one.sentence}", "bold red" if one.worse else "bold")
-        if one.before.journal.header["scenario"] != one.after.journal.header["scenario"]:
+        self.print(f"{name}: {comparison.sentence}", "bold red" if comparison.worse else "bold")
+        if (
+            comparison.before.journal.header["scenario"]
+            != comparison.after.journal.header["scenario"]
+        ):
             self.print(
                 "  these are runs of different scenarios: calls are matched by their ids", "yellow"
             )
-        for heading, lines in sections(one):
+        for heading, lines in sections(comparison):
             self.print(f"  {heading}")
             for line, sign in lines:
                 self.print(f"    {line}", _STYLES[sign])
@@ -165,10 +173,10 @@ def _outcome_sign(change: RunChange) -> str:
     return _sign(-grown if change.what == "ok" else grown if change.what in FAILURES else 0)
 
 
-def _figure_sign(change: RunChange, one: RunComparison) -> str:
+def _figure_sign(change: RunChange, comparison: RunComparison) -> str:
     """Shorter is not better where it is because fewer calls got a result."""
     if change.what != "throughput" and any(
-        it.what == "ok" and it.after < it.before for it in one.outcomes
+        it.what == "ok" and it.after < it.before for it in comparison.outcomes
     ):
         return (
             "worse" if change.what in ("refused", "wasted") and change.after > change.before else ""
@@ -198,7 +206,8 @@ def _value(value: Any) -> str:
 
 
 def _figure(change: RunChange) -> str:
-    before, after = float(change.before), float(change.after)
+    before = float(change.before)
+    after = float(change.after)
     share = f" ({(after - before) / before:+.1%})" if before else ""
     unit = "" if change.what in _COUNTS else " s"
     return f"{_NAMES.get(change.what, change.what)}: {before:.4g}{unit} -> {after:.4g}{unit}{share}"
@@ -251,16 +260,18 @@ def compare(
         write_file(html, render_comparison(found, str(before), str(after)))
     document = {
         "compare": 1,
-        "runs": [as_dict(one) for one in found],
+        "runs": [as_dict(comparison) for comparison in found],
         "only_before": [path.name for path in gone],
         "only_after": [path.name for path in new],
         "edited": edited,
     }
     write_json(json_file, document)
-    worse = any(one.worse for one in found)
+    worse = any(comparison.worse for comparison in found)
     return (
         1
-        if worse or edited or (exact and (gone or new or not all(one.same for one in found)))
+        if worse
+        or edited
+        or (exact and (gone or new or not all(comparison.same for comparison in found)))
         else 0
     )
 
@@ -283,7 +294,8 @@ def _paired_folders(
     if _is_run(before) != _is_run(after):
         other = after if _is_run(before) else before
         raise BadOption(f"{other}: not a run; compare two runs, or two folders that hold runs")
-    olds, news = _runs_below(before), _runs_below(after)
+    olds = _runs_below(before)
+    news = _runs_below(after)
     if not set(olds) & set(news):
         raise BadOption(
             f"{before} and {after} have no run of the same name; give the folders of two runs"

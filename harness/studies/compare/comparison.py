@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from ...core.figures import RunFigures, figures_of
 from ...core.journal import Event, Journal
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...lab.promises import Verdict
 
 _RANKS = {"held": 0, "not_applicable": 0, "unknown": 1, "broken": 2}
@@ -109,9 +109,7 @@ class RunComparison:
         otherwise = [change.what for change in self.promises if change.before == change.after]
         said += [f"broken in another way: {', '.join(otherwise)}"] if otherwise else []
         said += [] if said else ["the same verdicts"]
-        moved = (
-            f"{len(self.calls)} of {len(Story(self.after.journal).calls)} calls ended differently"
-        )
+        moved = f"{len(self.calls)} of {len(RunEvents(self.after.journal).calls)} calls ended differently"
         return "; ".join([*said, moved if self.calls else "every call ended as before"])
 
 
@@ -125,10 +123,11 @@ def rank_change(change: RunChange) -> int:
 
 def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
     """Compare two runs; they need not be of the same scenario."""
-    old, new = figures_of(before.journal), figures_of(after.journal)
-    stories = Story(before.journal), Story(after.journal)
-    ends = [{call.call: call.kind for call in story.records} for story in stories]
-    texts = [{call: _text(one.returned) for call, one in story.calls.items()} for story in stories]
+    old = figures_of(before.journal)
+    new = figures_of(after.journal)
+    runs = RunEvents(before.journal), RunEvents(after.journal)
+    ends = [{call.call: call.kind for call in run.records} for run in runs]
+    texts = [{call: _text(events.returned) for call, events in run.calls.items()} for run in runs]
     exact = before.deterministic and after.deterministic
     return RunComparison(
         before,
@@ -149,7 +148,8 @@ def _promise_changes(before: RecordedRun, after: RecordedRun) -> Iterator[RunCha
     before."""
     old, new = ({verdict.promise: verdict for verdict in run.verdicts} for run in (before, after))
     for name in dict.fromkeys((*old, *new)):
-        was, now = old.get(name), new.get(name)
+        was = old.get(name)
+        now = new.get(name)
         if was is None or now is None or was.state != now.state:
             yield RunChange(
                 name, was and was.state, now and now.state, "" if now is None else now.sentence
@@ -164,25 +164,26 @@ def _different(
     before: Mapping[str, Any], after: Mapping[str, Any], missing: Any = None
 ) -> Iterator[RunChange]:
     for key in dict.fromkeys((*before, *after)):
-        was, now = before.get(key, missing), after.get(key, missing)
+        was = before.get(key, missing)
+        now = after.get(key, missing)
         if was != now:
             yield RunChange(str(key), was, now)
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The values of nested data by their dotted paths."""
-    inside = (
-        value.items()
-        if isinstance(value, Mapping)
-        else enumerate(value)
-        if isinstance(value, list)
-        else None
-    )
-    if inside is None or not value:
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    else:
         yield path, value
         return
-    for key, one in inside:
-        yield from _flat(one, f"{path}.{key}" if path else str(key))
+    if not value:
+        yield path, value
+    for key, part in parts:
+        yield from _flat(part, f"{path}.{key}" if path else str(key))
 
 
 def _numbers(figures: RunFigures) -> dict[str, float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from operator import itemgetter
+from operator import attrgetter
 from typing import Literal
 
 from sfusion_tools.outcome import FAILURES, PROGRAM_OUTCOMES, Outcome
@@ -63,7 +63,8 @@ class InFlight:
         """The highest number that was not only a moment's coincidence, while there is any
         ``during`` it."""
         spent = self._seconds(during)
-        whole, so_far = sum(spent.values()), 0.0
+        whole = sum(spent.values())
+        so_far = 0.0
         for count, seconds in sorted(spent.items(), reverse=True):
             so_far += seconds
             if so_far > _COINCIDENCE * whole:
@@ -183,20 +184,24 @@ def joined(records: Iterable[Call]) -> list[Call]:
     calls: list[Call] = []
     latest: dict[str, int] = {}
     made = (record for record in records if not record.refused)
-    for one in sorted(made, key=lambda record: record.began):
-        place = latest.get(one.call) if one.source == "server" else None
-        if place is not None and _goes_on(calls[place], one):
+    for record in sorted(made, key=lambda record: record.began):
+        place = latest.get(record.call) if record.source == "server" else None
+        if place is not None and _goes_on(calls[place], record):
             first = calls[place]
-            seconds = None if one.seconds is None else one.began + one.seconds - first.began
-            later = one.began - first.began
+            seconds = (
+                None if record.seconds is None else record.began + record.seconds - first.began
+            )
+            later = record.began - first.began
             attempts = [
                 *first.attempts,
-                *(replace(sent, after=sent.after + later) for sent in one.attempts),
+                *(replace(sent, after=sent.after + later) for sent in record.attempts),
             ]
-            calls[place] = replace(first, seconds=seconds, outcome=one.outcome, attempts=attempts)
+            calls[place] = replace(
+                first, seconds=seconds, outcome=record.outcome, attempts=attempts
+            )
             continue
-        latest[one.call] = len(calls)
-        calls.append(one)
+        latest[record.call] = len(calls)
+        calls.append(record)
     return calls
 
 
@@ -225,38 +230,68 @@ def requests_of(records: Iterable[Call], start: float, end: float) -> list[Timed
     under way. A server cannot tell a client that lost patience from a connection that broke; but no
     client gives up so early that many answers take longer.
     """
-    found = (
-        (*record.span(one), one, record.source)
-        for record in records
-        for one in _attempts_of(record)
-    )
-    attempts = sorted(found, key=itemgetter(0))
-    known = sorted(one.seconds for _, _, one, _ in attempts if one.seconds is not None)
-    patience = 10 * known[int(0.95 * len(known))] + 1.0 if known else math.inf
-    answers = sorted(
-        one.seconds
-        for _, _, one, _ in attempts
-        if one.seconds is not None and ending_of(one) == "answered"
-    )
-    usual = answers[int(0.9 * len(answers))] if answers else 0.0
-    requests: list[TimedAttempt] = []
-    for began, ended, one, source in attempts:
-        ending = ending_of(one)
-        if (
-            ending == "hang"
-            and source != "client"
-            and one.seconds is not None
-            and one.seconds < usual
-        ):
-            ending = "lost"
-        if (
-            one.seconds is None
-            and one.status is None
-            and ending == "unknown"
-            and end - began > patience
-        ):
-            ending = "hang"
-        requests.append(
-            TimedAttempt(began - start, (end if ended is None else ended) - start, ending, one)
+    sent = []
+    for record in records:
+        for attempt in _attempts_of(record):
+            began, ended = record.span(attempt)
+            sent.append(_Sent(began, ended, attempt, by_client=record.source == "client"))
+    sent.sort(key=attrgetter("began"))
+    bounds = _Bounds.of([request.attempt for request in sent], end)
+    return [
+        TimedAttempt(
+            began=request.began - start,
+            ended=(end if request.ended is None else request.ended) - start,
+            ending=_ending(request, bounds),
+            attempt=request.attempt,
         )
-    return requests
+        for request in sent
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """An attempt with its time on the clock of the log."""
+
+    began: float
+    ended: float | None
+    attempt: Attempt
+    by_client: bool
+    """The client logged it, not a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What requests without an end, or with an early one, are compared with."""
+
+    end: float
+    """Of the log."""
+    patience: float
+    """A request that began longer than this before the end of the log would have ended."""
+    usual: float
+    """Many answers take longer."""
+
+    @classmethod
+    def of(cls, attempts: Sequence[Attempt], end: float) -> _Bounds:
+        timed = [attempt for attempt in attempts if attempt.seconds is not None]
+        known = sorted(attempt.seconds or 0.0 for attempt in timed)
+        answers = sorted(
+            attempt.seconds or 0.0 for attempt in timed if ending_of(attempt) == "answered"
+        )
+        return cls(
+            end=end,
+            patience=10 * known[int(0.95 * len(known))] + 1.0 if known else math.inf,
+            usual=answers[int(0.9 * len(answers))] if answers else 0.0,
+        )
+
+
+def _ending(request: _Sent, bounds: _Bounds) -> Ending:
+    """Say how a request ended, also where its log does not."""
+    ending = ending_of(request.attempt)
+    seconds = request.attempt.seconds
+    if seconds is None:
+        is_silent = ending == "unknown" and request.attempt.status is None
+        if is_silent and bounds.end - request.began > bounds.patience:
+            return "hang"
+    elif ending == "hang" and not request.by_client and seconds < bounds.usual:
+        return "lost"
+    return ending

@@ -19,13 +19,14 @@ from .load import ProgramFit
 from .sandbox_fit import SandboxFit
 
 _NOTICED = 0.02
-"""Seconds from which on a wait is one."""
+"""Seconds from which on a wait is one (chosen)."""
 _MANY = 0.05
 """The share of requests from which on waits say more about the limit than the most that were ever
-in flight."""
+in flight (chosen)."""
 _SERIOUS = 0.2
+"""The share of the time from which on waits for permits are a cause (chosen)."""
 _LONG_WAIT = 0.1
-"""Seconds for each request from which on waiting matters as much as failing."""
+"""Seconds for each request from which on waiting matters as much as failing (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,45 +81,52 @@ def find_permit_waits(
     requests: Sequence[TimedAttempt], in_vain: Sequence[float] = ()
 ) -> PermitWaits | None:
     """None if nothing waited; calls that got no permit waited ``in_vain``."""
-    waits = [one.attempt.waited for one in requests if one.attempt.waited > _NOTICED]
+    waits = [request.attempt.waited for request in requests if request.attempt.waited > _NOTICED]
     if not waits and not in_vain:
         return None
-    busy = InFlight((one.began, one.ended) for one in requests)
+    busy = InFlight((request.began, request.ended) for request in requests)
     waiting = InFlight(
-        (one.began - one.attempt.waited, one.began)
-        for one in requests
-        if one.attempt.waited > _NOTICED
+        (request.began - request.attempt.waited, request.began)
+        for request in requests
+        if request.attempt.waited > _NOTICED
     )
     # A client may notice an end after the next beginning, so for a moment there seem to be more
     # than the limit.
     limit = busy.lasting_peak(waiting) if len(waits) >= _MANY * len(requests) else busy.peak
     pace, burst = _pace(requests)
-    total, spent = sum(waits) + sum(in_vain), sum(one.seconds for one in requests)
+    total = sum(waits) + sum(in_vain)
+    spent = sum(request.seconds for request in requests)
     return PermitWaits(
-        max(limit, 1),
-        len(waits),
-        len(requests),
-        statistics.median(waits or in_vain),
-        total / (total + spent),
-        total / max(len(requests), 1),
-        len(in_vain),
-        pace,
-        burst,
+        limit=max(limit, 1),
+        waited=len(waits),
+        of=len(requests),
+        median=statistics.median(waits or in_vain),
+        share=total / (total + spent),
+        each=total / max(len(requests), 1),
+        without=len(in_vain),
+        pace=pace,
+        burst=burst,
     )
 
 
 _EVENLY = 0.8
 """The share of requests that began at the same distance from the one before where a client has a
-pace."""
+pace (chosen)."""
+_FEWEST_PACED = 20
+"""Gaps from which on their distance says something (chosen)."""
+_SOME = 5
+"""Requests of a pace, within whose time those beyond it came at once (chosen)."""
 
 
 def _pace(requests: Sequence[TimedAttempt]) -> tuple[float | None, int]:
     """How many requests per second a client begins that lets the others wait, and how many at once
     after a pause."""
-    begins = [one.began for one in requests]
+    begins = [request.began for request in requests]
     gaps = [b - a for a, b in pairwise(begins)]
     after_waits = sorted(
-        gap for gap, one in zip(gaps, requests[1:], strict=True) if one.attempt.waited > _NOTICED
+        gap
+        for gap, request in zip(gaps, requests[1:], strict=True)
+        if request.attempt.waited > _NOTICED
     )
     if len(after_waits) < _FEWEST_PACED or (usual := statistics.median(after_waits)) <= 0:
         return None, 1
@@ -131,13 +139,10 @@ def _pace(requests: Sequence[TimedAttempt]) -> tuple[float | None, int]:
     return 1 / usual, max(1, at_once - _SOME)
 
 
-_FEWEST_PACED = 20
-_SOME = 5
-"""Requests of a pace, within whose time those beyond it came at once."""
-
-
 _SMALLEST = 0.005
-"""The share of what it cost up to which a cause is not worth a line beside others."""
+"""The share of what it cost up to which a cause is not worth a line beside others (chosen)."""
+_MATTERS = 0.05
+"""The weight from which on a cause may be the reason for waits for permits (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +166,105 @@ class Cause:
         return (True, self.lost) if self.lost >= _SMALLEST else (False, self.weight)
 
 
-_MATTERS = 0.05
-"""The weight from which on a cause may be the reason for waits for permits."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the finders look at: a sandbox, and the log that it is a part of."""
+
+    sandbox: SandboxFit
+    sandboxes: Sequence[SandboxFit]
+    fatal: Sequence[TimedAttempt]
+    """The requests to this sandbox with which calls failed."""
+    calls: int
+    requests: int
+    span: float
+
+    @property
+    def label(self) -> str:
+        """The name of the sandbox; empty if there is only one."""
+        return self.sandbox.label if len(self.sandboxes) > 1 else ""
+
+
+def _quota(seen: _Seen) -> Iterator[Cause]:
+    """Did the sandbox refuse requests above a limit?"""
+    quota = seen.sandbox.quota
+    if quota is None:
+        return
+    status = quota.model.get("status", 429)
+    lost = sum(request.attempt.status == status for request in seen.fatal)
+    yield Cause(
+        kind=quota.kind,
+        says=quota.says,
+        evidence=quota.evidence,
+        weight=len(quota.refused) / seen.requests,
+        sandbox=seen.label,
+        lost=lost / seen.calls,
+    )
+
+
+def _slowness(seen: _Seen) -> Iterator[Cause]:
+    """Did something slow the sandbox down, other than the limit that is named already?"""
+    slow = seen.sandbox.slowness
+    quota = seen.sandbox.quota
+    is_named = quota is not None and slow.kind == quota.kind
+    if slow.kind == "none" or is_named:
+        return
+    yield Cause(
+        kind=slow.kind,
+        says=slow.says,
+        evidence=slow.evidence,
+        weight=slow.weight * seen.sandbox.requests / seen.requests,
+        sandbox=seen.label,
+        lost=len(slow.longer_programs) / seen.calls,
+    )
+
+
+def _failures(seen: _Seen) -> Iterator[Cause]:
+    """Which kinds of failures did it have? Those of a certain time explain lost calls first."""
+    unexplained = list(seen.fatal)
+    for failure in sorted(seen.sandbox.failures, key=lambda failure: failure.between is None):
+        explained = {id(request) for request in unexplained if failure.explains(request)}
+        unexplained = [request for request in unexplained if id(request) not in explained]
+        yield Cause(
+            kind=_cause_kind(failure),
+            says=failure.says,
+            evidence=failure.evidence,
+            weight=failure.failed / seen.requests + _share_of_time(failure, seen.span),
+            sandbox=seen.label,
+            lost=len(explained) / seen.calls,
+        )
+
+
+def _share_of_time(failure: FailureFit, span: float) -> float:
+    """Return the share of the log's time that an outage lasted; 0 for other failures."""
+    if failure.kind not in ("crash", "wedge") or not failure.between:
+        return 0.0
+    began, ended = failure.between
+    return (min(ended, span) - began) / max(span, 1e-9)
+
+
+def _slow_sandbox(seen: _Seen) -> Iterator[Cause]:
+    """Is it slower than the others?"""
+    sandbox = seen.sandbox
+    if sandbox.slower is None:
+        return
+    fast = [other for other in seen.sandboxes if other.slower is None]
+    elsewhere = statistics.median(seconds for other in fast for _, seconds in other.base)
+    usual = statistics.median(seconds for _, seconds in sandbox.base)
+    all_seconds = sum(seconds for other in seen.sandboxes for _, seconds in other.base) or 1.0
+    more = sandbox.slower.median
+    yield Cause(
+        kind="slow_sandbox",
+        says=f"{seen.label} takes {rounded(more):g} s longer than the others",
+        evidence=(
+            f"median answer {usual:.3g} s ({len(sandbox.base):,} answers), "
+            f"{elsewhere:.3g} s elsewhere"
+        ),
+        weight=more * len(sandbox.base) / all_seconds,
+        sandbox=seen.label,
+    )
+
+
+_OF_A_SANDBOX = (_quota, _slowness, _failures, _slow_sandbox)
 
 
 def find_causes(
@@ -175,145 +277,168 @@ def find_causes(
     *,
     is_unsure: bool = False,
 ) -> tuple[Cause, ...]:
-    """First what made calls fail, then what cost time; ``is_unsure``: the server may have been
-    full, or not."""
-    causes: list[Cause] = []
-    failed = [call for call in calls if outcome_of(call) in FAILURES]
-    last = {id(call.attempts[-1]) for call in failed if call.attempts}
-    fatal = [one for one in requests if id(one.attempt) in last]
-    of, size = max(len(calls), 1), max(len(requests), 1)
-    time = sum(seconds for sandbox in sandboxes for _, seconds in sandbox.base) or 1.0
-    for sandbox in sandboxes:
-        label = sandbox.label if len(sandboxes) > 1 else ""
-        part = sandbox.requests / size
-        own = [one for one in fatal if one.attempt.endpoint == sandbox.label or not label]
-        if (quota := sandbox.quota) is not None:
-            lost = sum(one.attempt.status == quota.model.get("status", 429) for one in own) / of
-            causes.append(
-                Cause(
-                    quota.kind, quota.says, quota.evidence, len(quota.refused) / size, label, lost
-                )
-            )
-        slow = sandbox.slowness
-        if slow.kind != "none" and not (quota is not None and slow.kind == quota.kind):
-            lost = len(slow.longer_programs) / of
-            causes.append(
-                Cause(slow.kind, slow.says, slow.evidence, slow.weight * part, label, lost)
-            )
-        for one in sorted(sandbox.failures, key=lambda one: one.between is None):
-            weight = one.failed / size
-            if one.kind in ("crash", "wedge") and one.between:
-                weight += (min(one.between[1], span) - one.between[0]) / max(span, 1e-9)
-            explained = {id(request) for request in own if one.explains(request)}
-            own = [request for request in own if id(request) not in explained]
-            causes.append(
-                Cause(_cause_kind(one), one.says, one.evidence, weight, label, len(explained) / of)
-            )
-        if (slower := sandbox.slower) is not None:
-            others = statistics.median(
-                s for one in sandboxes if one.slower is None for _, s in one.base
-            )
-            usual = statistics.median(s for _, s in sandbox.base)
-            causes.append(
-                Cause(
-                    "slow_sandbox",
-                    f"{label} takes {rounded(slower.median):g} s longer than the others",
-                    (
-                        f"median answer {usual:.3g} s ({len(sandbox.base):,} answers), "
-                        f"{others:.3g} s elsewhere"
-                    ),
-                    slower.median * len(sandbox.base) / time,
-                    label,
-                )
-            )
-    causes = _together(sandboxes, causes)
-    malformed = [one for one in programs if one.outcome == "bad_arguments"]
-    if malformed:
-        count, known = sum(one.calls for one in malformed), malformed[0].of
-        problems = "; ".join(
-            f"{one.keys['arguments']['malformed']} ({one.calls:,})" for one in malformed
-        )
-        says = f"malformed tool calls: {count / known:.1%} had arguments that cannot be used"
-        evidence = f"{count:,} of {counted(known, 'call')}: {problems}"
-        causes.append(Cause("malformed_calls", says, evidence, count / known, lost=count / known))
-    serious = [one for one in causes if max(one.weight, one.lost) >= _SMALLEST] or causes
-    found = sorted(serious, key=lambda one: one.harm, reverse=True)
+    """Return first what made calls fail, then what cost time.
+
+    ``is_unsure``: the server may have been full, or not.
+    """
+    causes = _together(sandboxes, _of_sandboxes(calls, requests, sandboxes, span))
+    causes += _malformed_calls(programs)
+    serious = [cause for cause in causes if max(cause.weight, cause.lost) >= _SMALLEST]
+    found = sorted(serious or causes, key=lambda cause: cause.harm, reverse=True)
     if permits is not None and permits.share >= _SERIOUS:
-        kind, lost = "pace" if permits.pace else "rate_limit", permits.without / of
-        doubt = (
-            "; or by a server that is full with as many, which this log does not tell"
-            if is_unsure
-            else ""
-        )
-        own_limit = Cause(kind, permits.says + doubt, permits.evidence, permits.weight, lost=lost)
         # Requests that the server keeps for longer let others wait, so that is named first.
         bound = (False, min(permits.weight, _MATTERS))
-        place = sum(one.harm > bound for one in found)
-        found.insert(place, own_limit)
+        place = sum(cause.harm > bound for cause in found)
+        found.insert(place, _own_limit(permits, max(len(calls), 1), is_unsure=is_unsure))
     return tuple(found)
+
+
+def _of_sandboxes(
+    calls: Sequence[Call],
+    requests: Sequence[TimedAttempt],
+    sandboxes: Sequence[SandboxFit],
+    span: float,
+) -> list[Cause]:
+    """Ask every finder about every sandbox."""
+    failed = [call for call in calls if outcome_of(call) in FAILURES]
+    last = {id(call.attempts[-1]) for call in failed if call.attempts}
+    fatal = [request for request in requests if id(request.attempt) in last]
+    causes: list[Cause] = []
+    for sandbox in sandboxes:
+        is_only = len(sandboxes) == 1 or not sandbox.label
+        own = [request for request in fatal if is_only or request.attempt.endpoint == sandbox.label]
+        seen = _Seen(
+            sandbox=sandbox,
+            sandboxes=sandboxes,
+            fatal=own,
+            calls=max(len(calls), 1),
+            requests=max(len(requests), 1),
+            span=span,
+        )
+        for find in _OF_A_SANDBOX:
+            causes.extend(find(seen))
+    return causes
+
+
+def _malformed_calls(programs: Sequence[ProgramFit]) -> list[Cause]:
+    """Did the model make calls that cannot be used?"""
+    malformed = [program for program in programs if program.outcome == "bad_arguments"]
+    if not malformed:
+        return []
+    count = sum(program.calls for program in malformed)
+    known = malformed[0].of
+    problems = "; ".join(
+        f"{program.keys['arguments']['malformed']} ({program.calls:,})" for program in malformed
+    )
+    return [
+        Cause(
+            kind="malformed_calls",
+            says=f"malformed tool calls: {count / known:.1%} had arguments that cannot be used",
+            evidence=f"{count:,} of {counted(known, 'call')}: {problems}",
+            weight=count / known,
+            lost=count / known,
+        )
+    ]
+
+
+def _own_limit(permits: PermitWaits, calls: int, *, is_unsure: bool) -> Cause:
+    """Return the client's own limit as a cause."""
+    says = permits.says
+    if is_unsure:
+        says += "; or by a server that is full with as many, which this log does not tell"
+    return Cause(
+        kind="pace" if permits.pace else "rate_limit",
+        says=says,
+        evidence=permits.evidence,
+        weight=permits.weight,
+        lost=permits.without / calls,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """When a sandbox was down."""
+
+    began: float
+    ended: float
+    failure: FailureFit
+    label: str
 
 
 def _together(sandboxes: Sequence[SandboxFit], causes: Sequence[Cause]) -> list[Cause]:
     """Make one cause of sandboxes that were down at the same time."""
     found = list(causes)
     for kind in ("crash", "wedge"):
-        down = [
-            (*one.between, one, sandbox.label)
-            for sandbox in sandboxes
-            for one in sandbox.failures
-            if one.kind == kind and one.between is not None
-        ]
-        for group in _overlapping(sorted(down, key=lambda one: one[:2])):
-            labels = {label for *_, label in group}
-            if len(labels) < 2:
-                continue
-            says = {one.says for _, _, one, _ in group}
-            parts = [
-                one
-                for one in found
-                if one.kind == kind and one.sandbox in labels and one.says in says
-            ]
-            who = (
-                f"all {len(labels)} sandboxes"
-                if len(labels) == len(sandboxes)
-                else f"{len(labels)} sandboxes"
-            )
-            failed, tried = (
-                sum(one.failed for _, _, one, _ in group),
-                sum(one.of for _, _, one, _ in group),
-            )
-            heaviest = max(parts, key=lambda one: one.weight)
-            evidence = (
-                f"{failed:,} of {counted(tried, 'request')} in that time failed; "
-                f"{heaviest.evidence}"
-            )
-            weight = max(failed / max(sum(one.requests for one in sandboxes), 1), heaviest.weight)
-            place = found.index(parts[0])
-            found = [one for one in found if one not in parts]
-            lost = sum(one.lost for one in parts)
-            found.insert(place, Cause(kind, f"{who}: {heaviest.says}", evidence, weight, lost=lost))
+        for outages in _overlapping(_outages(sandboxes, kind)):
+            labels = {outage.label for outage in outages}
+            if len(labels) > 1:
+                found = _joined(found, outages, sandboxes)
     return found
 
 
-_Down = tuple[float, float, FailureFit, str]
+def _outages(sandboxes: Sequence[SandboxFit], kind: str) -> list[_Outage]:
+    """Return the outages of a kind in the order in which they began."""
+    found = []
+    for sandbox in sandboxes:
+        for failure in sandbox.failures:
+            if failure.kind == kind and failure.between is not None:
+                found.append(_Outage(*failure.between, failure, sandbox.label))
+    return sorted(found, key=lambda outage: (outage.began, outage.ended))
 
 
-def _overlapping(down: Sequence[_Down]) -> Iterator[list[_Down]]:
-    group: list[_Down] = []
-    for one in down:
-        if group and one[0] >= max(end for _, end, _, _ in group):
+def _overlapping(outages: Sequence[_Outage]) -> Iterator[list[_Outage]]:
+    """Yield groups of outages of which each began before the others had ended."""
+    group: list[_Outage] = []
+    for outage in outages:
+        if group and outage.began >= max(other.ended for other in group):
             yield group
             group = []
-        group.append(one)
+        group.append(outage)
     if group:
         yield group
 
 
-def _cause_kind(one: FailureFit) -> str:
-    if one.kind in ("crash", "wedge"):
-        return one.kind
-    ending, status = one.family
-    name = (
-        "unknown_limit" if status == 429 else f"status_{status}" if ending == "status" else ending
+def _joined(
+    causes: Sequence[Cause], outages: Sequence[_Outage], sandboxes: Sequence[SandboxFit]
+) -> list[Cause]:
+    """Put one cause where the first of these outages stands, and leave the others out."""
+    labels = {outage.label for outage in outages}
+    said = {outage.failure.says for outage in outages}
+    kind = outages[0].failure.kind
+    parts = [
+        cause
+        for cause in causes
+        if cause.kind == kind and cause.sandbox in labels and cause.says in said
+    ]
+    heaviest = max(parts, key=lambda cause: cause.weight)
+    failed = sum(outage.failure.failed for outage in outages)
+    tried = sum(outage.failure.of for outage in outages)
+    requests = max(sum(sandbox.requests for sandbox in sandboxes), 1)
+    who = f"{len(labels)} sandboxes"
+    if len(labels) == len(sandboxes):
+        who = f"all {who}"
+    whole = Cause(
+        kind=kind,
+        says=f"{who}: {heaviest.says}",
+        evidence=(
+            f"{failed:,} of {counted(tried, 'request')} in that time failed; {heaviest.evidence}"
+        ),
+        weight=max(failed / requests, heaviest.weight),
+        lost=sum(cause.lost for cause in parts),
     )
-    return f"{name}_burst" if one.kind == "burst" else name
+    place = causes.index(parts[0])
+    left = [cause for cause in causes if cause not in parts]
+    return [*left[:place], whole, *left[place:]]
+
+
+def _cause_kind(failure: FailureFit) -> str:
+    """Return the word for a failure: an outage, or how requests ended."""
+    if failure.kind in ("crash", "wedge"):
+        return failure.kind
+    ending, status = failure.family
+    name = ending
+    if status == 429:
+        name = "unknown_limit"
+    elif ending == "status":
+        name = f"status_{status}"
+    return f"{name}_burst" if failure.kind == "burst" else name

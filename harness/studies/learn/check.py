@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 
 from ...core.figures import figures_of
-from ...core.story import Story
+from ...core.run_events import RunEvents
 from ...lab.runs.runner import run_one, run_scenario
 from ...lab.runs.tasks import Task
 from ...lab.scenarios import parse_scenarios
@@ -43,15 +43,43 @@ def compare(log: Figures, run: Figures) -> list[Comparison]:
     """Compare what the log shows with what the learned scenario does, each within its bound."""
     rows: list[Comparison] = []
     for outcome in dict.fromkeys((*log.outcomes, *run.outcomes)):
-        a, b, points = 100 * log.share(outcome), 100 * run.share(outcome), log.points(outcome)
-        differ, bound = f"{b - a:+.1f} points", f"{points:.3g} points"
+        a = 100 * log.share(outcome)
+        b = 100 * run.share(outcome)
+        points = log.points(outcome)
+        differ = f"{b - a:+.1f} points"
+        bound = f"{points:.3g} points"
         rows.append(
-            Comparison(outcome, f"{a:.1f}%", f"{b:.1f}%", differ, bound, abs(b - a) <= points)
+            Comparison(
+                name=outcome,
+                log=f"{a:.1f}%",
+                run=f"{b:.1f}%",
+                difference=differ,
+                bound=bound,
+                agrees=abs(b - a) <= points,
+            )
         )
     most = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
     if log.p95:
-        rows.append(relative("p50 of a call", log.p50, run.p50, most, " s", _UNAVOIDABLE))
-        rows.append(relative("p95 of a call", log.p95, run.p95, most, " s", _UNAVOIDABLE))
+        rows.append(
+            relative(
+                name="p50 of a call",
+                log=log.p50,
+                run=run.p50,
+                bound=most,
+                unit=" s",
+                slack=_UNAVOIDABLE,
+            )
+        )
+        rows.append(
+            relative(
+                name="p95 of a call",
+                log=log.p95,
+                run=run.p95,
+                bound=most,
+                unit=" s",
+                slack=_UNAVOIDABLE,
+            )
+        )
         rows.append(relative("calls per second", log.per_second, run.per_second, most))
     if log.attempts_per_call:
         rows.append(
@@ -66,7 +94,12 @@ def relative(
     off = (run - log) / log if log else float(run != log)
     agrees = abs(off) <= bound or abs(run - log) <= slack
     return Comparison(
-        name, f"{log:.3g}{unit}", f"{run:.3g}{unit}", f"{off:+.0%}", f"{bound:.0%}", agrees
+        name=name,
+        log=f"{log:.3g}{unit}",
+        run=f"{run:.3g}{unit}",
+        difference=f"{off:+.0%}",
+        bound=f"{bound:.0%}",
+        agrees=agrees,
     )
 
 
@@ -97,14 +130,21 @@ class Checked:
 def check(learned: Learned, text: str) -> Checked:
     """Play the scenario that was learned; ``text`` is its YAML."""
     (result,) = run_scenario(text, check=False)
-    calls = Story(result.journal).records
+    calls = RunEvents(result.journal).records
     broken = tuple(
-        f"{one.promise}: {one.sentence}"
-        for one in result.verdicts
-        if one.state in ("broken", "unknown")
+        f"{verdict.promise}: {verdict.sentence}"
+        for verdict in result.verdicts
+        if verdict.state in ("broken", "unknown")
     )
     if not calls:
-        return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
+        return Checked(
+            rows=(),
+            again=None,
+            same_cause=False,
+            held=result.ok,
+            broken=broken,
+            is_enough=learned.figures.is_enough,
+        )
     again = learn(calls)
     rows = (
         *compare(learned.figures, again.figures),
@@ -114,7 +154,14 @@ def check(learned: Learned, text: str) -> Checked:
     # A main cause that struck few calls may strike none the next time.
     is_rare = bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
     same_cause = is_rare or _names(again, learned.headline)
-    return Checked(rows, again, same_cause, result.ok, broken, learned.figures.is_enough)
+    return Checked(
+        rows=rows,
+        again=again,
+        same_cause=same_cause,
+        held=result.ok,
+        broken=broken,
+        is_enough=learned.figures.is_enough,
+    )
 
 
 def _compare_times(log: Course, run: Course) -> Iterator[Comparison]:
@@ -134,12 +181,12 @@ def _compare_times(log: Course, run: Course) -> Iterator[Comparison]:
 def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
     """Play the scenario with each limit that the log shows: is throughput the same with each?"""
     (cell,) = parse_scenarios(text)
-    for one in learned.limits:
-        result = run_one(Task(vary(cell, {"tools.rate_limit": one.limit}), "sim"))
+    for limit in learned.limits:
+        result = run_one(Task(vary(cell, {"tools.rate_limit": limit.limit}), "sim"))
         run = figures_of(result.journal)
         answered = sum(run.outcomes.get(outcome, 0) for outcome in PROGRAM_OUTCOMES)
         rate = answered / run.seconds if run.seconds else 0.0
-        yield relative(f"per second at rate_limit {one.limit}", one.per_second, rate, RELATIVE)
+        yield relative(f"per second at rate_limit {limit.limit}", limit.per_second, rate, RELATIVE)
 
 
 def _names(learned: Learned, headline: str) -> bool:
@@ -148,5 +195,5 @@ def _names(learned: Learned, headline: str) -> bool:
         return headline == learned.headline
     kind, most = learned.causes[0].harm
     return any(
-        one.kind == headline and one.harm >= (kind, _NEARLY * most) for one in learned.causes
+        cause.kind == headline and cause.harm >= (kind, _NEARLY * most) for cause in learned.causes
     )

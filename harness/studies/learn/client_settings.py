@@ -46,9 +46,10 @@ class CallLimit:
 
 def find_call_limits(calls: Sequence[Call]) -> tuple[CallLimit, ...]:
     ended = [call for call in calls if call.source == "client" and seconds_of(call) is not None]
-    deadline, queue = _deadline(ended) or _told_to_wait(ended), _no_permit(ended)
+    deadline = _deadline(ended) or _told_to_wait(ended)
+    queue = _no_permit(ended)
     if deadline is None or queue is None or deadline.key != queue.key:
-        return tuple(one for one in (deadline, queue) if one is not None)
+        return tuple(limit for limit in (deadline, queue) if limit is not None)
     return (
         replace(
             deadline,
@@ -65,17 +66,18 @@ def _deadline(ended: Sequence[Call]) -> CallLimit | None:
     If all requests were given up after the same time too, that is the timeout of a request.
     """
     cut = [call for call in ended if call.attempts and ending_of(call.attempts[-1]) == "hang"]
-    in_all, without_waits = _reached(cut, ended, _total), _reached(cut, ended, _without_waits)
+    in_all = _reached(cut, ended, _total)
+    without_waits = _reached(cut, ended, _without_waits)
     if not in_all and not without_waits:
         return None
     if len(in_all) > len(without_waits):
-        seconds, key, says = _total(in_all[0]), "total_timeout", "waits for permits included"
+        seconds = _total(in_all[0])
+        key = "total_timeout"
+        says = "waits for permits included"
     else:
-        seconds, key, says = (
-            _without_waits(without_waits[0]),
-            "call_deadline",
-            "waits for permits not included",
-        )
+        seconds = _without_waits(without_waits[0])
+        key = "call_deadline"
+        says = "waits for permits not included"
         if len(in_all) == len(without_waits):
             says += " (it may be total_timeout, which these calls do not tell apart)"
     ended_by = frozenset(in_all if key == "total_timeout" else without_waits)
@@ -141,7 +143,7 @@ def without_cut(
     It hung all the same if it was under way for much longer than nearly all answers (others came
     when an outage ended), or if another one of its call hung.
     """
-    answers = sorted(one.seconds for one in requests if one.ending == "answered")
+    answers = sorted(request.seconds for request in requests if request.ending == "answered")
     usual = answers[int(_NEARLY_ALL * len(answers))] if answers else 0.0
     cut = {
         call.attempts[-1]
@@ -151,7 +153,10 @@ def without_cut(
         and len(_hangs([call])) == 1
         and (call.attempts[-1].seconds or 0.0) < _LONG * usual
     }
-    return [replace(one, ending="unknown") if one.attempt in cut else one for one in requests]
+    return [
+        replace(request, ending="unknown") if request.attempt in cut else request
+        for request in requests
+    ]
 
 
 def _reached(
@@ -165,19 +170,19 @@ def _reached(
         key=measure,
         reverse=True,
     )
-    took = [one.seconds or 0.0 for one in _hangs(near)]
+    took = [hang.seconds or 0.0 for hang in _hangs(near)]
     answers = (
-        one.seconds or 0.0
+        attempt.seconds or 0.0
         for call in ended
-        for one in call.attempts
-        if ending_of(one) == "answered"
+        for attempt in call.attempts
+        if ending_of(attempt) == "answered"
     )
     others = max(max(took, default=0.0), max(answers, default=0.0))
     return near if took and others - min(took) > max(_CLEAR * others, _MOMENT) else []
 
 
 def _hangs(calls: Iterable[Call]) -> list[Attempt]:
-    return [one for call in calls for one in call.attempts if ending_of(one) == "hang"]
+    return [attempt for call in calls for attempt in call.attempts if ending_of(attempt) == "hang"]
 
 
 def _total(call: Call) -> float:
@@ -185,7 +190,7 @@ def _total(call: Call) -> float:
 
 
 def _without_waits(call: Call) -> float:
-    return _total(call) - sum(one.waited for one in call.attempts)
+    return _total(call) - sum(attempt.waited for attempt in call.attempts)
 
 
 def _tolerance(seconds: float) -> float:
@@ -193,7 +198,14 @@ def _tolerance(seconds: float) -> float:
 
 
 _MARGIN = 10.0
+"""Seconds that a client may wait longer than a program may run, where only the sum is known
+(chosen)."""
 _SHORTEST = 0.001
+"""Seconds of the shortest timeout that a scenario may have."""
+_DEFAULT_TIMEOUT = 30.0
+"""The tool's own default_timeout, which a scenario need not state."""
+_MAX_TIMEOUT = 60.0
+"""The tool's own max_timeout."""
 Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
 
@@ -208,7 +220,7 @@ def client_settings(
     others."""
     if (
         all(call.source != "client" for call in calls)
-        and max((len(one.attempts) for one in calls), default=0) <= 1
+        and max((len(call.attempts) for call in calls), default=0) <= 1
     ):
         return {
             "enable_global_rate_limit": (
@@ -222,8 +234,8 @@ def client_settings(
     cut = {call.attempts[-1] for call in ended if call.attempts}
     return {
         **_limit(requests, concurrency),
-        **_patience([one for one in requests if one.attempt not in cut]),
-        **{one.key: (rounded(one.seconds), one.evidence) for one in limits},
+        **_patience([request for request in requests if request.attempt not in cut]),
+        **{limit.key: (rounded(limit.seconds), limit.evidence) for limit in limits},
         **_attempts(calls, ended),
     }
 
@@ -232,7 +244,7 @@ def _limit(requests: Sequence[TimedAttempt], concurrency: int) -> Noted:
     waits = find_permit_waits(requests)
     if waits is not None and waits.pace is None:
         return {"rate_limit": (waits.limit, waits.evidence)}
-    peak = InFlight((one.began, one.ended) for one in requests).peak
+    peak = InFlight((request.began, request.ended) for request in requests).peak
     why = f"no request waited for others to end; at most {peak} were in flight"
     found: Noted = {"rate_limit": (max(concurrency, peak, 1), why)}
     if waits is not None and waits.pace is not None:
@@ -242,52 +254,72 @@ def _limit(requests: Sequence[TimedAttempt], concurrency: int) -> Noted:
 
 
 def _patience(requests: Sequence[TimedAttempt]) -> Noted:
+    """Find the timeout of programs, and how much longer a client waits for an answer."""
     timed_out = [
-        one.seconds for one in requests if one.ending == "hang" and one.attempt.seconds is not None
+        request.seconds
+        for request in requests
+        if request.ending == "hang" and request.attempt.seconds is not None
     ]
     stopped = [
         seconds
-        for one in requests
-        if one.attempt.outcome == "program_timeout"
-        and (seconds := one.attempt.execution_time or one.attempt.seconds) is not None
+        for request in requests
+        if request.attempt.outcome == "program_timeout"
+        and (seconds := request.attempt.execution_time or request.attempt.seconds) is not None
     ]
-    answers = (one.attempt.seconds for one in requests if one.ending == "answered")
+    answers = (request.attempt.seconds for request in requests if request.ending == "answered")
     longest = max((seconds for seconds in answers if seconds is not None), default=0.0)
-    found: Noted = {}
-    whole: float | None = None
-    # A client that gives up after a time gets no answer that takes longer.
-    if timed_out and max(timed_out) > max(_SHORTEST, longest):
-        whole, times = Counter(rounded(one) for one in timed_out).most_common(1)[0]
-        if times < len(timed_out) / 3:
-            whole = rounded(max(timed_out))
+    given_up = _given_up_after(timed_out, longest)
+
     if stopped:
-        timeout = max(rounded(_least_common(stopped)), _SHORTEST)
-        found["default_timeout"] = (
-            timeout,
-            f"{counted(len(stopped), 'program')} stopped after {timeout:g} s or later",
-        )
-        if whole is not None and whole > timeout:
-            why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s"
-            found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
-    elif whole is not None:
-        whole = max(whole, 2 * _SHORTEST)
-        # No program that was answered was stopped, so the timeout is longer than each of them took.
-        timeout = rounded(max(whole - _MARGIN, whole / 2, (whole + longest) / 2))
-        why = (
-            f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is "
-            "timeout and margin together"
-        )
-        found["default_timeout"] = (timeout, why)
-        why = f"the log shows only the sum; the longest answer took {longest:.3g} s"
-        found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
-    elif longest > 30.0:
-        found["default_timeout"] = (
-            rounded(2 * longest),
-            f"longer than the longest answer, {longest:.3g} s",
-        )
-    if "default_timeout" in found and found["default_timeout"][0] > 60:
+        found = _from_stopped(stopped, timed_out, given_up)
+    elif given_up is not None:
+        found = _from_given_up(given_up, timed_out, longest)
+    elif longest > _DEFAULT_TIMEOUT:
+        why = f"longer than the longest answer, {longest:.3g} s"
+        found = {"default_timeout": (rounded(2 * longest), why)}
+    else:
+        found = {}
+    if "default_timeout" in found and found["default_timeout"][0] > _MAX_TIMEOUT:
         found["max_timeout"] = (found["default_timeout"][0], "not below default_timeout")
     return found
+
+
+def _given_up_after(timed_out: Sequence[float], longest: float) -> float | None:
+    """Return the time after which the client gives up; None if that is not seen.
+
+    A client that gives up after a time gets no answer that takes longer.
+    """
+    if not timed_out or max(timed_out) <= max(_SHORTEST, longest):
+        return None
+    whole, times = Counter(rounded(seconds) for seconds in timed_out).most_common(1)[0]
+    return whole if times >= len(timed_out) / 3 else rounded(max(timed_out))
+
+
+def _from_stopped(
+    stopped: Sequence[float], timed_out: Sequence[float], given_up: float | None
+) -> Noted:
+    """Read the timeout from programs that ran into it."""
+    timeout = max(rounded(_least_common(stopped)), _SHORTEST)
+    why = f"{counted(len(stopped), 'program')} stopped after {timeout:g} s or later"
+    found: Noted = {"default_timeout": (timeout, why)}
+    if given_up is not None and given_up > timeout:
+        why = f"{counted(len(timed_out), 'request')} given up after {given_up:g} s"
+        found["transport_margin"] = (max(rounded(given_up - timeout), _SHORTEST), why)
+    return found
+
+
+def _from_given_up(given_up: float, timed_out: Sequence[float], longest: float) -> Noted:
+    """Divide the time after which requests are given up into timeout and margin."""
+    whole = max(given_up, 2 * _SHORTEST)
+    # No program that was answered was stopped, so the timeout is longer than each of them took.
+    timeout = rounded(max(whole - _MARGIN, whole / 2, (whole + longest) / 2))
+    count = counted(len(timed_out), "request")
+    sum_seen = f"{count} given up after {whole:g} s, which is timeout and margin together"
+    only_sum = f"the log shows only the sum; the longest answer took {longest:.3g} s"
+    return {
+        "default_timeout": (timeout, sum_seen),
+        "transport_margin": (max(rounded(whole - timeout), _SHORTEST), only_sum),
+    }
 
 
 def _least_common(seconds: Sequence[float]) -> float:
@@ -295,16 +327,16 @@ def _least_common(seconds: Sequence[float]) -> float:
     ask for less."""
     ordered = sorted(seconds)
     near = (
-        one
-        for place, one in enumerate(ordered)
-        if bisect_right(ordered, 1.1 * one) - place >= len(ordered) / 3
+        value
+        for place, value in enumerate(ordered)
+        if bisect_right(ordered, 1.1 * value) - place >= len(ordered) / 3
     )
     return next(near, ordered[0])
 
 
 def _attempts(calls: Sequence[Call], cut: frozenset[Call]) -> Noted:
     # Time alone, not max_attempts, bounds what is told to wait.
-    counts = {call: sum(_order(one) is None for one in call.attempts) for call in calls}
+    counts = {call: sum(_order(attempt) is None for attempt in call.attempts) for call in calls}
     failed = [
         count
         for call, count in counts.items()

@@ -91,7 +91,9 @@ def learn_from_logs(
     with with_stdin(logs) as files:
         reader = LogReader(files, unreadable)
         with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
-            calls, window = _read(files, reader, most, shown, unreadable)
+            calls, window = _read(
+                logs=files, reader=reader, most=most, shown=shown, unreadable=unreadable
+            )
     learned = learn(calls)
     text = scenario_text(learned, _name(out, learned), _origin(logs, window, calls))
     with ProgressReporter(stream, 1, "") as shown:
@@ -160,7 +162,8 @@ def _name(out: Path | None, learned: Learned) -> str:
 
 def _origin(logs: Sequence[Path], window: Window, calls: Sequence[Call]) -> str:
     files = ", ".join(path.name for path in logs[:3]) + (", ..." if len(logs) > 3 else "")
-    first, last = (datetime.fromtimestamp(one, UTC) for one in (calls[0].began, calls[-1].began))
+    first = datetime.fromtimestamp(calls[0].began, UTC)
+    last = datetime.fromtimestamp(calls[-1].began, UTC)
     when = f"{first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC" if first.year > 1970 else ""
     part = (
         f"{len(calls):,} calls"
@@ -214,15 +217,15 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
 def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> None:
     shown.print()
     rows = [
-        (one.name, one.log, one.run, one.difference, one.bound, "" if one.agrees else "OUT")
-        for one in checked.rows
+        (row.name, row.log, row.run, row.difference, row.bound, "" if row.agrees else "OUT")
+        for row in checked.rows
     ]
     found = checked.again.headline.replace("_", " ") if checked.again is not None else "no call"
     cause = learned.headline.replace("_", " ")
     rows.append(("main cause", cause, found, "", "the same", "" if checked.same_cause else "OUT"))
     shown.table(rows, HEAD, texts=1)
-    for one in checked.broken:
-        shown.print(f"broken: {one}", "bold red")
+    for sentence in checked.broken:
+        shown.print(f"broken: {sentence}", "bold red")
     if checked.agrees:
         rest = "" if learned.figures.p95 else ", as far as a log without durations shows"
         shown.print(f"the scenario, run in virtual time, behaves like the log{rest}", "green")

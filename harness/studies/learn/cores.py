@@ -125,7 +125,7 @@ class _Judged:
 def fit_cores(programs: Sequence[ProgramRun], others: Sequence[ProgramRun] = ()) -> CoresFit:
     """Find the number of cores that makes the log likeliest; ``others`` ran too, but their end
     says nothing."""
-    busy = InFlight((one.began, one.ended) for one in (*programs, *others))
+    busy = InFlight((program.began, program.ended) for program in (*programs, *others))
     peak = busy.peak
     every = -(-len(programs) // _MOST)
     sample = programs[::every]
@@ -139,36 +139,36 @@ def fit_cores(programs: Sequence[ProgramRun], others: Sequence[ProgramRun] = ())
     while cores < peak:
         tried[cores] = gain(cores)
         cores *= _COARSE
-    best = max(tried, key=lambda one: tried[one])
+    best = max(tried, key=lambda cores: tried[cores])
     if best < peak:
         for step in range(-5, 6):
             tried.setdefault(best * _FINE**step, gain(best * _FINE**step))
         for whole in {math.floor(best), math.ceil(best)} - {0}:
             tried.setdefault(float(whole), gain(float(whole)))
-        best = max(tried, key=lambda one: tried[one])
+        best = max(tried, key=lambda cores: tried[cores])
         near = [
-            one
-            for one in tried
-            if one == round(one) and one < peak and tried[one] > tried[best] - _POSSIBLE
+            cores
+            for cores in tried
+            if cores == round(cores) and cores < peak and tried[cores] > tried[best] - _POSSIBLE
         ]
-        best = max(near, key=lambda one: tried[one], default=best)
-    possible = [one for one, found in tried.items() if found > max(tried.values()) - _POSSIBLE]
+        best = max(near, key=lambda cores: tried[cores], default=best)
+    possible = [cores for cores, found in tried.items() if found > max(tried.values()) - _POSSIBLE]
     found = _judged(programs, busy, best if best < peak else math.inf)
     return CoresFit(
-        best if best < peak else math.inf,
-        min(possible),
-        max(possible),
-        peak,
-        tried[best],
-        found.work,
-        found.endless,
-        found.law,
-        every * _telling(sample, busy),
+        cores=best if best < peak else math.inf,
+        least=min(possible),
+        most=max(possible),
+        peak=peak,
+        gain=tried[best],
+        work=found.work,
+        endless=found.endless,
+        law=found.law,
+        telling=every * _telling(sample, busy),
     )
 
 
 def _telling(programs: Sequence[ProgramRun], busy: InFlight) -> int:
-    loads = [busy.mean(one.began, one.ended) for one in programs]
+    loads = [busy.mean(program.began, program.ended) for program in programs]
     usual = statistics.median(loads)
     return sum(not _OTHER_LOAD * usual <= load <= usual / _OTHER_LOAD for load in loads)
 
@@ -178,16 +178,16 @@ def _judged(programs: Sequence[ProgramRun], busy: InFlight, cores: float) -> _Ju
         return min(1.0, cores / count) if count > 0 else 1.0
 
     given = busy.integral(speed)
-    work = tuple(max(given(one.began, one.ended), SHORTEST) for one in programs)
-    logs = [math.log(one) for one in work]
-    ended = [log for log, one in zip(logs, programs, strict=True) if not one.is_cut]
-    cut = [log for log, one in zip(logs, programs, strict=True) if one.is_cut]
+    work = tuple(max(given(program.began, program.ended), SHORTEST) for program in programs)
+    logs = [math.log(seconds) for seconds in work]
+    ended = [log for log, program in zip(logs, programs, strict=True) if not program.is_cut]
+    cut = [log for log, program in zip(logs, programs, strict=True) if program.is_cut]
     if not ended:
         return _Judged(Law("lognormal", 0.0, 1.0), 1.0, -math.inf, work)
     # Of a program that ended: the density of its work, by how fast work was done when it ended.
-    speeds = sum(math.log(speed(busy.at(one.ended))) for one in programs if not one.is_cut) - sum(
-        ended
-    )
+    speeds = sum(
+        math.log(speed(busy.at(program.ended))) for program in programs if not program.is_cut
+    ) - sum(ended)
     best: _Judged | None = None
     # That some programs never end is believed only if that explains clearly more of those that were
     # stopped.
@@ -200,7 +200,9 @@ def _judged(programs: Sequence[ProgramRun], busy: InFlight, cores: float) -> _Ju
         found -= 0.0 if ends else _POSSIBLE
         # Where all programs are equal, what differs is the clock, not the work.
         took = (
-            math.log(max(one.ended - one.began, SHORTEST)) for one in programs if not one.is_cut
+            math.log(max(program.ended - program.began, SHORTEST))
+            for program in programs
+            if not program.is_cut
         )
         found += speeds if law.sigma > _NARROWEST else -sum(took)
         if best is None or found > best.likelihood:
@@ -218,19 +220,23 @@ def _fitted(
     """Fit a law to what ended, and to what was stopped: that would have taken longer, or perhaps
     never ``ends``."""
     size = len(ended) + len(cut)
-    law, endless = fit(ended, ()), 0.0 if ends else 0.5 * len(cut) / size
+    law = fit(ended, ())
+    endless = 0.0 if ends else 0.5 * len(cut) / size
     for _ in range(_ROUNDS if cut else 0):
         beyond = [(1 - endless) * law.longer(log) + 1e-12 for log in cut]
-        parts = [one / (one + endless) if one + endless > 0 else 0.0 for one in beyond]
-        endless = sum(1 - one for one in parts) / size
+        parts = [rest / (rest + endless) if rest + endless > 0 else 0.0 for rest in beyond]
+        endless = sum(1 - part for part in parts) / size
         law = fit(ended, list(zip(cut, parts, strict=True)))
     return law, endless
 
 
 def _lognormal(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> Law:
-    middle, sigma = statistics.fmean(ended), _spread(ended)
+    middle = statistics.fmean(ended)
+    sigma = _spread(ended)
     for _ in range(_ROUNDS if cut else 0):
-        total, weight, squares = sum(ended), float(len(ended)), sum(log**2 for log in ended)
+        total = sum(ended)
+        weight = float(len(ended))
+        squares = sum(log**2 for log in ended)
         for log, part in cut:
             z = (log - middle) / sigma
             ratio = z
@@ -241,7 +247,8 @@ def _lognormal(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> La
                     / max(math.erfc(z / math.sqrt(2)) / 2, 1e-12)
                 )
             mean = middle + sigma * ratio
-            total, weight = total + part * mean, weight + part
+            total = total + part * mean
+            weight = weight + part
             squares += part * (sigma**2 * (1 + z * ratio - ratio**2) + mean**2)
         middle = total / weight
         sigma = math.sqrt(max(squares / weight - middle**2, _NARROWEST**2))
@@ -249,7 +256,8 @@ def _lognormal(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> La
 
 
 def _weibull(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> Law:
-    mean, top = statistics.fmean(ended), max(ended)
+    mean = statistics.fmean(ended)
+    top = max(ended)
     k = 1.28 / _spread(ended)
     weighted = [*((log, 1.0) for log in ended), *cut]
     powers = 1.0
@@ -257,11 +265,9 @@ def _weibull(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> Law:
         powers = logs = squares = 0.0
         for log, part in weighted:
             raised = part * math.exp(min(k * (log - top), 50.0))
-            powers, logs, squares = (
-                powers + raised,
-                logs + log * raised,
-                squares + log * log * raised,
-            )
+            powers = powers + raised
+            logs = logs + log * raised
+            squares = squares + log * log * raised
         first = logs / powers
         step = (first - 1 / k - mean) / (squares / powers - first**2 + 1 / k**2)
         k = min(max(k - step, k / 2), 2 * k, 1 / _NARROWEST)

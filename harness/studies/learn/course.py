@@ -103,7 +103,11 @@ def compare_courses(log: Course, run: Course) -> list[CourseDifference]:
             points = 100.0
             bound = POINTS
             half = None
-        found.append(CourseDifference(kind, median(ours), half, points, bound))
+        found.append(
+            CourseDifference(
+                kind=kind, log_half=median(ours), run_half=half, points=points, bound=bound
+            )
+        )
     return found
 
 

@@ -33,7 +33,7 @@ class Fit:
     @property
     def yaml(self) -> Any:
         """The distribution as a scenario writes it."""
-        numbers = [rounded(one) for one in self.numbers]
+        numbers = [rounded(number) for number in self.numbers]
         if self.shape == "constant":
             return numbers[0]
         return {self.shape: numbers[0] if self.shape == "exponential" else numbers}
@@ -79,7 +79,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 def fit(sample: Sequence[float]) -> Fit:
     """Choose the shape that is nearest to a sample; where none is near, its quantiles."""
-    ordered = sorted(max(0.0, one) for one in sample)
+    ordered = sorted(max(0.0, value) for value in sample)
     size = len(ordered)
     if not size:
         return Fit("constant", (0.0,), 0, 0.0)
@@ -92,11 +92,11 @@ def fit(sample: Sequence[float]) -> Fit:
         Fit(shape, numbers, size, _distance(ordered, cdf))
         for shape, numbers, cdf in _shapes(ordered)
     ]
-    best = min(found, key=lambda one: one.distance)
+    best = min(found, key=lambda candidate: candidate.distance)
     if best.distance <= max(_GOOD, 1.5 / math.sqrt(size)):
         return best
     return Fit(
-        "choice", tuple(quantile(ordered, one) for one in _PLACES), size, 1 / (2 * _QUANTILES)
+        "choice", tuple(quantile(ordered, place) for place in _PLACES), size, 1 / (2 * _QUANTILES)
     )
 
 
@@ -104,8 +104,10 @@ Cdf = Callable[[float], float]
 
 
 def _shapes(ordered: list[float]) -> list[tuple[str, tuple[float, ...], Cdf]]:
-    mean, deviation = statistics.fmean(ordered), statistics.pstdev(ordered)
-    low, high = ordered[0], ordered[-1]
+    mean = statistics.fmean(ordered)
+    deviation = statistics.pstdev(ordered)
+    low = ordered[0]
+    high = ordered[-1]
     shapes: list[tuple[str, tuple[float, ...], Cdf]] = [
         ("uniform", (low, high), lambda x: (x - low) / (high - low)),
         ("exponential", (mean,), lambda x: 1 - math.exp(-x / mean)),
@@ -113,8 +115,9 @@ def _shapes(ordered: list[float]) -> list[tuple[str, tuple[float, ...], Cdf]]:
     if mean > 3 * deviation:  # else a good part of it would be negative
         shapes.append(("normal", (mean, deviation), statistics.NormalDist(mean, deviation).cdf))
     if low > 0:
-        logs = [math.log(one) for one in ordered]
-        middle, sigma = statistics.fmean(logs), statistics.pstdev(logs)
+        logs = [math.log(value) for value in ordered]
+        middle = statistics.fmean(logs)
+        sigma = statistics.pstdev(logs)
         if 0 < sigma <= 10:
             normal = statistics.NormalDist(middle, sigma)
             shapes.insert(
@@ -127,7 +130,7 @@ def _distance(ordered: list[float], cdf: Cdf) -> float:
     size = len(ordered)
     return max(
         max((number + 1) / size - share, share - number / size)
-        for number, share in ((number, cdf(one)) for number, one in enumerate(ordered))
+        for number, share in ((number, cdf(value)) for number, value in enumerate(ordered))
     )
 
 
@@ -135,14 +138,16 @@ def sample_distance(one: Sequence[float], other: Sequence[float]) -> float:
     """The Kolmogorov-Smirnov distance of two samples; 1 if one of them is empty."""
     if not one or not other:
         return 1.0
-    a, b = sorted(one), sorted(other)
+    a = sorted(one)
+    b = sorted(other)
     return max(abs(bisect_right(a, x) / len(a) - bisect_right(b, x) / len(b)) for x in (*a, *b))
 
 
 def added_delay(slow: Sequence[float], quick: Sequence[float]) -> Fit:
     """Fit the delay that, drawn beside each value of one sample, gives the other; neither is
     empty."""
-    a, b = sorted(slow), sorted(quick)
+    a = sorted(slow)
+    b = sorted(quick)
     more = max(0.0, quantile(a, 0.5) - quantile(b, 0.5))
     found = [_delayed(Fit("constant", (more,), len(a), 0.0), [more], a, b)]
     mean = statistics.fmean(clipped(a)) - statistics.fmean(clipped(b))
@@ -150,25 +155,28 @@ def added_delay(slow: Sequence[float], quick: Sequence[float]) -> Fit:
     if mean > 0 and variance > 0:
         sigma = math.sqrt(math.log1p(variance / mean**2))
         middle = mean / math.sqrt(1 + variance / mean**2)
-        normals = [statistics.NormalDist().inv_cdf(one) for one in _PLACES]
+        normals = [statistics.NormalDist().inv_cdf(place) for place in _PLACES]
         drawn = {
-            ("lognormal", (middle, sigma)): [middle * math.exp(sigma * one) for one in normals],
-            ("exponential", (mean,)): [-mean * math.log(1 - one) for one in _PLACES],
+            ("lognormal", (middle, sigma)): [
+                middle * math.exp(sigma * normal) for normal in normals
+            ],
+            ("exponential", (mean,)): [-mean * math.log(1 - place) for place in _PLACES],
         }
         found += [
             _delayed(Fit(shape, numbers, len(a), 0.0), draws, a, b)
             for (shape, numbers), draws in drawn.items()
         ]
-    best = min(found, key=lambda one: one.distance)
+    best = min(found, key=lambda candidate: candidate.distance)
     return found[0] if found[0].distance < best.distance + _CLEARLY else best
 
 
 def _delayed(delay: Fit, drawn: Sequence[float], slow: list[float], quick: list[float]) -> Fit:
-    values = [quantile(quick, place) + one for place in _PLACES for one in drawn]
+    values = [quantile(quick, place) + seconds for place in _PLACES for seconds in drawn]
     return replace(delay, distance=sample_distance(values, slow))
 
 
 def clipped(ordered: list[float]) -> list[float]:
     """A sorted sample whose few outliers are moved to the others."""
-    low, high = quantile(ordered, 0.025), quantile(ordered, 0.975)
-    return [min(high, max(low, one)) for one in ordered]
+    low = quantile(ordered, 0.025)
+    high = quantile(ordered, 0.975)
+    return [min(high, max(low, value)) for value in ordered]

@@ -83,13 +83,13 @@ class _Draft:
             return self._one(sandboxes[0], ("sandbox",))
         part: Data = {"instances": len(sandboxes)}
         names = ", ".join(
-            f"sandbox-{number} is {one.label or 'one without a name'}"
-            for number, one in enumerate(sandboxes[:8], 1)
+            f"sandbox-{number} is {sandbox.label or 'one without a name'}"
+            for number, sandbox in enumerate(sandboxes[:8], 1)
         )
         self._notes["sandbox", "instances"] = names + (", ..." if len(sandboxes) > 8 else "")
         each: Data = {}
-        for number, one in enumerate(sandboxes, 1):
-            own = self._one(one, ("sandbox", "each", f"sandbox-{number}"))
+        for number, sandbox in enumerate(sandboxes, 1):
+            own = self._one(sandbox, ("sandbox", "each", f"sandbox-{number}"))
             if own:
                 each[f"sandbox-{number}"] = own
         return {**part, "each": each} if each else part
@@ -119,9 +119,9 @@ class _Draft:
         if sandbox.slower is not None:
             why_slow = f"slower than the other sandboxes: {sandbox.slower}"
             rules.append(({"name": "slow", "what": {"delay": sandbox.slower.yaml}}, why_slow))
-        for one in sandbox.failures:
-            if one.what:
-                rules.append((_failure_rule(one), f"{one.says}: {one.evidence}"))
+        for failure in sandbox.failures:
+            if failure.what:
+                rules.append((_failure_rule(failure), f"{failure.says}: {failure.evidence}"))
         if rules:
             names: dict[str, int] = {}
             for rule, _ in rules:  # a rule's name is part of its draws
@@ -143,7 +143,8 @@ class _Draft:
         return part
 
     def _load(self) -> Data:
-        learned, load = self._learned, self._learned.load
+        learned = self._learned
+        load = self._learned.load
         part = self._part(LoadPart)
         if learned.span:
             self._notes["load", "calls"] = (
@@ -162,15 +163,15 @@ class _Draft:
             count = learned.figures.outcomes.get("cancelled", 0)
             self._notes["load", "cancel"] = f"{counted(count, 'call')} cancelled; after: {after}"
         programs = []
-        for place, one in enumerate(learned.programs):
-            keys = dict(one.keys)
-            if one.seconds is not None:
-                keys = {"seconds": one.seconds.yaml, **keys}
-            elif one.outcome == "program_timeout":
+        for place, program in enumerate(learned.programs):
+            keys = dict(program.keys)
+            if program.seconds is not None:
+                keys = {"seconds": program.seconds.yaml, **keys}
+            elif program.outcome == "program_timeout":
                 keys = {"seconds": _LONGER_THAN_ANY_TIMEOUT, **keys}
-            share = {"share": max(one.share, 1)} if len(learned.programs) > 1 else {}
+            share = {"share": max(program.share, 1)} if len(learned.programs) > 1 else {}
             programs.append({**share, **keys})
-            self._notes["load", "program", place] = one.why
+            self._notes["load", "program", place] = program.why
         part["program"] = programs
         return part
 
@@ -179,13 +180,13 @@ class _Draft:
         several = len(self._learned.sandboxes) > 1
         for number, sandbox in enumerate(self._learned.sandboxes, 1):
             target = f"sandbox-{number}" if several else "sandbox"
-            for one in sandbox.failures:
-                if one.kind in ("crash", "wedge") and one.between is not None:
-                    start, end = one.between
-                    self._notes["events", len(events)] = f"{one.says}: {one.evidence}"
+            for failure in sandbox.failures:
+                if failure.kind in ("crash", "wedge") and failure.between is not None:
+                    start, end = failure.between
+                    self._notes["events", len(events)] = f"{failure.says}: {failure.evidence}"
                     lasts = {"seconds": rounded(end - start)} if end < math.inf else {}
                     at = rounded(max(start, 0.0))
-                    events.append({"at": at, one.kind: target, **lasts, "may_not_strike": True})
+                    events.append({"at": at, failure.kind: target, **lasts, "may_not_strike": True})
         return events
 
     def _outcomes(self) -> list[Data]:
@@ -194,8 +195,10 @@ class _Draft:
             return []
         bounds: dict[str, str] = {}
         for outcome in figures.outcomes:
-            percent, points = 100 * figures.share(outcome), figures.points(outcome)
-            least, highest = math.floor(percent - points), math.ceil(percent + points)
+            percent = 100 * figures.share(outcome)
+            points = figures.points(outcome)
+            least = math.floor(percent - points)
+            highest = math.ceil(percent + points)
             if outcome == "ok":
                 bounds[outcome] = f"at least {least}%" if least > 0 else "any"
             else:
@@ -218,16 +221,17 @@ def _rule(
     return {**rule, **conditions, "what": what, "may_not_strike": True}
 
 
-def _failure_rule(one: FailureFit) -> Data:
-    ending, status = one.family
-    conditions: Data = {"after": one.after, "times": one.failed} if one.after is not None else {}
-    if one.rate < 1:
-        conditions["probability"] = float(f"{one.rate:.4g}")
-    if one.phase is not None:
-        conditions["phase"] = one.phase
-    return _rule(
-        f"status-{status}" if ending == "status" else ending, one.what, one.between, **conditions
-    )
+def _failure_rule(failure: FailureFit) -> Data:
+    ending, status = failure.family
+    conditions: Data = {}
+    if failure.after is not None:
+        conditions = {"after": failure.after, "times": failure.failed}
+    if failure.rate < 1:
+        conditions["probability"] = float(f"{failure.rate:.4g}")
+    if failure.phase is not None:
+        conditions["phase"] = failure.phase
+    name = f"status-{status}" if ending == "status" else ending
+    return _rule(name, failure.what, failure.between, **conditions)
 
 
 Path = tuple[str | int, ...]
@@ -251,18 +255,18 @@ def _mapping(
             yield f"{indent}{key}:"
             yield from _mapping(value, notes, here, indent + "  ")
         elif isinstance(value, list) and (
-            _has_notes(notes, here) or any(isinstance(one, dict) for one in value)
+            _has_notes(notes, here) or any(isinstance(item, dict) for item in value)
         ):
             yield f"{indent}{key}:"
-            for place, one in enumerate(value):
+            for place, item in enumerate(value):
                 yield from _comment(notes.get((*here, place), ""), indent + "  ")
-                yield f"{indent}  - {_flow(one)}"
+                yield f"{indent}  - {_flow(item)}"
         else:
             yield f"{indent}{key}: {_flow(value)}"
 
 
 def _has_notes(notes: Mapping[Path, str], path: Path) -> bool:
-    return any(len(one) > len(path) and one[: len(path)] == path for one in notes)
+    return any(len(note) > len(path) and note[: len(path)] == path for note in notes)
 
 
 def _flow(value: Any) -> str:
@@ -273,7 +277,7 @@ def _flow(value: Any) -> str:
 
 
 def _comment(text: str, indent: str) -> list[str]:
-    clean = "".join(one if one.isprintable() else " " for one in text)
+    clean = "".join(letter if letter.isprintable() else " " for letter in text)
     return textwrap.wrap(
         clean, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
     )

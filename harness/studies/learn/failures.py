@@ -30,6 +30,11 @@ Family = tuple[str, int | None]
 """The ending of a request, and its status."""
 
 
+def family_of(request: TimedAttempt) -> Family:
+    """Return what failures that belong together have in common."""
+    return request.ending, request.attempt.status if request.ending == "status" else None
+
+
 @dataclass(frozen=True, slots=True)
 class FailureFit:
     """Failures of one kind at one rate and time."""
@@ -53,13 +58,12 @@ class FailureFit:
     def rate(self) -> float:
         return self.failed / self.of
 
-    def explains(self, one: TimedAttempt) -> bool:
+    def explains(self, request: TimedAttempt) -> bool:
         """True if a request failed in this way and time."""
-        family = one.ending, one.attempt.status if one.ending == "status" else None
-        if family != self.family:
+        if family_of(request) != self.family:
             return False
         return self.between is None or (
-            self.between[0] <= one.ended and one.began <= self.between[1]
+            self.between[0] <= request.ended and request.began <= self.between[1]
         )
 
 
@@ -68,84 +72,194 @@ def find_failures(
 ) -> list[FailureFit]:
     """Return the failures that nothing else explains; ``usual`` is the median of seconds of an
     answer."""
-    seen = [place for place, one in enumerate(requests) if one.ending != "unknown"]
+    seen = [place for place, request in enumerate(requests) if request.ending != "unknown"]
     families: dict[Family, list[int]] = {}
     for place in seen:
-        one = requests[place]
-        if one.ending != "answered" and place not in explained:
-            status = one.attempt.status if one.ending == "status" else None
-            families.setdefault((one.ending, status), []).append(place)
+        if requests[place].ending != "answered" and place not in explained:
+            families.setdefault(family_of(requests[place]), []).append(place)
     found: list[FailureFit] = []
     for family, places in sorted(families.items(), key=lambda item: -len(item[1])):
-        found += _fits(requests, seen, family, places, usual, known)
+        found += _fits(_Family(requests, seen, family, places, usual=usual, known=known))
     return found
 
 
-def _fits(
-    requests: Sequence[TimedAttempt],
-    seen: list[int],
-    family: Family,
-    places: list[int],
-    usual: float,
-    known: Known,
-) -> Iterator[FailureFit]:
-    failed, rest = set(places), len(seen)
-    what, phase = _what(family, [requests[place] for place in places], usual)
-    name, sees_outages = _name(family), known == "durations"
-    for first, last in bursts([place in failed for place in seen]):
-        inside = seen[first:last]
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The failures of one kind, and what they are compared with."""
+
+    requests: Sequence[TimedAttempt]
+    seen: Sequence[int]
+    """Places of the requests whose end was seen."""
+    family: Family
+    places: Sequence[int]
+    """Places of the failures."""
+    usual: float
+    known: Known
+
+    @property
+    def name(self) -> str:
+        return _name(self.family)
+
+
+def _fits(of: _Family) -> Iterator[FailureFit]:
+    """Yield the bursts and outages of a kind of failures, and what is left at a steady rate."""
+    what, phase = _what(of.family, [of.requests[place] for place in of.places], of.usual)
+    failed = set(of.places)
+    rest = len(of.seen)
+    for first, last in bursts([place in failed for place in of.seen]):
+        inside = of.seen[first:last]
         struck = failed.intersection(inside)
-        hit = sorted(struck)
         failed -= struck
         rest -= len(inside)
-        share, part = f"{len(hit):,} of {counted(len(inside), 'request')}", len(hit) / len(inside)
-        if known == "order":
-            yield FailureFit(
-                "burst", family, len(hit), len(inside), what, phase,
-                f"{name} from request {first + 1} to request {last}, {part:.0%} of the requests",
-                f"{share}; when is not in the log",
-                after=first,
-            )  # fmt: skip
-            continue
-        before = requests[seen[first - 1]].began if first else 0.0
-        after = requests[seen[last]].began if last < len(seen) else requests[seen[-1]].began + 1.0
-        began = (before + requests[hit[0]].began) / 2
-        ended = (requests[hit[-1]].began + after) / 2
-        dead = min(requests[place].ended for place in hit)
-        silent = _silence(requests, hit, usual)
-        after_death = [one for one in inside if requests[one].ended > dead or one in struck]
-        if sees_outages and family[0] == "lost" and _is_outage(requests, hit, after_death):
-            # What was in flight died with the server; later attempts found nobody there.
-            end = max(ended, dead + 0.01) if last < len(seen) else math.inf
-            yield FailureFit(
-                "crash", family, len(hit), len(after_death), {}, None, ("down " f"{_lasting(dead, end)}"),
-                (f"{len(hit):,} of {counted(len(after_death), 'request')} in " "that time found no connection or lost it"),
-                (dead, end),
-            )  # fmt: skip
-        elif (
-            sees_outages
-            and family[0] == "hang"
-            and _is_outage(requests, hit, [*hit, *_answered_within(requests, inside, *silent)])
-        ):
-            yield FailureFit(
-                "wedge", family, len(hit), len(inside), {}, None,
-                f"no answers {_lasting(*silent)}, though requests were accepted",
-                f"{share} of that time got no answer, and none was answered in between",
-                silent,
-            )  # fmt: skip
-        else:
-            yield FailureFit(
-                "burst", family, len(hit), len(inside), what, phase,
-                f"{name} from {began:.4g} s to {ended:.4g} s, {part:.0%} of the requests",
-                f"{share} in that time ({len(hit) / max(ended - began, 1e-9):.3g} per second)",
-                (max(0.0, began), max(ended, began + 0.001)),
-            )  # fmt: skip
+        burst = _Burst(of, first, last, sorted(struck))
+        yield burst.fit(what, phase)
+
     if failed:
         evidence = f"{len(failed):,} of {counted(rest, 'request')}, at no particular time"
-        if family[1] == 429:
+        if of.family[1] == 429:
             evidence += "; neither requests in flight nor their rate tell which"
-        says = f"{name}: {len(failed) / rest:.2%} of the requests"
-        yield FailureFit("rate", family, len(failed), rest, what, phase, says, evidence)
+        yield FailureFit(
+            kind="rate",
+            family=of.family,
+            failed=len(failed),
+            of=rest,
+            what=what,
+            phase=phase,
+            says=f"{of.name}: {len(failed) / rest:.2%} of the requests",
+            evidence=evidence,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Burst:
+    """Failures of a kind that are much denser from one request to another than around them."""
+
+    of: _Family
+    first: int
+    last: int
+    """Places in ``of.seen``, without the last."""
+    hit: Sequence[int]
+    """Places of the failures in it."""
+
+    def fit(self, what: dict[str, Any], phase: str | None) -> FailureFit:
+        """Say what it was: an outage, or a time with failures."""
+        if self.of.known == "order":
+            return self._without_times(what, phase)
+        outage = None
+        if self.of.known == "durations" and self.of.family[0] == "lost":
+            outage = self._crash()
+        elif self.of.known == "durations" and self.of.family[0] == "hang":
+            outage = self._wedge()
+        return outage or self._failures(what, phase)
+
+    @property
+    def _inside(self) -> Sequence[int]:
+        return self.of.seen[self.first : self.last]
+
+    @property
+    def _share(self) -> float:
+        return len(self.hit) / len(self._inside)
+
+    @property
+    def _count(self) -> str:
+        return f"{len(self.hit):,} of {counted(len(self._inside), 'request')}"
+
+    @property
+    def _span(self) -> tuple[float, float]:
+        """From between the last request before it and its first failure, and so on after it."""
+        requests = self.of.requests
+        seen = self.of.seen
+        before = requests[seen[self.first - 1]].began if self.first else 0.0
+        if self.last < len(seen):
+            after = requests[seen[self.last]].began
+        else:
+            after = requests[seen[-1]].began + 1.0
+        began = (before + requests[self.hit[0]].began) / 2
+        ended = (requests[self.hit[-1]].began + after) / 2
+        return began, ended
+
+    def _without_times(self, what: dict[str, Any], phase: str | None) -> FailureFit:
+        return FailureFit(
+            kind="burst",
+            family=self.of.family,
+            failed=len(self.hit),
+            of=len(self._inside),
+            what=what,
+            phase=phase,
+            says=(
+                f"{self.of.name} from request {self.first + 1} to request {self.last}, "
+                f"{self._share:.0%} of the requests"
+            ),
+            evidence=f"{self._count}; when is not in the log",
+            after=self.first,
+        )
+
+    def _crash(self) -> FailureFit | None:
+        """What was in flight died with the server; later attempts found nobody there."""
+        requests = self.of.requests
+        dead = min(requests[place].ended for place in self.hit)
+        struck = set(self.hit)
+        after_death = [
+            place for place in self._inside if requests[place].ended > dead or place in struck
+        ]
+        if not _is_outage(requests, self.hit, after_death):
+            return None
+        end = math.inf
+        if self.last < len(self.of.seen):
+            end = max(self._span[1], dead + 0.01)
+        return FailureFit(
+            kind="crash",
+            family=self.of.family,
+            failed=len(self.hit),
+            of=len(after_death),
+            what={},
+            phase=None,
+            says=f"down {_lasting(dead, end)}",
+            evidence=(
+                f"{len(self.hit):,} of {counted(len(after_death), 'request')} in that time "
+                "found no connection or lost it"
+            ),
+            between=(dead, end),
+        )
+
+    def _wedge(self) -> FailureFit | None:
+        """Requests were accepted, and none was answered in between."""
+        requests = self.of.requests
+        silent = _silence(requests, self.hit, self.of.usual)
+        answered = _answered_within(requests, self._inside, *silent)
+        if not _is_outage(requests, self.hit, [*self.hit, *answered]):
+            return None
+        return FailureFit(
+            kind="wedge",
+            family=self.of.family,
+            failed=len(self.hit),
+            of=len(self._inside),
+            what={},
+            phase=None,
+            says=f"no answers {_lasting(*silent)}, though requests were accepted",
+            evidence=(
+                f"{self._count} of that time got no answer, and none was answered in between"
+            ),
+            between=silent,
+        )
+
+    def _failures(self, what: dict[str, Any], phase: str | None) -> FailureFit:
+        began, ended = self._span
+        rate = len(self.hit) / max(ended - began, 1e-9)
+        return FailureFit(
+            kind="burst",
+            family=self.of.family,
+            failed=len(self.hit),
+            of=len(self._inside),
+            what=what,
+            phase=phase,
+            says=(
+                f"{self.of.name} from {began:.4g} s to {ended:.4g} s, "
+                f"{self._share:.0%} of the requests"
+            ),
+            evidence=f"{self._count} in that time ({rate:.3g} per second)",
+            between=(max(0.0, began), max(ended, began + 0.001)),
+        )
 
 
 def _is_outage(requests: Sequence[TimedAttempt], hit: Sequence[int], of: Sequence[int]) -> bool:
@@ -187,7 +301,8 @@ def bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
     while parts and len(found) < _MOST_BURSTS:
         start, end = parts.pop(0)
         if (burst := _burst(flags[start:end])) is not None:
-            first, last = start + burst[0], start + burst[1]
+            first = start + burst[0]
+            last = start + burst[1]
             found.append((first, last))
             parts += [(start, first), (last, end)]
     return sorted(found)
@@ -196,15 +311,18 @@ def bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
 def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
     """The places of the interval in which failures are densest, cut to its first and last one;
     None if none is."""
-    size, total = len(flags), sum(flags)
+    size = len(flags)
+    total = sum(flags)
     if total < 3 or total == size:
         return None
     sums = list(accumulate(flags, initial=0))
 
     def gain(interval: tuple[int, int]) -> float:
         first, last = interval
-        hit, count = sums[last] - sums[first], last - first
-        others, rest = total - hit, size - count
+        hit = sums[last] - sums[first]
+        count = last - first
+        others = total - hit
+        rest = size - count
         if not rest or hit / count <= _TIMES_DENSER * others / rest:
             return 0.0
         return _likelihood(hit, count) + _likelihood(others, rest) - _likelihood(total, size)
@@ -215,7 +333,8 @@ def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
         return None
     first, last = found
     # It may begin and end within the next cell.
-    half, cell = sum(flags[first:last]) / (last - first) / 2, -(-size // cells)
+    half = sum(flags[first:last]) / (last - first) / 2
+    cell = -(-size // cells)
     early = (place for place in range(max(0, first - cell), first) if flags[place])
     first = next(
         (place for place in early if sum(flags[place:first]) >= half * (first - place)), first
@@ -233,12 +352,18 @@ def _likelihood(hit: int, count: int) -> float:
     return hit * math.log(share) + (count - hit) * math.log(1 - share)
 
 
-def _silence(requests: Sequence[TimedAttempt], hit: list[int], usual: float) -> tuple[float, float]:
+def _silence(
+    requests: Sequence[TimedAttempt], hit: Sequence[int], usual: float
+) -> tuple[float, float]:
     """When a server that gave no answers stopped and began again to give them."""
     start = requests[hit[0]].began
     last = max(requests[place].began for place in hit)
     again = min(
-        (one.ended for one in requests if one.ending == "answered" and one.ended > last),
+        (
+            request.ended
+            for request in requests
+            if request.ending == "answered" and request.ended > last
+        ),
         default=None,
     )
     if again is None:
@@ -255,9 +380,10 @@ def _what(
         return {"hang": True}, None
     if ending == "bad_response":
         return {"malformed": "json"}, None
-    took = [one.seconds for one in failed if one.attempt.seconds is not None]
+    took = [request.seconds for request in failed if request.attempt.seconds is not None]
     middle = statistics.median(took) if took else 0.0
-    phase, delay = None, {}
+    phase = None
+    delay = {}
     if middle > max(0.01, 0.2 * usual):
         if usual / 2 <= middle <= 2 * usual:
             phase = "after"
@@ -267,7 +393,9 @@ def _what(
         return {"reset": True, **delay}, phase
     if ending == "sandbox_error":
         return {"sandbox_error": True, **delay}, phase
-    asked = [one.attempt.retry_after for one in failed if one.attempt.retry_after is not None]
+    asked = [
+        request.attempt.retry_after for request in failed if request.attempt.retry_after is not None
+    ]
     retry_after = (
         {"retry_after": rounded(statistics.median(asked))} if len(asked) > len(failed) / 2 else {}
     )

@@ -15,6 +15,7 @@ from ..look.digest import clocks_apart
 from .attempts import InFlight, TimedAttempt, known_of, outcome_of, requests_of, seconds_of
 from .causes import Cause, PermitWaits, find_causes, find_permit_waits
 from .client_settings import Noted, client_settings, find_call_limits, without_cut
+from .cores import CoresFit
 from .course import Course, course_of
 from .distributions import Fit, fit, quantile
 from .load import LoadFit, ProgramFit, find_load, find_programs
@@ -55,8 +56,8 @@ class Figures:
 
 
 def figures_of(calls: Sequence[Call]) -> Figures:
-    outcomes = Counter(one for one in map(outcome_of, calls) if one is not None)
-    durations = sorted(one for one in map(seconds_of, calls) if one is not None)
+    outcomes = Counter(outcome for outcome in map(outcome_of, calls) if outcome is not None)
+    durations = sorted(seconds for seconds in map(seconds_of, calls) if seconds is not None)
     ends = sorted(call.began + (seconds_of(call) or 0.0) for call in calls)
     attempts = sum(len(call.attempts) for call in calls)
     return Figures(
@@ -102,65 +103,112 @@ class Knowledge:
 def find_knowledge(
     sandboxes: Sequence[SandboxFit], permits: PermitWaits | None, peak: int, per_second: float
 ) -> Knowledge:
-    limit = permits.limit if permits is not None and permits.pace is None else None
-    minutes = max(1, math.ceil(_CALLS / max(per_second, 0.01) / 60))
-    known = [(one, one.slowness.cores) for one in sandboxes]
-    shared = [
-        cores for one, cores in known if cores is not None and one.slowness.model.get("cores")
-    ]
-    vague = [one for one in shared if one.most > _WIDE * one.least]
-    if vague:
-        least, most = min(one.least for one in vague), max(one.most for one in vague)
+    """Find out for which limits the log tells what happens, and what would tell it for others."""
+    log = _LimitedLog(
+        sandboxes=sandboxes,
+        limit=permits.limit if permits is not None and permits.pace is None else None,
+        peak=peak,
+        minutes=max(1, math.ceil(_CALLS / max(per_second, 0.01) / 60)),
+    )
+    return log.vague_cores() or log.own_limit() or log.same_load()
+
+
+@dataclass(frozen=True)
+class _LimitedLog:
+    """A log in which the client, or the server, may have held requests back."""
+
+    sandboxes: Sequence[SandboxFit]
+    limit: int | None
+    """The client's own."""
+    peak: int
+    minutes: int
+    """How long an experiment would take."""
+
+    def vague_cores(self) -> Knowledge | None:
+        """Is it only known that programs share cores, but not how many?"""
+        shared = [
+            sandbox.slowness.cores
+            for sandbox in self.sandboxes
+            if sandbox.slowness.model.get("cores") and sandbox.slowness.cores is not None
+        ]
+        vague = [cores for cores in shared if cores.most > _WIDE * cores.least]
+        if not vague:
+            return None
+        least = min(cores.least for cores in vague)
+        most = max(cores.most for cores in vague)
+        in_flight = self.limit or self.peak
         return Knowledge(
-            min(math.ceil(sum(one.most for one in vague)), limit or peak),
-            limit,
+            min(math.ceil(sum(cores.most for cores in vague)), in_flight),
+            self.limit,
             f"programs share cores, but {least:.2g} to {most:.2g} of them would explain "
-            "the log, because nearly all "
-            f"requests met the same load; {_experiment(max(1, (limit or peak) // 4), minutes)}",
+            "the log, because nearly all requests met the same load; "
+            f"{self._experiment(max(1, in_flight // 4))}",
         )
-    unsure = [
-        cores
-        for one, cores in known
-        if cores is not None and cores.is_unsure and not _is_saturated(one)
-    ]
-    fewer = max(1, math.floor(sum(one.least for one in unsure)))
-    if limit is not None and not any(_is_saturated(one) for one in sandboxes):
-        few = any(cores is None and one.slowness.kind == "none" for one, cores in known)
+
+    def own_limit(self) -> Knowledge | None:
+        """Did the client never have enough in flight to fill the server?"""
+        limit = self.limit
+        if limit is None or any(_is_saturated(sandbox) for sandbox in self.sandboxes):
+            return None
+        unsure = self._unsure
+        few = any(
+            sandbox.slowness.cores is None and sandbox.slowness.kind == "none"
+            for sandbox in self.sandboxes
+        )
         if few:
-            doubt, other = (
-                "too few requests to tell whether the server was full with them",
-                max(1, limit // 2),
-            )
+            doubt = "too few requests to tell whether the server was full with them"
+            other = max(1, limit // 2)
         elif not unsure:
-            doubt, other = (
-                "the server was not full with them: what more would do is not known",
-                2 * limit,
-            )
+            doubt = "the server was not full with them: what more would do is not known"
+            other = 2 * limit
         else:
             doubt = (
                 "nearly always as many: it does not tell whether the server was full, "
-                f"perhaps already with {fewer}"
+                f"perhaps already with {self._fewest(unsure)}"
             )
             other = max(1, limit // 2)
-        unknown = (
+        return Knowledge(
+            limit if unsure or few else 1,
+            limit,
             f"the log never has more than {limit} in flight, and {doubt}; "
-            f"{_experiment(other, minutes)}"
+            f"{self._experiment(other)}",
+            is_unsure=bool(unsure) or few,
         )
-        return Knowledge(limit if unsure or few else 1, limit, unknown, bool(unsure) or few)
-    unknown = (
-        "with nearly always the same load the log does not tell whether programs share "
-        f"cores: {fewer} in flight may "
-        f"do as well as {peak}; {_experiment(max(1, peak // 2), minutes)}"
-    )
-    return Knowledge(1, limit, unknown if unsure else "")
+
+    def same_load(self) -> Knowledge:
+        """Was the load always the same, so that it is not known whether programs share cores?"""
+        unsure = self._unsure
+        if not unsure:
+            return Knowledge(1, self.limit, "")
+        return Knowledge(
+            1,
+            self.limit,
+            "with nearly always the same load the log does not tell whether programs share "
+            f"cores: {self._fewest(unsure)} in flight may do as well as {self.peak}; "
+            f"{self._experiment(max(1, self.peak // 2))}",
+        )
+
+    @property
+    def _unsure(self) -> list[CoresFit]:
+        """The cores of sandboxes that may have been full, or not."""
+        found = []
+        for sandbox in self.sandboxes:
+            cores = sandbox.slowness.cores
+            if cores is not None and cores.is_unsure and not _is_saturated(sandbox):
+                found.append(cores)
+        return found
+
+    @staticmethod
+    def _fewest(unsure: Sequence[CoresFit]) -> int:
+        return max(1, math.floor(sum(cores.least for cores in unsure)))
+
+    def _experiment(self, limit: int) -> str:
+        minutes = counted(self.minutes, "minute")
+        return f"to find out, run {minutes} with rate_limit {limit}, {_DOCTOR}"
 
 
-def _is_saturated(one: SandboxFit) -> bool:
-    return bool(one.slowness.model) or one.quota is not None
-
-
-def _experiment(limit: int, minutes: int) -> str:
-    return f"to find out, run {counted(minutes, 'minute')} with rate_limit {limit}, {_DOCTOR}"
+def _is_saturated(sandbox: SandboxFit) -> bool:
+    return bool(sandbox.slowness.model) or sandbox.quota is not None
 
 
 _PARTS = 24
@@ -185,21 +233,24 @@ def limits_seen(requests: Sequence[TimedAttempt]) -> tuple[LimitSeen, ...]:
     size = len(requests)
     parts = [requests[size * k // _PARTS : size * (k + 1) // _PARTS] for k in range(_PARTS)]
     found: dict[int, list[Sequence[TimedAttempt]]] = {}
-    busy = InFlight((one.began, one.ended) for one in requests)
+    busy = InFlight((request.began, request.ended) for request in requests)
     for part in parts:
-        if sum(one.attempt.waited > _WAITED for one in part) < len(part) / 2 or not part:
+        if sum(request.attempt.waited > _WAITED for request in part) < len(part) / 2 or not part:
             continue
-        counts = sorted(busy.after(one.began) for one in part)
+        counts = sorted(busy.after(request.began) for request in part)
         limit = max(1, counts[len(counts) // 2])
-        near = next((one for one in found if 1 / _APART < limit / one < _APART), limit)
+        near = next(
+            (known_limit for known_limit in found if 1 / _APART < limit / known_limit < _APART),
+            limit,
+        )
         found.setdefault(near, []).append(part)
     seen = [_seen(limit, found[limit]) for limit in sorted(found)]
-    kept = tuple(one for one in seen if one.requests >= _FEWEST)
+    kept = tuple(limit_seen for limit_seen in seen if limit_seen.requests >= _FEWEST)
     return kept if len(kept) > 1 else ()
 
 
 def _seen(limit: int, parts: Sequence[Sequence[TimedAttempt]]) -> LimitSeen:
-    answered = sum(one.ending == "answered" for part in parts for one in part[1:])
+    answered = sum(request.ending == "answered" for part in parts for request in part[1:])
     seconds = sum(part[-1].began - part[0].began for part in parts)
     return LimitSeen(limit, answered / seconds if seconds > 0 else 0.0, sum(map(len, parts)))
 
@@ -252,7 +303,11 @@ def learn(calls: Sequence[Call]) -> Learned:
     start = calls[0].began
     end = max(
         *(call.began + (seconds_of(call) or 0.0) for call in calls),
-        *(call.began + one.after + (one.seconds or 0.0) for call in calls for one in call.attempts),
+        *(
+            call.began + attempt.after + (attempt.seconds or 0.0)
+            for call in calls
+            for attempt in call.attempts
+        ),
         start,
     )
     limits = find_call_limits(calls)
@@ -265,7 +320,7 @@ def learn(calls: Sequence[Call]) -> Learned:
     programs = find_programs(calls, sandboxes)
     workers = len({call.worker for call in calls})
     figures = figures_of(calls)
-    peak = InFlight((one.began, one.ended) for one in requests).peak
+    peak = InFlight((request.began, request.ended) for request in requests).peak
     knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
     return Learned(
         figures=figures,
@@ -278,19 +333,19 @@ def learn(calls: Sequence[Call]) -> Learned:
         cancel=_cancel(calls),
         sandboxes=sandboxes,
         causes=find_causes(
-            calls,
-            requests,
-            sandboxes,
-            programs,
-            permits,
-            end - start,
+            calls=calls,
+            requests=requests,
+            sandboxes=sandboxes,
+            programs=programs,
+            permits=permits,
+            span=end - start,
             is_unsure=knowledge.is_unsure,
         ),
         knowledge=knowledge,
         limits=limits_seen(requests),
         remarks=(
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
-            *_remarks(calls, figures, len({one.attempt.endpoint for one in requests})),
+            *_remarks(calls, figures, len({request.attempt.endpoint for request in requests})),
             *(
                 [_LEFT_OUT.format(len(everything) - len(calls))]
                 if len(calls) < len(everything)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -76,7 +76,8 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     if steps is not None:
         return steps
     # Beginning and end are unlike the rest: callers start together, and the last ones are alone.
-    low, high = calls[len(calls) // 10].began, calls[-1 - len(calls) // 10].began
+    low = calls[len(calls) // 10].began
+    high = calls[-1 - len(calls) // 10].began
     mean = outstanding.mean(low, high) if high > low else float(peak)
     starts = [call.began - start for call in calls]
     within = len(calls) - 2 * (len(calls) // 10) - 1
@@ -86,7 +87,13 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     callers = (
         lasting
         if is_full
-        else _callers([call.began for call in calls], outstanding, mean, low, high)
+        else _callers(
+            begins=[call.began for call in calls],
+            outstanding=outstanding,
+            mean=mean,
+            low=low,
+            high=high,
+        )
     )
     if (
         not is_full
@@ -98,21 +105,28 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     took = statistics.fmean(ended - began for began, ended in spans)
     think: Any = {"exponential": rounded(pause)} if pause > 0.05 * took else rounded(pause)
     return LoadFit(
-        "closed",
-        callers,
-        f"{counted(callers, 'caller')}, each making one call after the other",
-        f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
-        think if pause > _MOMENT else None,
+        kind="closed",
+        concurrency=callers,
+        says=f"{counted(callers, 'caller')}, each making one call after the other",
+        evidence=(
+            f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, "
+            f"{rate:.3g} per second"
+        ),
+        think=think if pause > _MOMENT else None,
     )
 
 
 def _open(starts: Sequence[float], evidence: str) -> LoadFit:
     rate = len(starts) / max(starts[-1], _MOMENT)
-    says, think = (
-        f"{rate:.3g} calls per second, whatever becomes of them",
-        {"uniform": [0, rounded(starts[-1])]},
+    says = f"{rate:.3g} calls per second, whatever becomes of them"
+    think = {"uniform": [0, rounded(starts[-1])]}
+    return LoadFit(
+        kind="open",
+        concurrency=min(len(starts), _MOST_CALLERS),
+        says=says,
+        evidence=evidence,
+        think=think,
     )
-    return LoadFit("open", min(len(starts), _MOST_CALLERS), says, evidence, think)
 
 
 def _callers(
@@ -150,7 +164,8 @@ def _callers(
 def _is_bounded(outstanding: InFlight, mean: float, low: float, high: float) -> bool:
     """Do calls vary less than those that come by themselves, or reach the same number again and
     again?"""
-    peak, whole = outstanding.peak, outstanding.times[-1] - outstanding.times[0]
+    peak = outstanding.peak
+    whole = outstanding.times[-1] - outstanding.times[0]
     if high > low and outstanding.mean_square(low, high) - mean**2 < _LESS_THAN_CHANCE * mean:
         return True
     again = sum(count == peak for count in outstanding.counts)
@@ -160,7 +175,9 @@ def _is_bounded(outstanding: InFlight, mean: float, low: float, high: float) -> 
 def _is_open(calls: Sequence[Call], outstanding: InFlight, callers: int) -> bool:
     """Do calls come evenly although callers that wait for each call would have come less often at
     times?"""
-    first, last, size = calls[0].began, calls[-1].began, len(calls)
+    first = calls[0].began
+    last = calls[-1].began
+    size = len(calls)
     if last <= first or size < 2 * _PARTS:
         return False
     uneven = max(
@@ -169,14 +186,15 @@ def _is_open(calls: Sequence[Call], outstanding: InFlight, callers: int) -> bool
     )
     parts = [first + (last - first) * k / _PARTS for k in range(_PARTS + 1)]
     free = [max(0.0, callers - outstanding.mean(a, b)) for a, b in pairwise(parts)]
-    expected = accumulate(one / max(sum(free), 1e-9) for one in free)
+    expected = accumulate(seconds / max(sum(free), 1e-9) for seconds in free)
     would_be = max(abs(share - (k + 1) / _PARTS) for k, share in enumerate(expected))
     return would_be > max(1.5 * uneven, _VISIBLE)
 
 
 def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadFit | None:
     """Batches of about the same size, each of which begins after the one before has ended."""
-    sizes, pauses = [1], []
+    sizes = [1]
+    pauses = []
     latest = spans[0][1]
     typical = statistics.median(ended - began for began, ended in spans)
     for began, ended in spans[1:]:
@@ -237,30 +255,72 @@ _PROGRAM_KEYS: dict[str, dict[str, Any]] = {
 }
 
 
+_MOST_PROBLEMS = 3
+"""Kinds of malformed calls that a scenario repeats (chosen); the others are counted with them."""
+
+
 def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
+    """Return what programs a load needs to end as these calls did."""
     outcomes = Counter(
         outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM_OUTCOMES
     )
     # Programs that were stopped for want of a core are longer than others, not endless.
-    stretched = min(
-        sum(len(one.slowness.longer_programs) for one in sandboxes), outcomes["program_timeout"]
-    )
+    longer = sum(len(sandbox.slowness.longer_programs) for sandbox in sandboxes)
+    stretched = min(longer, outcomes["program_timeout"])
     if stretched:
         outcomes.update({"ok": stretched, "program_timeout": -stretched})
-    outcomes += Counter()
+    outcomes += Counter()  # without those that are zero
     malformed = Counter(_problem(call) for call in calls if outcome_of(call) == "bad_arguments")
     known = sum(outcome_of(call) is not None for call in calls)
-    # What would have become of the calls that failed otherwise?
-    unseen = (known - sum(malformed.values())) / sum(outcomes.values()) if outcomes else 1.0
-    base = [one for sandbox in sandboxes if sandbox.slower is None for one in sandbox.base]
-    everything = [seconds for outcome, seconds in base if outcome not in ENDED_EARLY]
-    usual = fit(everything) if everything else None
+    times = _ProgramTimes.of(sandboxes)
+
     if not outcomes and not malformed:
-        why = "no call got the result of its program; assumed: programs that take no time"
-        return (ProgramFit("ok", 0, 0, usual, {}, why, 1),)
-    programs: list[ProgramFit] = []
+        nothing = ProgramFit(
+            outcome="ok",
+            calls=0,
+            of=0,
+            seconds=times.usual,
+            keys={},
+            why="no call got the result of its program; assumed: programs that take no time",
+            share=1,
+        )
+        return (nothing,)
+    return (
+        *_ended_programs(outcomes, known - malformed.total(), known, stretched, times),
+        *_malformed_programs(malformed, known),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ProgramTimes:
+    """How long programs ran, without what slowed them down."""
+
+    base: Sequence[tuple[str | None, float]]
+    """Outcome and seconds of each."""
+    usual: Fit | None
+    """Of all that came to their own end; None if there are none."""
+
+    @classmethod
+    def of(cls, sandboxes: Sequence[SandboxFit]) -> _ProgramTimes:
+        base: list[tuple[str | None, float]] = []
+        for sandbox in sandboxes:
+            if sandbox.slower is None:
+                base += sandbox.base
+        ended = [seconds for outcome, seconds in base if outcome not in ENDED_EARLY]
+        return cls(base, fit(ended) if ended else None)
+
+    def fit(self, outcome: str) -> Fit | None:
+        """Return the law of programs that end like this; the usual one where they are few."""
+        own = [seconds for ended, seconds in self.base if ended == outcome]
+        is_alone = outcome in ENDED_EARLY or len(own) >= _ENOUGH or self.usual is None
+        return fit(own) if own and is_alone else self.usual
+
+
+def _ended_programs(
+    outcomes: Counter[str], usable: int, known: int, stretched: int, times: _ProgramTimes
+) -> Iterator[ProgramFit]:
+    """Yield the programs by how they ended; ``usable`` calls had arguments that can be used."""
     for outcome, count in outcomes.most_common():
-        own = [seconds for ended, seconds in base if ended == outcome]
         why = f"{count:,} of {counted(known, 'call')} ended {outcome}"
         if outcome == "ok" and stretched:
             why += f" or would have if the cores had not been shared ({stretched:,})"
@@ -268,22 +328,44 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
         if outcome == "program_timeout":
             why += "; longer than any timeout"
         else:
-            is_alone = outcome in ENDED_EARLY or len(own) >= _ENOUGH or not everything
-            seconds = fit(own) if own and is_alone else usual
+            seconds = times.fit(outcome)
             unknown = "not in the log, so programs are assumed to take no time"
             why += f"; seconds: {unknown if seconds is None else seconds}"
-        keys, share = dict(_PROGRAM_KEYS[outcome]), round(count * unseen)
-        programs.append(ProgramFit(outcome, count, known, seconds, keys, why, share))
-    for problem, count in malformed.most_common(3):
-        share = round(
-            count * sum(malformed.values()) / sum(one for _, one in malformed.most_common(3))
+        # Calls that failed otherwise would have ended like those that got their results.
+        share = count * (usable / outcomes.total())
+        yield ProgramFit(
+            outcome=outcome,
+            calls=count,
+            of=known,
+            seconds=seconds,
+            keys=dict(_PROGRAM_KEYS[outcome]),
+            why=why,
+            share=round(share),
         )
-        why = f"{count:,} of {counted(known, 'call')} had arguments that cannot be used: {problem}"
-        keys = {"arguments": {"malformed": problem}}
-        programs.append(ProgramFit("bad_arguments", count, known, None, keys, why, share))
-    return tuple(programs)
+
+
+def _malformed_programs(malformed: Counter[str], known: int) -> Iterator[ProgramFit]:
+    """Yield the calls whose arguments cannot be used, by what was wrong with them."""
+    commonest = malformed.most_common(_MOST_PROBLEMS)
+    shown = sum(count for _, count in commonest)
+    for problem, count in commonest:
+        yield ProgramFit(
+            outcome="bad_arguments",
+            calls=count,
+            of=known,
+            seconds=None,
+            keys={"arguments": {"malformed": problem}},
+            why=(
+                f"{count:,} of {counted(known, 'call')} had arguments that cannot be used: "
+                f"{problem}"
+            ),
+            share=round(count * malformed.total() / shown),
+        )
 
 
 def _problem(call: Call) -> str:
     text = " ".join((call.problem or "").split())
-    return "".join(one for one in text if one.isprintable())[:80] or "the log does not say why"
+    return (
+        "".join(letter for letter in text if letter.isprintable())[:80]
+        or "the log does not say why"
+    )

@@ -54,29 +54,31 @@ def find_quota(requests: Sequence[TimedAttempt], known: Known) -> QuotaFit | Non
     for status in REFUSALS:
         refused = frozenset(
             place
-            for place, one in enumerate(requests)
-            if one.ending == "status" and one.attempt.status == status
+            for place, request in enumerate(requests)
+            if request.ending == "status" and request.attempt.status == status
         )
         if _FEWEST_REFUSALS <= len(refused) < len(requests):
             found = [_per_second(requests, refused, status)]
             if known == "durations":
                 found.insert(0, _in_flight(requests, refused, status))
             if any(found):
-                return min((one for one in found if one is not None), key=lambda one: one.wrong)
+                return min(
+                    (quota for quota in found if quota is not None), key=lambda quota: quota.wrong
+                )
     return None
 
 
 def _in_flight(
     requests: Sequence[TimedAttempt], refused: frozenset[int], status: int
 ) -> QuotaFit | None:
-    admitted = [one for place, one in enumerate(requests) if place not in refused]
-    busy = InFlight((one.began, one.ended) for one in admitted)
+    admitted = [request for place, request in enumerate(requests) if place not in refused]
+    busy = InFlight((request.began, request.ended) for request in admitted)
     # A refusal is decided when it is answered, and that is quick.
     load_refused = [
         max(busy.at(ended), busy.after(ended))
         for ended in (requests[place].ended for place in refused)
     ]
-    load_admitted = [busy.at(one.began) for one in admitted]
+    load_admitted = [busy.at(request.began) for request in admitted]
     limit, wrong = _split(load_refused, load_admitted)
     if limit is None or wrong > _CLEAR:
         return None
@@ -91,16 +93,30 @@ def _in_flight(
     if running is not None and running < 0.8 * limit:
         model = _queue_model(running, limit - running, status, asked)
         says = f"{running} run at a time, {limit - running} wait, the rest get {status}"
-        return QuotaFit("queue", model, says, evidence, refused, wrong)
+        return QuotaFit(
+            kind="queue", model=model, says=says, evidence=evidence, refused=refused, wrong=wrong
+        )
     says = f"{limit} in flight, the rest get {status}"
     if asked is None:  # a quota of the fake always sends Retry-After
         model = _queue_model(limit, 0, status, None)
-        return QuotaFit("quota", model, f"{says} without Retry-After", evidence, refused, wrong)
+        return QuotaFit(
+            kind="quota",
+            model=model,
+            says=f"{says} without Retry-After",
+            evidence=evidence,
+            refused=refused,
+            wrong=wrong,
+        )
     model = {"kind": "quota", "in_flight": limit, "retry_after": rounded(asked)}
     if status != 429:
         model["status"] = status
     return QuotaFit(
-        "quota", model, f"{says} with Retry-After {rounded(asked):g} s", evidence, refused, wrong
+        kind="quota",
+        model=model,
+        says=f"{says} with Retry-After {rounded(asked):g} s",
+        evidence=evidence,
+        refused=refused,
+        wrong=wrong,
     )
 
 
@@ -119,43 +135,89 @@ def _queue_model(
 def _per_second(
     requests: Sequence[TimedAttempt], refused: frozenset[int], status: int
 ) -> QuotaFit | None:
-    starts = [one.began for place, one in enumerate(requests) if place not in refused]
+    """Return the rate that explains the refusals; None if none does."""
+    starts = [request.began for place, request in enumerate(requests) if place not in refused]
     asked = _retry_after(requests, refused, steady=True)
-    times = sorted(requests[place].began for place in refused)
-    # While refusals follow each other closely, the bucket is empty and every token is used at once.
-    edges = [place for place, (a, b) in enumerate(pairwise(times), 1) if b - a > _CLOSE]
-    spans = [(times[a], times[b - 1]) for a, b in pairwise([0, *edges, len(times)])]
-    seconds = sum(b - a for a, b in spans)
-    within = sum(max(0, bisect_left(starts, b) - bisect_right(starts, a)) for a, b in spans)
-    told = [one for place in refused if (one := requests[place].attempt.retry_after)]
-    rates = [within / seconds] if seconds >= _LEAST_SECONDS and within else []
-    if told and asked is None:  # each was told when the next token comes
-        rates.append(1 / max(told))
-    found = [
-        (*_wrong(requests, refused, rate * factor, burst), rate * factor, burst)
-        for rate in rates
-        for factor in (0.9, 0.95, 1.0, 1.05, 1.1)
-        for burst in [_most_at_once(starts, rate * factor)]
-    ]
-    if not found or (best := min(found))[0] > _CLEAR / 2:
+    spans = _empty_spans(sorted(requests[place].began for place in refused))
+    seconds = sum(end - begin for begin, end in spans)
+    within = sum(
+        max(0, bisect_left(starts, end) - bisect_right(starts, begin)) for begin, end in spans
+    )
+    rates = []
+    if seconds >= _LEAST_SECONDS and within:
+        rates.append(within / seconds)
+    told = [requests[place].attempt.retry_after for place in refused]
+    waits = [wait for wait in told if wait]
+    if waits and asked is None:  # each was told when the next token comes
+        rates.append(1 / max(waits))
+
+    best = _best_bucket(requests, refused, starts, rates)
+    if best is None or best.wrong > _CLEAR / 2:
         return None
-    wrong, early, rate, burst = best
-    model: dict[str, Any] = {"kind": "quota", "per_second": rounded(rate), "burst": burst}
+    model: dict[str, Any] = {
+        "kind": "quota",
+        "per_second": rounded(best.rate),
+        "burst": best.burst,
+    }
     if status != 429:
         model["status"] = status
     if asked is not None:
         model["retry_after"] = rounded(asked)
+    in_time = len(refused) - best.early
     return QuotaFit(
-        "quota",
-        model,
-        f"{rounded(rate):g} requests per second, the rest get {status}",
-        f"{within:,} requests were admitted in the {seconds:.3g} s in which refusals "
-        "followed each other; "
-        f"{len(refused) - early:,} of {counted(len(refused), 'refusal')} came when that "
-        "rate was used up",
-        refused,
-        wrong,
+        kind="quota",
+        model=model,
+        says=f"{rounded(best.rate):g} requests per second, the rest get {status}",
+        evidence=(
+            f"{within:,} requests were admitted in the {seconds:.3g} s in which refusals "
+            f"followed each other; {in_time:,} of {counted(len(refused), 'refusal')} came "
+            "when that rate was used up"
+        ),
+        refused=refused,
+        wrong=best.wrong,
     )
+
+
+def _empty_spans(refusals: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the stretches in which refusals follow each other closely.
+
+    There the bucket is empty, and every token is used at once.
+    """
+    edges = [place for place, (a, b) in enumerate(pairwise(refusals), 1) if b - a > _CLOSE]
+    bounds = pairwise([0, *edges, len(refusals)])
+    return [(refusals[first], refusals[last - 1]) for first, last in bounds]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Bucket:
+    """A rate and a burst, in the order of how well they explain who was refused."""
+
+    wrong: float
+    early: int
+    """Refusals that came too early for it."""
+    rate: float
+    burst: int
+
+
+_NEAR = (0.9, 0.95, 1.0, 1.05, 1.1)
+"""Rates around a guess that are tried as well, as its multiples (chosen)."""
+
+
+def _best_bucket(
+    requests: Sequence[TimedAttempt],
+    refused: frozenset[int],
+    starts: Sequence[float],
+    rates: Sequence[float],
+) -> _Bucket | None:
+    """Return the bucket that is wrong least often, near one of these rates."""
+    found = []
+    for guess in rates:
+        for factor in _NEAR:
+            rate = guess * factor
+            burst = _most_at_once(starts, rate)
+            wrong, early = _wrong(requests, refused, rate, burst)
+            found.append(_Bucket(wrong, early, rate, burst))
+    return min(found, default=None)
 
 
 def _wrong(
@@ -183,13 +245,15 @@ def _levels(
 ) -> Iterator[tuple[float, bool]]:
     """The tokens that a bucket of this rate would have had at each request, corrected by what it
     did."""
-    tokens, at = float(burst), requests[0].began
+    tokens = float(burst)
+    at = requests[0].began
     # Of several at the same time, those that were admitted came first.
     for place in sorted(
         range(len(requests)), key=lambda place: (requests[place].began, place in refused)
     ):
-        one = requests[place]
-        tokens, at = min(float(burst), tokens + (one.began - at) * rate), one.began
+        began = requests[place].began
+        tokens = min(float(burst), tokens + (began - at) * rate)
+        at = began
         yield tokens, place in refused
         tokens = min(tokens, 1.0) if place in refused else max(0.0, tokens - 1.0)
 
@@ -198,7 +262,8 @@ def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None,
     """The number from which on requests are refused, and how often that is wrong, averaged over
     both kinds."""
     best: tuple[int | None, float] = (None, 1.0)
-    refused, admitted = sorted(refused), sorted(admitted)
+    refused = sorted(refused)
+    admitted = sorted(admitted)
     for limit in range(1, max(refused[-1], admitted[-1]) + 1):
         missed = bisect_left(refused, limit) / len(refused)
         wrong = 1 - bisect_left(admitted, limit) / len(admitted)
@@ -212,7 +277,8 @@ def _retry_after(
 ) -> float | None:
     """What most refusals asked for; None if they asked for nothing, or where it must be ``steady``
     and is not."""
-    asked = [one for place in refused if (one := requests[place].attempt.retry_after) is not None]
+    told = [requests[place].attempt.retry_after for place in refused]
+    asked = [wait for wait in told if wait is not None]
     if steady and asked and max(asked) > 1.2 * min(asked):
         return None
     return statistics.median(asked) if len(asked) > len(refused) / 2 else None
@@ -221,9 +287,9 @@ def _retry_after(
 def _running_peak(admitted: Sequence[TimedAttempt]) -> int | None:
     """How many programs ran at once, where the sandbox reports how long they ran."""
     spans = [
-        (one.ended - one.attempt.execution_time, one.ended)
-        for one in admitted
-        if one.attempt.execution_time is not None
+        (request.ended - request.attempt.execution_time, request.ended)
+        for request in admitted
+        if request.attempt.execution_time is not None
     ]
     return InFlight(spans).lasting_peak() if len(spans) > len(admitted) / 2 else None
 
@@ -246,7 +312,7 @@ def find_slowness(
 ) -> Slowness:
     """Compare the explanations by the spread of durations that each leaves, and return the best
     one."""
-    durations = [max(one.seconds, SHORTEST) for one in answered]
+    durations = [max(request.seconds, SHORTEST) for request in answered]
     plain = Slowness(
         "none", tuple(durations), tuple(range(len(answered))), tuple(map(math.log, durations))
     )
@@ -282,18 +348,20 @@ def _load_or_time(
     If load is the cause, durations depend on it also at times that are equally slow. If time is,
     they depend on time also where the load is the same.
     """
-    busy = InFlight((one.began, one.ended) for one in everything)
+    busy = InFlight((request.began, request.ended) for request in everything)
     clear = max(0.15, 3 / math.sqrt(len(answered)))
-    load_matters = rank_correlation([busy.at(one.began) for one in answered], by_time.left) > clear
-    durations = (max(one.seconds, SHORTEST) for one in answered)
+    load_matters = (
+        rank_correlation([busy.at(request.began) for request in answered], by_time.left) > clear
+    )
+    durations = (max(request.seconds, SHORTEST) for request in answered)
     expected = [math.log(took) - left for took, left in zip(durations, by_time.left, strict=True)]
     time_matters = rank_correlation(expected, by_load.left) > clear
     if load_matters != time_matters:
         return by_load if load_matters else by_time
-    is_reported = all(one.attempt.execution_time is not None for one in answered)
+    is_reported = all(request.attempt.execution_time is not None for request in answered)
     if is_reported and by_load.cores is not None and by_load.cores.gain >= _CERTAIN:
         return by_load
-    best, other = sorted((by_load, by_time), key=lambda one: one.spread)
+    best, other = sorted((by_load, by_time), key=lambda slowness: slowness.spread)
     return replace(
         best,
         evidence=f"{best.evidence}; this log does not tell it from {other.kind.replace('_', ' ')}",
@@ -325,8 +393,8 @@ class SandboxFit:
 
 def find_sandboxes(requests: Sequence[TimedAttempt], known: Known) -> tuple[SandboxFit, ...]:
     by_label: dict[str, list[TimedAttempt]] = {}
-    for one in requests:
-        by_label.setdefault(one.attempt.endpoint, []).append(one)
+    for request in requests:
+        by_label.setdefault(request.attempt.endpoint, []).append(request)
     labels = sorted(by_label, key=lambda label: (-len(by_label[label]), label))[:MOST_SANDBOXES]
     found = [_sandbox(label, by_label[label], known) for label in sorted(labels)]
     return tuple(_compared(found)) or (_sandbox("", [], known),)
@@ -334,40 +402,52 @@ def find_sandboxes(requests: Sequence[TimedAttempt], known: Known) -> tuple[Sand
 
 def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> SandboxFit:
     quota = find_quota(requests, known)
-    timed = [
-        one
-        for one in requests
-        if known == "durations" and one.ending == "answered" and one.attempt.seconds is not None
-    ]
-    answered = [one for one in timed if one.attempt.outcome not in ENDED_EARLY]
-    timed_out = [one for one in requests if one.ending == "hang"]
     refused = quota.refused if quota is not None else frozenset()
-    inside = [one for place, one in enumerate(requests) if place not in refused]
-    stopped = [one for one in timed if one.attempt.outcome == "program_timeout"]
+    inside = [request for place, request in enumerate(requests) if place not in refused]
+    timed_out = [request for request in requests if request.ending == "hang"]
+    timed = [request for request in requests if known == "durations" and _has_time(request)]
+    answered = [request for request in timed if request.attempt.outcome not in ENDED_EARLY]
+    stopped = [request for request in timed if request.attempt.outcome == "program_timeout"]
+
     slowness = find_slowness(answered, inside, timed_out, stopped)
-    failures = _failures(requests, inside, refused, slowness, known)
-    outages = [
-        one.between
-        for one in failures
-        if one.kind in ("crash", "wedge") and one.between is not None
-    ]
-    if outages:  # what waited for its end was not slow by itself
-        answered = [
-            one
-            for one in answered
-            if not any(one.began < end and start < one.ended for start, end in outages)
-        ]
+    failures = _failures(requests, inside, refused, slowness, known=known)
+    outages = [failure.between for failure in failures if failure.kind in ("crash", "wedge")]
+    spans = [span for span in outages if span is not None]
+    if spans:  # what waited for its end was not slow by itself
+        answered = [request for request in answered if not _meets(request, spans)]
         slowness = find_slowness(answered, inside, timed_out, stopped)
-        failures = _failures(requests, inside, refused, slowness, known)
-    base = tuple(
-        (answered[place].attempt.outcome, seconds)
-        for place, seconds in zip(slowness.kept, slowness.base, strict=True)
+        failures = _failures(requests, inside, refused, slowness, known=known)
+    return SandboxFit(
+        label=label,
+        requests=len(requests),
+        quota=quota,
+        slowness=slowness,
+        failures=tuple(failures),
+        base=_base(slowness, answered, timed),
     )
-    base += tuple((Outcome.OK, seconds) for seconds in slowness.longer_programs)
-    base += tuple(
-        (one.attempt.outcome, one.seconds) for one in timed if one.attempt.outcome in ENDED_EARLY
-    )
-    return SandboxFit(label, len(requests), quota, slowness, tuple(failures), base)
+
+
+def _has_time(request: TimedAttempt) -> bool:
+    return request.ending == "answered" and request.attempt.seconds is not None
+
+
+def _meets(request: TimedAttempt, spans: Sequence[tuple[float, float]]) -> bool:
+    """Was a request under way in one of these spans?"""
+    return any(request.began < end and start < request.ended for start, end in spans)
+
+
+def _base(
+    slowness: Slowness, answered: Sequence[TimedAttempt], timed: Sequence[TimedAttempt]
+) -> tuple[tuple[str | None, float], ...]:
+    """Return outcome and seconds of each answer, without what slowed it down."""
+    base: list[tuple[str | None, float]] = []
+    for place, seconds in zip(slowness.kept, slowness.base, strict=True):
+        base.append((answered[place].attempt.outcome, seconds))
+    base += [(Outcome.OK, seconds) for seconds in slowness.longer_programs]
+    for request in timed:
+        if request.attempt.outcome in ENDED_EARLY:
+            base.append((request.attempt.outcome, request.seconds))
+    return tuple(base)
 
 
 def _failures(
@@ -375,36 +455,42 @@ def _failures(
     inside: Sequence[TimedAttempt],
     refused: frozenset[int],
     slowness: Slowness,
+    *,
     known: Known,
 ) -> list[FailureFit]:
     """Return the failures that are neither refusals by a limit nor answers that became too slow."""
     explained = set(refused)
     if slowness.kind in ("contention", "queue", "spawn", "degradation", "slowdown"):
-        busy = InFlight((one.began, one.ended) for one in inside)
-        for place, one in enumerate(requests):
+        busy = InFlight((request.began, request.ended) for request in inside)
+        for place, request in enumerate(requests):
             if (
-                one.ending == "hang"
-                and slowness.expected(one.began, busy.mean(one.began, one.ended)) > one.seconds / 2
+                request.ending == "hang"
+                and slowness.expected(request.began, busy.mean(request.began, request.ended))
+                > request.seconds / 2
             ):
                 explained.add(place)
     usual = statistics.median(slowness.base) if slowness.base else 0.0
     return find_failures(requests, frozenset(explained), usual, known)
 
 
+def _median_seconds(sandbox: SandboxFit) -> float:
+    return statistics.median(seconds for _, seconds in sandbox.base)
+
+
 def _compared(sandboxes: list[SandboxFit]) -> list[SandboxFit]:
     """Find the sandboxes that are slower than the fastest one, whatever they were asked to do."""
-    known = [one for one in sandboxes if len(one.base) >= _ENOUGH]
+    known = [sandbox for sandbox in sandboxes if len(sandbox.base) >= _ENOUGH]
     if len(known) < 2:
         return sandboxes
-    fastest = min(known, key=lambda one: statistics.median(seconds for _, seconds in one.base))
+    fastest = min(known, key=_median_seconds)
     quick = [seconds for _, seconds in fastest.base]
     compared: list[SandboxFit] = []
-    for one in sandboxes:
-        own = [seconds for _, seconds in one.base]
+    for sandbox in sandboxes:
+        own = [seconds for _, seconds in sandbox.base]
         is_slow = (
-            one in known
+            sandbox in known
             and statistics.median(own) > _SLOWER * statistics.median(quick)
             and sample_distance(own, quick) > _APART
         )
-        compared.append(replace(one, slower=added_delay(own, quick)) if is_slow else one)
+        compared.append(replace(sandbox, slower=added_delay(own, quick)) if is_slow else sandbox)
     return compared

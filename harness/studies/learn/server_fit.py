@@ -73,18 +73,23 @@ def fit_waits(
             / waited
         )
 
-    starts = [one.began + wait for one, wait in zip(answered, waits, strict=True)]
-    running = InFlight((start, one.ended) for one, start in zip(answered, starts, strict=True))
-    spans = zip(answered, starts, strict=True)
-    beside = sum(running.mean(one.began, start) * (start - one.began) for one, start in spans)
-    low, high = max(1, int(0.5 * beside / waited)), int(1.5 * beside / waited) + 2
+    starts = [request.began + wait for request, wait in zip(answered, waits, strict=True)]
+    running = InFlight(
+        (start, request.ended) for request, start in zip(answered, starts, strict=True)
+    )
+    beside = sum(
+        running.mean(request.began, start) * (start - request.began)
+        for request, start in zip(answered, starts, strict=True)
+    )
+    low = max(1, int(0.5 * beside / waited))
+    high = int(1.5 * beside / waited) + 2
     step = 1 + (high - low) // _TRIED
     _, near = min((wrong(_line_waits, number), number) for number in range(low, high, step))
     line, workers = min(
         (wrong(_line_waits, number), number)
         for number in range(max(1, near - step + 1), near + step)
     )
-    ordered = sorted(zip(starts, (one.began for one in answered), strict=True))
+    ordered = sorted(zip(starts, (request.began for request in answered), strict=True))
     gaps = [b[0] - a[0] for a, b in pairwise(ordered) if b[1] <= a[0]]
     guesses = {SHORTEST, min(waits), statistics.median(waits)}
     if gaps:
@@ -101,7 +106,7 @@ def fit_waits(
 
 def _off_median(waits: Sequence[float]) -> float:
     middle = statistics.median(waits)
-    return sum(abs(one - middle) for one in waits)
+    return sum(abs(wait - middle) for wait in waits)
 
 
 def _off_trend(answered: Sequence[TimedAttempt], waits: Sequence[float]) -> float:
@@ -118,11 +123,11 @@ def _line_waits(
     ended."""
     latest: list[float] = []
     following = iter(answered)
-    one = next(following, None)
+    awaited = next(following, None)
     for other in everything:
-        if other is one:
+        if other is awaited:
             yield max(0.0, latest[0] - other.began) if len(latest) == workers else 0.0
-            one = next(following, None)
+            awaited = next(following, None)
         if len(latest) < workers:
             heapq.heappush(latest, other.ended)
         else:
@@ -136,12 +141,12 @@ def _spawn_waits(
     seconds each."""
     free = -math.inf
     following = iter(answered)
-    one = next(following, None)
+    awaited = next(following, None)
     for other in everything:
         free = max(free, other.began) + cost
-        if other is one:
+        if other is awaited:
             yield free - other.began
-            one = next(following, None)
+            awaited = next(following, None)
 
 
 _REPORTED = 0.9
@@ -159,76 +164,133 @@ def find_server(
 
     ``stopped`` programs ran into their time limit, and ``everything`` is what the server admitted.
     """
-    took = [max(one.seconds, SHORTEST) for one in answered]
-    ran = [one.attempt.execution_time for one in answered]
-    is_reported = sum(one is not None for one in ran) >= _REPORTED * len(ran)
-    runs = [
-        whole if own is None or not is_reported else min(own, whole)
-        for own, whole in zip(ran, took, strict=True)
-    ]
-    delays = [whole - own for whole, own in zip(took, runs, strict=True)]
-    waits = fit_waits(answered, everything, delays) if sum(delays) >= _WAITS * sum(took) else None
-    programs = [
-        ProgramRun(one.ended - own, one.ended) for one, own in zip(answered, runs, strict=True)
-    ]
-    for one in stopped:
-        own = one.attempt.execution_time
-        if own is not None or not is_reported:
-            ran_for = min(own, one.seconds) if own is not None and is_reported else one.seconds
-            programs.append(ProgramRun(one.ended - ran_for, one.ended, True))
-    known = {id(one) for one in (*answered, *stopped)}
-    others = [
-        ProgramRun(one.began, one.ended)
-        for one in everything
-        if id(one) not in known and one.ending != "status"
-    ]
-    cores = fit_cores(programs, others)
+    times = _times_of(answered)
+    waits = None
+    if sum(times.delays) >= _WAITS * sum(times.took):
+        waits = fit_waits(answered, everything, times.delays)
+    programs = _programs(answered, stopped, times)
+    cores = fit_cores(programs, _others(answered, everything, stopped))
     if waits is None and not cores.is_shared:
         return Slowness("none", (), (), cores=cores)
+
     size = len(answered)
-    base = cores.work[:size] if cores.is_shared else tuple(max(one, SHORTEST) for one in runs)
-    model: dict[str, Any] = dict(waits.model) if waits is not None else {}
-    says, evidence, lost = [], [], 1 - sum(base) / sum(took)
-    kind = "contention"
-    if waits is not None:
-        share = sum(delays) / sum(took)
-        kind = waits.kind if share >= lost / 2 else kind
-        says.append(waits.says)
-        evidence.append(
-            f"{share:.0%} of the time of requests is before their programs ran; "
-            f"{waits.guess} predicts these waits "
-            f"with an error of {waits.wrong:.0%}"
-        )
+    base = tuple(max(run, SHORTEST) for run in times.runs)
     if cores.is_shared:
-        model["cores"] = rounded(cores.cores)
-        says.append(
-            f"programs share about {rounded(cores.cores):g} cores and get slower beyond "
-            "that many in flight"
-        )
-        doubt = (
-            "" if is_reported else "; without reported execution times, a queue would look the same"
-        )
-        between = (
-            f"{cores.least:.2g} to {cores.most:.2g}"
-            if cores.most < cores.peak
-            else f"{cores.least:.2g} or more"
-        )
-        evidence.append(
-            f"programs ran for {statistics.median(runs):.3g} s by the median with up to "
-            f"{cores.peak} at a time, and "
-            f"would for {statistics.median(base):.3g} s alone; {between} cores are possible{doubt}"
-        )
+        base = cores.work[:size]
+    lost = 1 - sum(base) / sum(times.took)
+    kind = "contention"
+    if waits is not None and sum(times.delays) / sum(times.took) >= lost / 2:
+        kind = waits.kind
+    parts = [
+        *(_of_waits(waits, times) if waits is not None else ()),
+        *(_of_cores(cores, base, times) if cores.is_shared else ()),
+    ]
     return Slowness(
-        kind,
-        base,
-        tuple(range(size)),
-        tuple(math.log(own / max(cores.law.at(0.5), SHORTEST)) for own in base),
-        model=model,
-        says="; ".join(says),
-        evidence="; ".join(evidence),
+        kind=kind,
+        base=base,
+        kept=tuple(range(size)),
+        left=tuple(math.log(own / max(cores.law.at(0.5), SHORTEST)) for own in base),
+        model=_model(waits, cores),
+        says="; ".join(says for says, _ in parts),
+        evidence="; ".join(evidence for _, evidence in parts),
         lost=lost,
         cores=cores,
         longer_programs=_longer_programs(cores, programs[size:]) if cores.is_shared else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """What is known of the time of each answer."""
+
+    is_reported: bool
+    """Nearly all answers say how long their programs ran."""
+    took: list[float]
+    runs: list[float]
+    """How long each program ran; the whole time where that is not reported."""
+    delays: list[float]
+    """The rest of the time."""
+
+
+def _times_of(answered: Sequence[TimedAttempt]) -> _Times:
+    took = [max(request.seconds, SHORTEST) for request in answered]
+    reported = [request.attempt.execution_time for request in answered]
+    count = sum(seconds is not None for seconds in reported)
+    is_reported = count >= _REPORTED * len(reported)
+    runs = []
+    for own, whole in zip(reported, took, strict=True):
+        runs.append(min(own, whole) if own is not None and is_reported else whole)
+    delays = [whole - own for whole, own in zip(took, runs, strict=True)]
+    return _Times(is_reported, took, runs, delays)
+
+
+def _programs(
+    answered: Sequence[TimedAttempt], stopped: Sequence[TimedAttempt], times: _Times
+) -> list[ProgramRun]:
+    """Return when programs ran: those that were answered, then those that were stopped."""
+    programs = [
+        ProgramRun(request.ended - own, request.ended)
+        for request, own in zip(answered, times.runs, strict=True)
+    ]
+    for request in stopped:
+        own = request.attempt.execution_time
+        if own is None and times.is_reported:
+            continue
+        ran_for = request.seconds
+        if own is not None and times.is_reported:
+            ran_for = min(own, request.seconds)
+        programs.append(ProgramRun(request.ended - ran_for, request.ended, True))
+    return programs
+
+
+def _others(
+    answered: Sequence[TimedAttempt],
+    everything: Sequence[TimedAttempt],
+    stopped: Sequence[TimedAttempt],
+) -> list[ProgramRun]:
+    """Return the requests that took part of the cores, of which no more is known."""
+    known = {id(request) for request in (*answered, *stopped)}
+    return [
+        ProgramRun(request.began, request.ended)
+        for request in everything
+        if id(request) not in known and request.ending != "status"
+    ]
+
+
+def _model(waits: WaitsFit | None, cores: CoresFit) -> dict[str, Any]:
+    """Return the model of the server as a scenario writes it."""
+    model: dict[str, Any] = {}
+    if waits is not None:
+        model.update(waits.model)
+    if cores.is_shared:
+        model["cores"] = rounded(cores.cores)
+    return model
+
+
+def _of_waits(waits: WaitsFit, times: _Times) -> Iterator[tuple[str, str]]:
+    """Yield what is said of waits in the server, and the evidence."""
+    share = sum(times.delays) / sum(times.took)
+    yield (
+        waits.says,
+        f"{share:.0%} of the time of requests is before their programs ran; "
+        f"{waits.guess} predicts these waits with an error of {waits.wrong:.0%}",
+    )
+
+
+def _of_cores(cores: CoresFit, base: Sequence[float], times: _Times) -> Iterator[tuple[str, str]]:
+    """Yield what is said of shared cores, and the evidence."""
+    possible = f"{cores.least:.2g} or more"
+    if cores.most < cores.peak:
+        possible = f"{cores.least:.2g} to {cores.most:.2g}"
+    doubt = ""
+    if not times.is_reported:
+        doubt = "; without reported execution times, a queue would look the same"
+    yield (
+        f"programs share about {rounded(cores.cores):g} cores and get slower beyond "
+        "that many in flight",
+        f"programs ran for {statistics.median(times.runs):.3g} s by the median with up to "
+        f"{cores.peak} at a time, and would for {statistics.median(base):.3g} s alone; "
+        f"{possible} cores are possible{doubt}",
     )
 
 
@@ -237,7 +299,7 @@ def _longer_programs(cores: CoresFit, stopped: Sequence[ProgramRun]) -> tuple[fl
     given = sorted(cores.work[-len(stopped) :]) if stopped else []
     count = len(given) - min(round(cores.endless * len(cores.work)), len(given))
     shares = (
-        cores.law.longer(math.log(one)) * (place + 0.5) / count
-        for place, one in enumerate(given[:count])
+        cores.law.longer(math.log(seconds)) * (place + 0.5) / count
+        for place, seconds in enumerate(given[:count])
     )
     return tuple(cores.law.at(min(max(share, 1e-6), 0.999)) for share in shares)

@@ -108,62 +108,107 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 _FEWEST = 40
+"""Answers from which on a trend is one (chosen)."""
 _BINS = 24
+"""Parts of the log whose medians show a trend (chosen)."""
+_RISING = 0.7
+"""The rank correlation of the medians with time from which on answers get slower (chosen)."""
+_ENDS = range(4, 21)
+"""Twentieths of the log after which a growing delay may have stopped to grow."""
 
 
 def find_degradation(
     answered: Sequence[TimedAttempt], durations: list[float], timed_out: Sequence[TimedAttempt]
 ) -> Slowness | None:
-    """An extra delay that grows with time, up to some time or for as long as the log goes on."""
+    """Find an extra delay that grows with time, to some time or for as long as the log goes on."""
     # Where many requests timed out, those that were answered were the quick ones.
     first_lost = _from_when_lost(answered, timed_out)
-    usable = [place for place, one in enumerate(answered) if one.began < first_lost]
+    usable = [place for place, request in enumerate(answered) if request.began < first_lost]
     if len(usable) < _FEWEST:
         return None
-    ends = max(one.began for one in answered)
+
+    ends = max(request.began for request in answered)
     last = min(ends, first_lost)
-    bins = [usable[len(usable) * k // _BINS : len(usable) * (k + 1) // _BINS] for k in range(_BINS)]
-    times = [statistics.fmean(answered[place].began for place in one) for one in bins if one]
-    medians = [statistics.median(durations[place] for place in one) for one in bins if one]
-    if rank_correlation(times, medians) < 0.7 or last <= 0:
+    times, medians = _course(answered, durations, usable)
+    correlation = rank_correlation(times, medians)
+    if correlation < _RISING or last <= 0:
         return None
-    best: tuple[float, float, float, float] | None = None
-    for number in range(4, 21):
-        over = last * number / 20
-        growth = [min(1.0, at / over) for at in times]
-        slope, start = _line(growth, medians)
-        if slope <= 0 or start <= 0:
-            continue
-        error = sum((start + slope * g - m) ** 2 for g, m in zip(growth, medians, strict=True))
-        if best is None or error < best[0]:
-            best = error, over, start, slope
-    if best is None or best[3] < 0.5 * best[2]:
+    growth = _growth(times, medians, last)
+    if growth is None or growth.slope < 0.5 * growth.start:
         return None
-    _, over, start, slope = best
+
+    over = growth.over
+    slope = growth.slope
     if timed_out and over >= 0.9 * last:  # it went on where no answer could show it
-        longer = max(ends, max(one.began for one in timed_out))
-        slope, over = slope * longer / over, longer
-    added = [slope * min(1.0, one.began / over) for one in answered]
-    logs = [math.log(d / (start + extra)) for d, extra in zip(durations, added, strict=True)]
-    base = [max(durations[place] - added[place], SHORTEST) for place in usable]
+        longer = max(ends, max(request.began for request in timed_out))
+        slope = slope * longer / over
+        over = longer
+    added = [slope * min(1.0, request.began / over) for request in answered]
+    left = [
+        math.log(duration / (growth.start + extra))
+        for duration, extra in zip(durations, added, strict=True)
+    ]
     return Slowness(
-        "degradation",
-        tuple(base),
-        tuple(usable),
-        tuple(logs),
+        kind="degradation",
+        base=tuple(max(durations[place] - added[place], SHORTEST) for place in usable),
+        kept=tuple(usable),
+        left=tuple(left),
         what={"degrade": {"start": 0, "end": rounded(slope), "over": rounded(over)}},
         says=f"answers got slower by {rounded(slope):g} s within {rounded(over):g} s",
-        evidence=f"median answer {medians[0]:.3g} s at the beginning and {medians[-1]:.3g} s "
-        f"{times[-1]:.4g} s later (in {len(medians)} parts of the log, correlation "
-        f"{rank_correlation(times, medians):.2f})",
+        evidence=(
+            f"median answer {medians[0]:.3g} s at the beginning and {medians[-1]:.3g} s "
+            f"{times[-1]:.4g} s later (in {len(medians)} parts of the log, correlation "
+            f"{correlation:.2f})"
+        ),
         lost=min(1.0, sum(added) / sum(durations)),
     )
+
+
+def _course(
+    answered: Sequence[TimedAttempt], durations: Sequence[float], usable: Sequence[int]
+) -> tuple[list[float], list[float]]:
+    """Return the mean time and the median duration of each part of the log."""
+    size = len(usable)
+    bins = [usable[size * k // _BINS : size * (k + 1) // _BINS] for k in range(_BINS)]
+    full = [places for places in bins if places]
+    times = [statistics.fmean(answered[place].began for place in places) for places in full]
+    medians = [statistics.median(durations[place] for place in places) for places in full]
+    return times, medians
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """A delay that grows evenly until some time."""
+
+    error: float
+    over: float
+    start: float
+    slope: float
+
+
+def _growth(times: Sequence[float], medians: Sequence[float], last: float) -> _Growth | None:
+    """Return the growth that comes nearest to the medians; None if they do not grow."""
+    best: _Growth | None = None
+    for number in _ENDS:
+        over = last * number / 20
+        grown = [min(1.0, at / over) for at in times]
+        slope, start = _line(grown, medians)
+        if slope <= 0 or start <= 0:
+            continue
+        error = sum(
+            (start + slope * share - middle) ** 2
+            for share, middle in zip(grown, medians, strict=True)
+        )
+        if best is None or error < best.error:
+            best = _Growth(error, over, start, slope)
+    return best
 
 
 def _from_when_lost(answered: Sequence[TimedAttempt], timed_out: Sequence[TimedAttempt]) -> float:
     """The time from which on a third of the requests or more timed out."""
     flags = sorted(
-        [(one.began, False) for one in answered] + [(one.began, True) for one in timed_out]
+        [(request.began, False) for request in answered]
+        + [(request.began, True) for request in timed_out]
     )
     for place in range(len(flags) - 9):
         if flags[place][1] and sum(lost for _, lost in flags[place : place + 10]) > 3:
@@ -187,7 +232,7 @@ _SURE = 5.0
 def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) -> Slowness | None:
     """A stretch of time in which answers took longer than before and after, or from which on they
     did."""
-    logs = [math.log(one) for one in durations]
+    logs = [math.log(duration) for duration in durations]
     found = _stretch(logs)
     if found is None:
         return None
@@ -195,7 +240,8 @@ def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) ->
     for_good = last == len(answered)
     kept = [place for place in range(len(answered)) if not first <= place < last]
     quick = [durations[place] for place in kept]
-    usual, slow = statistics.median(quick), statistics.median(durations[first:last])
+    usual = statistics.median(quick)
+    slow = statistics.median(durations[first:last])
     began = answered[first].began
     # Where all callers wait for slow answers, the next request comes long after the last slow one.
     ended = math.inf if for_good else (answered[last - 1].began + answered[last].began) / 2
@@ -225,12 +271,14 @@ def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) ->
 def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
     """The places between which logarithms differ most from the others; first by parts, then
     exactly."""
-    spread, sums = spread_of(logs), list(accumulate(logs, initial=0.0))
+    spread = spread_of(logs)
+    sums = list(accumulate(logs, initial=0.0))
     size = len(logs)
 
     def gain(interval: tuple[int, int]) -> float:
         first, last = interval
-        inside, outside = last - first, size - last + first
+        inside = last - first
+        outside = size - last + first
         if inside < _FEWEST_OF_A_SPELL or outside < _FEWEST_OF_A_SPELL:
             return 0.0
         part = sums[last] - sums[first]

@@ -82,9 +82,9 @@ class _Counts(NamedTuple):
 
 def _usual(parts: Sequence[_Part]) -> float:
     """The mean of the logarithms in the quiet parts of a log."""
-    fullest = max(one.counts.calls for one in parts)
+    fullest = max(part.counts.calls for part in parts)
     means = sorted(
-        one.counts.mean for one in parts if one.counts.calls >= fullest / 2 and one.counts.timed
+        part.counts.mean for part in parts if part.counts.calls >= fullest / 2 and part.counts.timed
     )
     return means[int(_QUIET * len(means))] if means else 0.0
 
@@ -118,7 +118,9 @@ class Survey:
             log = math.log(max(took or 0.0, _SHORTEST)) if is_timed else 0.0
             self._count(math.floor(record.began / self._width), _Counts(1, trouble, is_timed, log))
             if len(self._buckets) > _MOST_BUCKETS:
-                old, self._buckets, self._width = self._buckets, {}, 2 * self._width
+                old = self._buckets
+                self._buckets = {}
+                self._width = 2 * self._width
                 for bucket, counts in old.items():
                     self._count(bucket // 2, counts)
 
@@ -130,35 +132,37 @@ class Survey:
         an empty log."""
         stretches = list(self._stretches())
         parts = [
-            part for number, one in enumerate(stretches) for part in self._parts(number, one, most)
+            part
+            for number, stretch in enumerate(stretches)
+            for part in self._parts(number, stretch, most)
         ]
         if not parts:
             return None
         usual = _usual(parts)
-        worst = max(one.counts.trouble(usual) for one in parts)
-        best = [one for one in parts if one.counts.trouble(usual) >= _AS_BAD * worst]
-        fullest = max(one.counts.calls for one in best)
-        full = [one for one in best if one.counts.calls >= 0.9 * fullest]
+        worst = max(part.counts.trouble(usual) for part in parts)
+        best = [part for part in parts if part.counts.trouble(usual) >= _AS_BAD * worst]
+        fullest = max(part.counts.calls for part in best)
+        full = [part for part in best if part.counts.calls >= 0.9 * fullest]
         chosen = full[len(full) // 2]  # in the middle, so that there is a before and an after
         if worst and self._goes_on(stretches[chosen.stretch], chosen, usual):
             chosen = _with_change(parts, chosen, usual)
-        buckets, counts = stretches[chosen.stretch], chosen.counts
-        start, end = (
-            buckets[chosen.first] * self._width,
-            (buckets[chosen.last - 1] + 1) * self._width,
-        )
+        buckets = stretches[chosen.stretch]
+        counts = chosen.counts
+        start = buckets[chosen.first] * self._width
+        end = (buckets[chosen.last - 1] + 1) * self._width
         return Window(
-            start,
-            end,
-            counts.calls,
-            self.calls,
-            counts.troubled,
-            self.troubled,
-            math.exp(counts.longer(usual)),
+            start=start,
+            end=end,
+            calls=counts.calls,
+            of=self.calls,
+            troubled=counts.troubled,
+            troubled_of=self.troubled,
+            slower=math.exp(counts.longer(usual)),
         )
 
     def _parts(self, number: int, stretch: list[int], most: int) -> Iterator[_Part]:
-        last, counts = 0, _Counts()
+        last = 0
+        counts = _Counts()
         for first, bucket in enumerate(stretch):
             while last < len(stretch) and (
                 last == first or counts.calls + self._buckets[stretch[last]].calls <= most
@@ -197,12 +201,16 @@ def _with_change(parts: list[_Part], worst: _Part, usual: float) -> _Part:
     ends in."""
     most = _MOSTLY * worst.counts.trouble(usual)
     same = [
-        one
-        for one in parts
-        if one.stretch == worst.stretch and one.counts.calls >= 0.8 * worst.counts.calls
+        part
+        for part in parts
+        if part.stretch == worst.stretch and part.counts.calls >= 0.8 * worst.counts.calls
     ]
-    earlier = [one for one in same if one.first < worst.first and one.counts.trouble(usual) <= most]
-    later = [one for one in same if one.first > worst.first and one.counts.trouble(usual) <= most]
+    earlier = [
+        part for part in same if part.first < worst.first and part.counts.trouble(usual) <= most
+    ]
+    later = [
+        part for part in same if part.first > worst.first and part.counts.trouble(usual) <= most
+    ]
     return earlier[-1] if earlier else later[0] if later else worst
 
 

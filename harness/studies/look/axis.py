@@ -15,7 +15,8 @@ _RATIO = math.log(1.02)
 _LEAST = 1e-6
 _LOG_LEAST = math.log(_LEAST)
 _ZERO = -10_000
-_TRIMMED, _ENOUGH = 0.05, 20
+_TRIMMED = 0.05
+_ENOUGH = 20
 _CANCELLED = Outcome.CANCELLED.value
 
 
@@ -51,18 +52,21 @@ class Durations:
 
     def __init__(self) -> None:
         self._bins: Counter[int] = Counter()
-        self._least, self._most = math.inf, 0.0
+        self._least = math.inf
+        self._most = 0.0
         self.sums = LogSums()
 
     def add(self, seconds: float) -> None:
         size = size_of(seconds)
         self._bins[int(size / _RATIO) if seconds > _LEAST else _ZERO] += 1
-        self._least, self._most = min(self._least, seconds), max(self._most, seconds)
+        self._least = min(self._least, seconds)
+        self._most = max(self._most, seconds)
         self.sums.add(size)
 
     def merge(self, other: Durations) -> None:
         self._bins.update(other._bins)
-        self._least, self._most = min(self._least, other._least), max(self._most, other._most)
+        self._least = min(self._least, other._least)
+        self._most = max(self._most, other._most)
         self.sums.include(other.sums)
 
     def typical(self) -> float | None:
@@ -72,7 +76,8 @@ class Durations:
             return None
         low = math.ceil(_TRIMMED * self.sums.count)
         high = self.sums.count - low
-        before, total = 0, 0.0
+        before = 0
+        total = 0.0
         for bin_ in sorted(self._bins):
             after = before + self._bins[bin_]
             size = math.log(_LEAST) if bin_ == _ZERO else _middle(bin_)
@@ -99,7 +104,9 @@ def _middle(bin_: int) -> float:
 MOST_BUCKETS = 2_000
 FINEST = 2.0**-10
 """Seconds of a bucket at first; they double whenever there are too many buckets."""
-_FAR, _FARTHER, _FEW = 86_400.0, 10, 0.05
+_FAR = 86_400.0
+_FARTHER = 10
+_FEW = 0.05
 """Calls are strays if they are fewer than 5 %, and more than a day and ten times the time of the
 others away."""
 
@@ -180,7 +187,8 @@ class TimeBucket:
 
     def include(self, part: TimeBucket, rest: float) -> None:
         """Add a bucket within this one, which ends ``rest`` seconds later."""
-        self.first, self.last = min(self.first, part.first), max(self.last, part.last)
+        self.first = min(self.first, part.first)
+        self.last = max(self.last, part.last)
         self.kinds.update(part.kinds)
         self.attempts.update(part.attempts)
         self.faults.update(part.faults)
@@ -230,7 +238,8 @@ class TimeAxis:
             self.buckets[self.number(at)] = TimeBucket()
             if len(self.buckets) > MOST_BUCKETS:
                 while len(self.buckets) > MOST_BUCKETS // 2:
-                    self.buckets, self.width = self._wider(self.buckets, 0, 2), self.width * 2
+                    self.buckets = self._wider(self.buckets, 0, 2)
+                    self.width = self.width * 2
             found = self.buckets[self.number(at)]
         return found
 
@@ -248,9 +257,11 @@ class TimeAxis:
         numbers = self._numbers()
         if not numbers:
             return []
-        first, last = numbers[0], numbers[-1]
+        first = numbers[0]
+        last = numbers[-1]
         size = max(1, math.ceil((last - first + 1) / most))
-        wider, width = self._wider(numbers, first, size), size * self.width
+        wider = self._wider(numbers, first, size)
+        width = size * self.width
         zero = first * self.width
         places = range((last - first) // size + 1)
         return [

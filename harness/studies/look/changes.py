@@ -14,7 +14,8 @@ MOST_CHANGES = 4
 _EVIDENCE = 25.0
 """How much better two shares must explain the counts than one, as a log-likelihood ratio: by chance
 it is under 10."""
-_LEAST_SHARE, LEAST_RATIO = 0.02, 1.3
+_LEAST_SHARE = 0.02
+LEAST_RATIO = 1.3
 """Smaller changes, of a share or of a duration, are not worth a line."""
 
 
@@ -35,15 +36,21 @@ Sums = tuple[float, float, float]
 def changed_shares(counts: Sequence[tuple[int, int]]) -> list[Shift]:
     """Find the changes of a share, given (number, how many of them) for each stretch of time."""
     found = _changes([(float(number), float(part), 0.0) for number, part in counts], _bernoulli)
-    return [one for one in found if abs(one.after - one.before) >= _LEAST_SHARE]
+    return [shift for shift in found if abs(shift.after - shift.before) >= _LEAST_SHARE]
 
 
 def changed_durations(sums: Sequence[LogSums]) -> list[Shift]:
     """Find the changes of the typical duration, given the sums of the logarithms for each stretch
     of time."""
-    found = _changes([(float(one.count), one.logs, one.squares) for one in sums], _gauss)
-    changes = [Shift(one.place, math.exp(one.before), math.exp(one.after)) for one in found]
-    return [one for one in changes if not 1 / LEAST_RATIO < one.after / one.before < LEAST_RATIO]
+    found = _changes(
+        [(float(moments.count), moments.logs, moments.squares) for moments in sums], _gauss
+    )
+    changes = [Shift(shift.place, math.exp(shift.before), math.exp(shift.after)) for shift in found]
+    return [
+        change
+        for change in changes
+        if not 1 / LEAST_RATIO < change.after / change.before < LEAST_RATIO
+    ]
 
 
 def _bernoulli(number: float, total: float, _: float) -> float:
@@ -71,7 +78,8 @@ def _changes(
         sums.append((last[0] + row[0], last[1] + row[1], last[2] + row[2]))
 
     def between(start: int, end: int) -> Sums:
-        (a, b, c), (x, y, z) = sums[start], sums[end]
+        (a, b, c) = sums[start]
+        (x, y, z) = sums[end]
         return x - a, y - b, z - c
 
     def best(start: int, end: int) -> tuple[float, int]:
@@ -90,7 +98,8 @@ def _changes(
         edges = sorted({*edges, cut})
     changes = []
     for before, cut, after in zip(edges, edges[1:], edges[2:], strict=False):
-        left, right = between(before, cut), between(cut, after)
+        left = between(before, cut)
+        right = between(cut, after)
         if left[0] and right[0]:
             changes.append(Shift(cut, left[1] / left[0], right[1] / right[0]))
     return _joined(changes)
@@ -113,14 +122,16 @@ def _joined(changes: list[Shift]) -> list[Shift]:
     return found
 
 
-_WORSE, _APART = 2.0, 0.05
+_WORSE = 2.0
+_APART = 0.05
 """A sandbox is named if its odds of failing are twice those of the others, and it fails 5 points
 more often; or if its answers take twice as long."""
 _LESS = 0.01
 """One that fails this much less often than the others is not named, however slow it is."""
 _DEVIATIONS = 2.0
 """Smaller differences of shares, in standard deviations, are chance."""
-_LEAST, _LEAST_TIMED = 5, 20
+_LEAST = 5
+_LEAST_TIMED = 20
 """Attempts that it takes to judge failures, and answers to judge durations."""
 
 
@@ -133,8 +144,10 @@ def suspect(
     Also since when and until when, without a time from the beginning, or to the end of the log.
     """
     # The worst first, where a few attempts are no proof.
-    whole = {label: one.sums for label, one in sandboxes.items()}
-    shares = {label: one.failed / (one.attempts + _LEAST_TIMED) for label, one in whole.items()}
+    whole = {label: sandbox.sums for label, sandbox in sandboxes.items()}
+    shares = {
+        label: counts.failed / (counts.attempts + _LEAST_TIMED) for label, counts in whole.items()
+    }
     named = sorted(sandboxes.keys() - {"", OTHERS}, key=lambda label: (-shares[label], label))
     for name in named:
         if _is_worse(name, whole):
@@ -156,21 +169,23 @@ def _spells(rows: Sequence[SandboxSums]) -> Iterator[tuple[int, int]]:
     """Yield the first and last stretch between changes of one sandbox, of its failures and then of
     its durations."""
     for changes in (
-        changed_shares([(one.attempts, one.failed) for one in rows]),
-        changed_durations([one.answers for one in rows]),
+        changed_shares([(row.attempts, row.failed) for row in rows]),
+        changed_durations([row.answers for row in rows]),
     ):
         if changes:
             yield from pairwise([0, *(change.place for change in changes), len(rows)])
 
 
 def _is_worse(name: str, sums: Mapping[str, SandboxSums]) -> bool:
-    one, others = sums[name], SandboxSums()
+    one = sums[name]
+    others = SandboxSums()
     for label, other in sums.items():
         if label != name:
             others.include(other)
     if min(one.attempts, others.attempts) < _LEAST:
         return False
-    share, rest = one.failed / one.attempts, others.failed / others.attempts
+    share = one.failed / one.attempts
+    rest = others.failed / others.attempts
     both = (one.failed + others.failed) / (one.attempts + others.attempts)
     chance = _DEVIATIONS * math.sqrt(both * (1 - both) * (1 / one.attempts + 1 / others.attempts))
     if share - rest > max(_APART, chance) and share * (1 - rest) > _WORSE * rest * (1 - share):

@@ -55,12 +55,12 @@ def render_log(digest: Digest, found: Overview) -> str:
 def _values(found: Overview, sampled: int) -> dict[str, Any]:
     worse = min(
         (turn for turn in found.turns if turn.worse),
-        key=lambda one: SEVERITY.index(one.what),
+        key=lambda turn: SEVERITY.index(turn.what),
         default=None,
     )
     share = found.failed / found.calls if found.calls else 0.0
     is_bad = share > 0.05 or summary.attempts_stand_out(found)
-    most = max((one.calls for one in found.over_time), default=0)
+    most = max((bucket.calls for bucket in found.over_time), default=0)
     return {
         "headline": _capital(summary.sentence(found, worse))
         if worse is not None
@@ -117,7 +117,8 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
 
 def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any]:
     """Failures at the bottom, where their height can be compared."""
-    parts, top = [], 100.0
+    parts = []
+    top = 100.0
     for kind in sorted(row.outcomes, key=lambda kind: (kind not in FAILURES, KINDS.index(kind))):
         height = 100.0 * row.outcomes[kind] / max(most, 1)
         top -= height
@@ -131,12 +132,19 @@ def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any
 
 
 def _timeline(digest: Digest, found: Overview) -> Timeline:
-    fine, zero = digest.axis.merged(FINE), found.start
+    fine = digest.axis.merged(FINE)
+    zero = found.start
     marks = [Mark(max(0.0, turn.at - zero), "turn", summary.brief(turn)) for turn in found.turns]
     marks += list(_fault_marks(fine, zero))[:_MOST_MARKS]
     steps = [_steps(fine, what, zero) for what in ("in_flight", "waiting")]
     return Timeline(
-        0.0, max(0.0, found.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks)
+        start=0.0,
+        end=max(0.0, found.end - zero),
+        in_flight=steps[0],
+        at_server=Steps(),
+        waiting=steps[1],
+        limit=Steps(),
+        marks=tuple(marks),
     )
 
 
@@ -199,10 +207,11 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
         raise BadOption("--html and --json cannot both go to stdout")
     Reports(html=None if to_stdout else html, json=json_file).check()
     problems = UnreadableLines()
-    logs_given = " ".join(shlex.quote(str(one)) for one in logs)
+    logs_given = " ".join(shlex.quote(str(log)) for log in logs)
     with ExitStack() as stack:
         files = stack.enter_context(with_stdin(logs))
-        reader, digest = LogReader(files, problems, lambda so_far: reporter.read(so_far)), Digest()
+        reader = LogReader(files, problems, lambda so_far: reporter.read(so_far))
+        digest = Digest()
         stream = text_stream(html if to_stdout else json_file)
         reporter = stack.enter_context(summary.LookReporter(stream, reader.total_bytes))
         for record in reader:

@@ -17,7 +17,9 @@ from sfusion_tools.record import Attempt, Call
 
 from .axis import FINEST, Durations, SandboxSums, TimeAxis, size_of
 
-_FEWEST, _SHORTEST_SHIFT, _SHIFT = 20, 2.0, 0.1
+_FEWEST = 20
+_SHORTEST_SHIFT = 2.0
+_SHIFT = 0.1
 """Calls of a worker, and seconds or share of its time, from which on its clock may be another
 one."""
 
@@ -33,7 +35,7 @@ def clocks_apart(workers: Iterable[Sequence[float]]) -> float:
     earliest = min(spans)
     least = max(_SHORTEST_SHIFT, _SHIFT * statistics.median(last - first for first, last in spans))
     late = [(first - earliest[0], last - earliest[1]) for first, last in spans]
-    shifted = [one for one in late if one[0] >= least]
+    shifted = [span for span in late if span[0] >= least]
     same = all(abs(a - b) <= max(_SHORTEST_SHIFT, 0.2 * a) for a, b in shifted)
     return max(a for a, _ in shifted) if shifted and same else 0.0
 
@@ -100,7 +102,8 @@ class Digest:
         self.sandboxes: dict[str, SandboxCounts] = {}
         self.workers: dict[str, tuple[float, float, int]] = {}
         """When the first call of each began, and its last one ended; and how many it made."""
-        self.seconds, self.waits = Durations(), Durations()
+        self.seconds = Durations()
+        self.waits = Durations()
         self.retried = 0
         self.refused = 0
         """Calls that the guard did not let through."""
@@ -128,58 +131,79 @@ class Digest:
 
     def add(self, record: Call) -> None:
         """Count a call."""
-        clock = clock_of(record)
-        axis = self._axes.get(clock)
-        if axis is None:
-            timed = record.timed
-            axis = self._axes[clock] = TimeAxis(FINEST if timed else 1.0, has_strays=timed)
+        axis = self._axis_of(record)
         axis.calls += 1
-        kind, began = record.kind, record.began
-        ended = began + (record.seconds or 0.0)
+        kind = record.kind
         self.calls += 1
         self.kinds[kind] += 1
         self.sources[record.source] += 1
-        worker = record.worker
-        if worker and (worker in self.workers or len(self.workers) < MOST_WORKERS):
-            first, last, calls = self.workers.get(worker, (math.inf, -math.inf, 0))
-            if record.timed:
-                first, last, calls = min(first, began), max(last, ended), calls + 1
-            self.workers[worker] = first, last, calls
+        self.refused += bool(record.refused)
         if record.problem is not None:
             _count(self.problems, record.problem)
-        if record.refused:
-            self.refused += 1
+        if record.read:
+            _count(self.read, (kind, record.read))
+        self._add_worker(record)
+        self._add_times(record, axis)
+        # From here on buckets may become wider, and one that was looked up part of another.
+        if record.attempts:
+            self.retried += len(record.attempts) > 1
+            for attempt in record.attempts:
+                self._add_attempt(record, attempt, axis)
+        else:
+            self._add_vain_wait(record, axis)
+        self._samples.add(record, kind)
+
+    def _axis_of(self, record: Call) -> TimeAxis:
+        """Return the axis of a call's clock."""
+        clock = clock_of(record)
+        axis = self._axes.get(clock)
+        if axis is None:
+            axis = TimeAxis(FINEST if record.timed else 1.0, has_strays=record.timed)
+            self._axes[clock] = axis
+        return axis
+
+    def _add_worker(self, record: Call) -> None:
+        worker = record.worker
+        if not worker or (worker not in self.workers and len(self.workers) >= MOST_WORKERS):
+            return
+        first, last, calls = self.workers.get(worker, (math.inf, -math.inf, 0))
+        if record.timed:
+            first = min(first, record.began)
+            last = max(last, record.began + (record.seconds or 0.0))
+            calls += 1
+        self.workers[worker] = first, last, calls
+
+    def _add_times(self, record: Call, axis: TimeAxis) -> None:
+        """Count a call where it began, where it ended, and where its outcome came about."""
+        kind = record.kind
+        ended = record.began + (record.seconds or 0.0)
         bucket = axis.bucket(ended)
         bucket.last = max(bucket.last, ended)
-        bucket = axis.bucket(began)
-        bucket.first = min(bucket.first, began)
+        bucket = axis.bucket(record.began)
+        bucket.first = min(bucket.first, record.began)
         if record.seconds is not None and kind not in NO_ANSWER:
             self.seconds.add(record.seconds)
             bucket.seconds.add(record.seconds)
         bucket = axis.bucket(happened_at(record, ended))
         bucket.kinds[kind] += 1
-        if record.read:
-            _count(self.read, (kind, record.read))
         for attempt in record.attempts:
             if attempt.fault is not None:
                 _count(self.faults, attempt.fault)
                 _count(bucket.faults, attempt.fault)
-        # From here on buckets may become wider, and this one part of another.
-        if record.attempts:
-            self.retried += len(record.attempts) > 1
-            for attempt in record.attempts:
-                self._add_attempt(record, attempt, axis)
-        # Not every log tells how long a call waited for the permit that it did not get.
-        elif waited := record.waited or (
-            record.seconds if kind == Outcome.THROTTLED.value else None
-        ):
+
+    def _add_vain_wait(self, record: Call, axis: TimeAxis) -> None:
+        """Count how long a call waited for the permit that it did not get."""
+        waited: float | None = record.waited
+        if not waited and record.kind == Outcome.THROTTLED.value:
+            waited = record.seconds  # not every log tells the wait
+        if waited:
             self.waits.add(waited)
-            axis.occupy("waiting", began, began + waited)
-        self._samples.add(record, kind)
+            axis.occupy("waiting", record.began, record.began + waited)
 
     def _add_attempt(self, record: Call, attempt: Attempt, axis: TimeAxis) -> None:
         self.attempts += 1
-        label, (began, ended) = attempt.endpoint, record.span(attempt)
+        label = attempt.endpoint
+        began, ended = record.span(attempt)
         counts = self.sandboxes.get(label)
         if counts is None:
             label = label if len(self.sandboxes) < MOST_NAMES else OTHERS
@@ -202,12 +226,13 @@ class Digest:
 
     def samples(self) -> list[Call]:
         """Return some whole calls of those on the axis, in the order in which they began."""
-        clock, axis = self.clock, self.axis
+        clock = self.clock
+        axis = self.axis
         stretch = axis.stretch()
         return [
-            one
-            for one in self._samples.records()
-            if clock_of(one) == clock and axis.number(one.began) in stretch
+            record
+            for record in self._samples.records()
+            if clock_of(record) == clock and axis.number(record.began) in stretch
         ]
 
 
@@ -237,7 +262,8 @@ class _Samples:
             _keep(self._most, (len(record.attempts), number, record))
         # Spread over the log: the sample is thinned out whenever it is full, and then takes only
         # every second call.
-        kept, seen = self._kinds.setdefault(kind, []), self._seen[kind]
+        kept = self._kinds.setdefault(kind, [])
+        seen = self._seen[kind]
         self._seen[kind] += 1
         if seen % (1 << (seen // (2 * KEPT)).bit_length()) == 0:
             kept.append(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -35,9 +35,11 @@ SEVERITY: tuple[What, ...] = (
 """The worst first."""
 _NEAR = 3
 """Stretches within which two changes are one."""
-_RAN = tuple(
-    one.value
-    for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR)
+_RAN = (
+    Outcome.OK.value,
+    Outcome.PROGRAM_ERROR.value,
+    Outcome.PROGRAM_TIMEOUT.value,
+    Outcome.COMPILE_ERROR.value,
 )
 """Outcomes of calls whose program ran to its end, whatever that was."""
 
@@ -162,7 +164,8 @@ class Overview:
 def overview(digest: Digest, *, stretches: int = 60) -> Overview:
     """Return what a digest says, with its time divided into at most ``stretches``."""
     axis = digest.axis
-    fine, shown = axis.merged(STRETCHES), axis.merged(FINE)
+    fine = axis.merged(STRETCHES)
+    shown = axis.merged(FINE)
     client = digest.sources["client"] + digest.sources["dump"]
     return Overview(
         digest.calls,
@@ -183,7 +186,7 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         clocks_apart(digest.workers.values()),
         max(crowd(shown, "in_flight"), default=0),
         max(crowd(shown, "waiting"), default=0),
-        sum(one.sums.failed for one in digest.sandboxes.values()),
+        sum(sandbox.sums.failed for sandbox in digest.sandboxes.values()),
         _stretches(axis.merged(stretches)),
         _turns(fine),
         sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
@@ -217,74 +220,90 @@ def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretc
     rows = zip(merged, loads(merged, "in_flight"), loads(merged, "waiting"), strict=True)
     return [
         Stretch(
-            start,
-            end,
-            bucket.calls,
-            bucket.failed,
-            dict(bucket.kinds.most_common()),
-            dict(bucket.attempts.most_common()),
-            bucket.seconds.percentile(0.5),
-            bucket.seconds.percentile(0.95),
-            in_flight,
-            waiting,
+            start=start,
+            end=end,
+            calls=bucket.calls,
+            failed=bucket.failed,
+            outcomes=dict(bucket.kinds.most_common()),
+            attempts=dict(bucket.attempts.most_common()),
+            p50=bucket.seconds.percentile(0.5),
+            p95=bucket.seconds.percentile(0.95),
+            in_flight=in_flight,
+            waiting=waiting,
         )
         for (start, end, bucket), in_flight, waiting in rows
     ]
 
 
+_SAME_NEWS = 1.02
+"""Up to this many attempts per call, those that fail are the calls that fail (chosen)."""
+
+
 def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
+    """Return what changed, and when."""
     buckets = [bucket for _, _, bucket in fine]
+    turns = []
+    for what, kind, changes in _changes(buckets):
+        places = [0, *(change.place for change in changes), len(buckets)]
+        for number, change in enumerate(changes):
+            before = buckets[places[number] : change.place]
+            after = buckets[change.place : places[number + 2]]
+            lasting = _lasting(change, before, after) if what == "duration" else change
+            if lasting is not None:
+                turns.append(
+                    Turn(
+                        at=fine[change.place][0],
+                        what=what,
+                        before=lasting.before,
+                        after=lasting.after,
+                        mostly=_mostly(what, kind, before, after),
+                    )
+                )
+    near = _NEAR * (fine[0][1] - fine[0][0]) if fine else 0.0
+    news = _without_quick_failures(turns, near)
+    return sorted(news, key=lambda turn: (turn.at, SEVERITY.index(turn.what)))
+
+
+def _changes(buckets: Sequence[TimeBucket]) -> Iterator[tuple[What, str, list[Shift]]]:
+    """Yield what may have changed, of which kind, and where it did."""
 
     def calls_that_were(outcome: Outcome) -> list[Shift]:
-        return changed_shares([(one.calls, one.kinds[outcome.value]) for one in buckets])
+        return changed_shares([(bucket.calls, bucket.kinds[outcome.value]) for bucket in buckets])
 
-    found: list[tuple[What, str, list[Shift]]] = [
-        ("failed", "", changed_shares([(one.calls, one.failed) for one in buckets])),
-        (
-            "attempts",
-            "",
-            changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets]),
-        ),
-        ("malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)),
-        ("cancelled", "", calls_that_were(Outcome.CANCELLED)),
-        ("duration", "", changed_durations([one.seconds.sums for one in buckets])),
-    ]
+    yield "failed", "", changed_shares([(bucket.calls, bucket.failed) for bucket in buckets])
+    calls = sum(bucket.calls for bucket in buckets)
+    if sum(bucket.attempts.total() for bucket in buckets) >= _SAME_NEWS * calls:
+        counts = [(bucket.attempts.total(), failures(bucket.attempts)) for bucket in buckets]
+        yield "attempts", "", changed_shares(counts)
+    yield "malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)
+    yield "cancelled", "", calls_that_were(Outcome.CANCELLED)
+    yield "duration", "", changed_durations([bucket.seconds.sums for bucket in buckets])
     # Of the programs that ran: an outage does not make them better.
+    ran = [sum(bucket.kinds[kind] for kind in _RAN) for bucket in buckets]
     for kind in _RAN[1:]:
-        counts = [(sum(one.kinds[ran] for ran in _RAN), one.kinds[kind]) for one in buckets]
-        found.append(("programs", kind, changed_shares(counts)))
-    if sum(one.attempts.total() for one in buckets) < 1.02 * sum(one.calls for one in buckets):
-        found = [
-            one for one in found if one[0] != "attempts"
-        ]  # nearly every call is one attempt: the same news twice
-    turns = []
-    for what, kind, changes in found:
-        places = [change.place for change in changes]
-        for number, change in enumerate(changes):
-            before = buckets[places[number - 1] if number else 0 : change.place]
-            after = buckets[change.place : places[number + 1] if number + 1 < len(places) else None]
-            lasting = _lasting(change, before, after) if what == "duration" else change
-            if lasting is None:
-                continue
-            sides = (
-                [one.kinds if what == "failed" else one.attempts for one in side]
-                for side in (before, after)
-            )
-            mostly = _grown(*sides) if what in ("failed", "attempts") else kind
-            turns.append(Turn(fine[change.place][0], what, lasting.before, lasting.after, mostly))
+        counts = [(of, bucket.kinds[kind]) for of, bucket in zip(ran, buckets, strict=True)]
+        yield "programs", kind, changed_shares(counts)
+
+
+def _mostly(
+    what: What, kind: str, before: Sequence[TimeBucket], after: Sequence[TimeBucket]
+) -> str:
+    """Return the kind of failure, or of program, that a change is about."""
+    if what == "failed":
+        return _grown([bucket.kinds for bucket in before], [bucket.kinds for bucket in after])
+    if what == "attempts":
+        return _grown([bucket.attempts for bucket in before], [bucket.attempts for bucket in after])
+    return kind
+
+
+def _without_quick_failures(turns: Sequence[Turn], near: float) -> Iterator[Turn]:
+    """Leave out calls that became faster when more of them failed: calls that fail at once are
+    not faster ones."""
     worse = [turn.at for turn in turns if turn.what == "failed" and turn.worse]
-    near = _NEAR * (fine[0][1] - fine[0][0]) if fine else 0.0
-    # Calls that fail at once are no faster ones.
-    return sorted(
-        (
-            turn
-            for turn in turns
-            if turn.what != "duration"
-            or turn.worse
-            or not any(abs(turn.at - at) <= near for at in worse)
-        ),
-        key=lambda turn: (turn.at, SEVERITY.index(turn.what)),
-    )
+    for turn in turns:
+        is_faster = turn.what == "duration" and not turn.worse
+        if not is_faster or not any(abs(turn.at - at) <= near for at in worse):
+            yield turn
 
 
 def _lasting(
@@ -295,8 +314,8 @@ def _lasting(
     typical = []
     for side in (before, after):
         times = Durations()
-        for one in side:
-            times.merge(one.seconds)
+        for bucket in side:
+            times.merge(bucket.seconds)
         typical.append(times.typical())
     old, new = typical
     if old is None or new is None or 1 / LEAST_RATIO < new / old < LEAST_RATIO:
@@ -316,14 +335,15 @@ def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str
 
 def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
     name, counts = item
-    p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
+    p50 = counts.seconds.percentile(0.5)
+    p95 = counts.seconds.percentile(0.95)
     return SandboxRow(
-        name,
-        counts.sums.attempts,
-        counts.sums.failed,
-        p50,
-        p95,
-        dict(counts.outcomes.most_common()),
+        sandbox=name,
+        attempts=counts.sums.attempts,
+        failed=counts.sums.failed,
+        p50=p50,
+        p95=p95,
+        outcomes=dict(counts.outcomes.most_common()),
     )
 
 

@@ -59,10 +59,12 @@ class LookReporter(ReadingReporter):
             texts=1,
         )
         self.print()
-        failing = [one.failed / one.calls if one.calls else 0.0 for one in found.over_time]
+        failing = [
+            bucket.failed / bucket.calls if bucket.calls else 0.0 for bucket in found.over_time
+        ]
         if max(failing):
             self.print(f"failed    {sparkline(failing)}  up to {max(failing):.0%}")
-        self.print(f"calls     {sparkline([one.calls for one in found.over_time])}")
+        self.print(f"calls     {sparkline([bucket.calls for bucket in found.over_time])}")
         self.print()
         for turn in found.turns:
             self.print(sentence(found, turn), "bold red" if turn.worse else "green")
@@ -90,7 +92,7 @@ class LookReporter(ReadingReporter):
         ):
             if counts:
                 listed = ", ".join(
-                    f"{one} ({count:,})" for one, count in list(counts.items())[:_SHOWN]
+                    f"{name} ({count:,})" for name, count in list(counts.items())[:_SHOWN]
                 )
                 self.print()
                 self.print(f"{name}: {listed}" if len(counts) <= _SHOWN else f"{name}: {listed}, …")
@@ -182,7 +184,8 @@ def notes(found: Overview) -> list[str]:
 
 def sentence(found: Overview, turn: Turn) -> str:
     """Return what changed, and when."""
-    at, more = found.when(turn.at), "more" if turn.worse else "fewer"
+    at = found.when(turn.at)
+    more = "more" if turn.worse else "fewer"
     match turn.what:
         case "duration":
             verb = "took longer" if turn.worse else "became faster"

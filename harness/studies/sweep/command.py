@@ -59,6 +59,10 @@ from .result import HEAD, NOTICED, SweepResult, shown
 Run = TypeVar("Run")
 
 
+_SHOWN = 5
+"""Notes that are printed (chosen: what fits on a screen beside the table)."""
+
+
 class SweepReporter(ProgressReporter):
     """Shows each setting as it ends; ``finish`` prints the table."""
 
@@ -66,20 +70,22 @@ class SweepReporter(ProgressReporter):
         self, out: TextIO, grid: Grid, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(out, grid.runs, "sweeping")
-        self._grid, self._clock, self._began = grid, clock, clock()
+        self._grid = grid
+        self._clock = clock
+        self._began = clock()
 
     def run_ended(self, done: int) -> None:
         """Move the bar, and say how long the rest takes."""
         left = (self._clock() - self._began) * (self._grid.runs - done) / done
         self.progress(done, f"about {duration(left)} left")
 
-    def setting_ended(self, number: int, values: Values, one: Measured) -> None:
+    def setting_ended(self, number: int, values: Values, measured: Measured) -> None:
         count = len(self._grid.settings)
         named = ", ".join(
             f"{axis.path} {label(value)}"
             for axis, value in zip(self._grid.axes, values, strict=True)
         )
-        text = f"{named}: {shown(one.throughput, 'throughput')} calls/s"
+        text = f"{named}: {shown(measured.throughput, 'throughput')} calls/s"
         self.progress(
             number * self._grid.seeds, line=f"[{number:>{len(str(count))}}/{count}] {text}"
         )
@@ -97,31 +103,12 @@ class SweepReporter(ProgressReporter):
         self.table(rows, head, ["bold green" if best else "" for best in good], texts=0)
         self.print(f"medians over {counted(grid.seeds, 'seed')}; times in seconds", "dim")
         self.print()
-        notes = [
-            *(
-                f"broken at {self._named(values)}: {', '.join(one.broken)}"
-                for values, one in result.settings
-                if one.broken
-            ),
-            *(
-                (
-                    f"{self._named(values)}: {1 - one.ok_share:.0%} of the calls do not end "
-                    f"ok, mostly {one.main_failure}"
-                )
-                for values, one in result.settings
-                if one.main_failure and one.ok_share < 1 - NOTICED
-            ),
-            *(
-                f"{self._named(values)}: {one.errors[0]}"
-                for values, one in result.settings
-                if one.errors
-            ),
-        ]
-        for note in notes[:5]:
+        notes = self._notes(result)
+        for note in notes[:_SHOWN]:
             self.print(note, "yellow")
-        if len(notes) > 5:
+        if len(notes) > _SHOWN:
             self.print(
-                f"and {counted(len(notes) - 5, 'setting')} more with broken promises, "
+                f"and {counted(len(notes) - _SHOWN, 'setting')} more with broken promises, "
                 "failed calls or errors",
                 "yellow",
             )
@@ -131,6 +118,24 @@ class SweepReporter(ProgressReporter):
             self.print(sentence)
         is_good = result.overall is not None or grid.compares
         self.print(result.headline, "bold green" if is_good else "bold red")
+
+    def _notes(self, result: SweepResult) -> list[str]:
+        """Say what went wrong with which settings: broken promises, lost calls, errors."""
+        broken = []
+        lost = []
+        errors = []
+        for values, measured in result.settings:
+            name = self._named(values)
+            if measured.broken:
+                broken.append(f"broken at {name}: {', '.join(measured.broken)}")
+            if measured.main_failure and measured.ok_share < 1 - NOTICED:
+                lost.append(
+                    f"{name}: {1 - measured.ok_share:.0%} of the calls do not end ok, "
+                    f"mostly {measured.main_failure}"
+                )
+            if measured.errors:
+                errors.append(f"{name}: {measured.errors[0]}")
+        return [*broken, *lost, *errors]
 
     def _named(self, values: Values) -> str:
         return ", ".join(
@@ -162,8 +167,8 @@ def render_sweep(result: SweepResult) -> str:
         columns=[axis.path for axis in grid.axes] + list(HEAD),
         texts=len(grid.axes),
         rows=[
-            (row, result.is_recommended(values), one.broken, one.errors)
-            for row, (values, one) in zip(result.rows(), result.settings, strict=True)
+            (row, result.is_recommended(values), setting.broken, setting.errors)
+            for row, (values, setting) in zip(result.rows(), result.settings, strict=True)
         ],
         seeds=counted(grid.seeds, "seed"),
     )
@@ -200,7 +205,8 @@ def charts(result: SweepResult) -> list[LineChart]:
 
 
 def _chart(result: SweepResult, title: str, lines: Sequence[ChartLine]) -> LineChart:
-    axis, overall = result.grid.chosen, result.overall
+    axis = result.grid.chosen
+    overall = result.overall
     labels = [label(value) for value in axis.values]
     numbers = [float(value) for value in axis.values] if are_numbers(axis.values) else None
     mark = None if overall is None else labels.index(label(overall[0]))
@@ -209,11 +215,11 @@ def _chart(result: SweepResult, title: str, lines: Sequence[ChartLine]) -> LineC
 
 def _points(result: SweepResult, curve: Sequence[Measured], figure: str) -> list[ChartPoint]:
     points = []
-    for value, one in zip(result.grid.chosen.values, curve, strict=True):
-        spread: SeedSpread = getattr(one, figure)
+    for value, measured in zip(result.grid.chosen.values, curve, strict=True):
+        spread: SeedSpread = getattr(measured, figure)
         note = f"{label(value)}: {shown(spread, figure)}"
         points.append(
-            ChartPoint(None if one.errors else spread.median, spread.low, spread.high, note)
+            ChartPoint(None if measured.errors else spread.median, spread.low, spread.high, note)
         )
     return points
 
@@ -253,7 +259,7 @@ def sweep(options: SweepOptions) -> int:
     admit_tasks(tasks)
     Reports(out=options.out, html=options.html, json=options.json).check()
 
-    kinds = {one.scenario.training is None for one in tasks}
+    kinds = {task.scenario.training is None for task in tasks}
     if len(kinds) > 1:
         raise BadOption(
             "--vary scenario: some have a section `training` and some do not; sweep them separately"
@@ -271,7 +277,12 @@ def sweep(options: SweepOptions) -> int:
             shown.setting_ended(len(measured), values, measured[-1])
         scenario = task.scenario
         result = SweepResult(
-            scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed
+            scenario=scenario.title,
+            about=scenario.about,
+            seed=scenario.seed,
+            grid=grid,
+            measured=measured,
+            observed=scenario.observed,
         )
         shown.finish(result)
     _write(options, lambda: render_sweep(result), result.as_dict())
@@ -300,10 +311,8 @@ def _by_setting(
 
 def _sweep_training(options: SweepOptions, grid: Grid, task: Task, tasks: list[Task]) -> int:
     """Compare what is learned, instead of how fast calls are."""
-    axes, settings = (
-        [axis.path for axis in grid.axes],
-        [[*map(label, values)] for values in grid.settings],
-    )
+    axes = [axis.path for axis in grid.axes]
+    settings = [[*map(label, values)] for values in grid.settings]
     out = text_stream(options.json)
     trained = []
     with (

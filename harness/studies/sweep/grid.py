@@ -80,7 +80,9 @@ def read_axis(text: str) -> Axis:
             f"--vary {text}: the values are not YAML ({why}); expected {_MEANT}"
         ) from None
     values = list(
-        {label(value): value for one in listed for value in _expanded(one, text)}.values()
+        {
+            label(value): value for text_value in listed for value in _expanded(text_value, text)
+        }.values()
     )
     if not values:
         raise BadOption(f"--vary {text}: no values; expected {_MEANT}")
@@ -111,7 +113,8 @@ def _expanded(value: Any, text: str) -> list[Any]:
             raise BadOption(f"--vary {text}: {value!r} is not a range; expected 4..64")
         return [value]
     first, last = found.groups()
-    start, end = _number(first), _number(last)
+    start = _number(first)
+    end = _number(last)
     if not math.isfinite(start) or not math.isfinite(end):
         raise BadOption(f"--vary {text}: the numbers of a range are finite")
     if start > end:
@@ -125,8 +128,8 @@ def _expanded(value: Any, text: str) -> list[Any]:
         )
     numbers = _doubling(start, end)
     if isinstance(start, int) and isinstance(end, int):
-        return list(dict.fromkeys(round(one) for one in numbers))
-    return [float(f"{one:.4g}") for one in numbers]
+        return list(dict.fromkeys(round(number) for number in numbers))
+    return [float(f"{number:.4g}") for number in numbers]
 
 
 def _number(text: str) -> int | float:
@@ -141,7 +144,7 @@ def _doubling(start: float, end: float) -> list[float]:
     while low < end and len(values) <= MOST_VALUES:
         values += [low, 1.5 * low]
         low *= 2
-    return [*(one for one in values if one < end), end]
+    return [*(value for value in values if value < end), end]
 
 
 MOST_RUNS = 10_000
@@ -200,10 +203,11 @@ class Measured:
         found = [sample.figures for sample in samples if not sample.error]
         names = ("throughput", "p50", "p95", "p99", "refused", "wasted", "attempts", "seconds")
         spreads = {
-            name: SeedSpread.of([float(getattr(one, name)) for one in found]) for name in names
+            name: SeedSpread.of([float(getattr(sample, name)) for sample in found])
+            for name in names
         }
-        outcomes = sum((Counter(one.outcomes) for one in found), Counter[str]())
-        failures = sum((Counter(one.failures) for one in found), Counter[str]())
+        outcomes = sum((Counter(sample.outcomes) for sample in found), Counter[str]())
+        failures = sum((Counter(sample.failures) for sample in found), Counter[str]())
         return cls(
             **spreads,
             ok_share=outcomes["ok"] / outcomes.total() if outcomes else 0.0,

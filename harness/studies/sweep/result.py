@@ -64,27 +64,44 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
     if curve[chosen].broken:
         reason += (
             "; every value breaks a promise "
-            f"({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
+            f"({', '.join(sorted(set().union(*(measured.broken for measured in curve))))})"
         )
-    sensitivity = "; ".join(_sensitivity(values, curve, chosen, losses, allowed))
-    return Recommendation(values[chosen], reason, sensitivity, knee, max(0.0, losses[chosen]))
+    sensitivity = "; ".join(
+        _sensitivity(values=values, curve=curve, chosen=chosen, losses=losses, good=allowed)
+    )
+    return Recommendation(
+        value=values[chosen],
+        reason=reason,
+        sensitivity=sensitivity,
+        knee=knee,
+        loss=max(0.0, losses[chosen]),
+    )
 
 
-def within(one: Recommendation, least: float, most: float | None, unknown: str) -> Recommendation:
+def within(
+    recommendation: Recommendation, least: float, most: float | None, unknown: str
+) -> Recommendation:
     """Withdraw a recommendation beyond what a log showed; say what it does not tell."""
-    if one.value is None or not are_numbers([one.value]):
-        return one
+    if recommendation.value is None or not are_numbers([recommendation.value]):
+        return recommendation
     # With only one number there is nothing to compare, not even that one.
-    if least != most and one.value >= least and (most is None or one.value <= most):
-        return replace(one, sensitivity="; ".join(filter(None, (one.sensitivity, unknown))))
+    if (
+        least != most
+        and recommendation.value >= least
+        and (most is None or recommendation.value <= most)
+    ):
+        return replace(
+            recommendation,
+            sensitivity="; ".join(filter(None, (recommendation.sensitivity, unknown))),
+        )
     shown = f"{least:g}" + (
         "" if least == most else f" to {most:g}" if most is not None else " and more"
     )
     reason = (
-        f"the model would say {label(one.value)}, but the log that it was learned "
+        f"the model would say {label(recommendation.value)}, but the log that it was learned "
         f"from tells only about {shown}"
     )
-    return replace(one, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
+    return replace(recommendation, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
 
 
 def recommend_for_all(
@@ -116,20 +133,28 @@ def _judged(curve: Sequence[Measured]) -> tuple[list[bool], list[float], list[bo
     Those may be recommended that work and, if there are any, keep every promise; of these, the ones
     at which most calls end ok: failing fast is no throughput.
     """
-    working = [one.throughput.median > 0 and not one.errors for one in curve]
-    keeping = [works and not one.broken for works, one in zip(working, curve, strict=True)]
+    working = [measured.throughput.median > 0 and not measured.errors for measured in curve]
+    keeping = [
+        works and not measured.broken for works, measured in zip(working, curve, strict=True)
+    ]
     good = keeping if any(keeping) else working
-    most = max((one.ok_share for one, may in zip(curve, good, strict=True) if may), default=0.0)
-    allowed = [may and one.ok_share >= most - NOTICED for one, may in zip(curve, good, strict=True)]
+    most = max(
+        (measured.ok_share for measured, may in zip(curve, good, strict=True) if may), default=0.0
+    )
+    allowed = [
+        may and measured.ok_share >= most - NOTICED
+        for measured, may in zip(curve, good, strict=True)
+    ]
     if not any(allowed):
         return allowed, [1.0] * len(curve), allowed
     best = max(
-        (one for one, may in zip(curve, allowed, strict=True) if may),
-        key=lambda one: one.throughput.median,
+        (measured for measured, may in zip(curve, allowed, strict=True) if may),
+        key=lambda measured: measured.throughput.median,
     )
-    losses = [1 - one.throughput.median / best.throughput.median for one in curve]
+    losses = [1 - measured.throughput.median / best.throughput.median for measured in curve]
     tolerated = [
-        WITHIN_SPREAD if one.throughput.high >= best.throughput.low else NEAR_BEST for one in curve
+        WITHIN_SPREAD if measured.throughput.high >= best.throughput.low else NEAR_BEST
+        for measured in curve
     ]
     return (
         allowed,
@@ -144,7 +169,8 @@ def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
     if not are_numbers(values) or values[0] <= 0:
         return None
     for place in range(len(values) - 1):
-        now, then = curve[place].throughput.median, curve[place + 1].throughput.median
+        now = curve[place].throughput.median
+        then = curve[place + 1].throughput.median
         if now <= 0:
             continue
         growth = math.log(values[place + 1] / values[place])
@@ -214,37 +240,37 @@ def _loss(value: Any, loss: float) -> str:
     )
 
 
-def _cause(one: Measured, chosen: Measured) -> str:
-    new = [promise for promise in one.broken if promise not in chosen.broken]
+def _cause(measured: Measured, chosen: Measured) -> str:
+    new = [promise for promise in measured.broken if promise not in chosen.broken]
     if new:
         return f" and breaks {', '.join(new)}"
-    if one.ok_share < chosen.ok_share - NOTICED:
-        return f" ({1 - one.ok_share:.0%} of the calls do not end ok: mostly {one.main_failure})"
-    if _refusal_share(one) > max(NOTICED, 2 * _refusal_share(chosen)):
-        return (
-            f" (the sandbox gives {_main_reason(one)} to {_refusal_share(one):.0%} of the attempts)"
-        )
+    if measured.ok_share < chosen.ok_share - NOTICED:
+        lost = 1 - measured.ok_share
+        return f" ({lost:.0%} of the calls do not end ok: mostly {measured.main_failure})"
+    if _refusal_share(measured) > max(NOTICED, 2 * _refusal_share(chosen)):
+        reason = _main_reason(measured)
+        return f" (the sandbox gives {reason} to {_refusal_share(measured):.0%} of the attempts)"
     if (
-        one.wasted.median > NOTICED * one.attempts.median
-        and one.wasted.median > 2 * chosen.wasted.median
+        measured.wasted.median > NOTICED * measured.attempts.median
+        and measured.wasted.median > 2 * chosen.wasted.median
     ):
         return (
-            f" ({one.wasted.median / one.attempts.median:.0%} of the attempts end with "
-            f"{_main_reason(one)})"
+            f" ({measured.wasted.median / measured.attempts.median:.0%} of the attempts end with "
+            f"{_main_reason(measured)})"
         )
     return ""
 
 
-def _refusal_share(one: Measured) -> float:
-    return one.refused.median / one.attempts.median if one.attempts.median else 0.0
+def _refusal_share(measured: Measured) -> float:
+    return measured.refused.median / measured.attempts.median if measured.attempts.median else 0.0
 
 
-def _main_reason(one: Measured) -> str:
-    return max(one.failures, key=lambda reason: one.failures[reason], default="errors")
+def _main_reason(measured: Measured) -> str:
+    return max(measured.failures, key=lambda reason: measured.failures[reason], default="errors")
 
 
 def _why(curve: Sequence[Measured]) -> str:
-    errors = [error for one in curve for error in one.errors]
+    errors = [error for measured in curve for error in measured.errors]
     if errors:
         return errors[0]
     return (
@@ -276,8 +302,8 @@ class SweepResult:
     def curves(self) -> dict[str, list[Measured]]:
         """What was measured along the chosen axis, by the name of the condition."""
         found: dict[str, list[Measured]] = {}
-        for values, one in self.settings:
-            found.setdefault(self.grid.condition(values), []).append(one)
+        for values, measured in self.settings:
+            found.setdefault(self.grid.condition(values), []).append(measured)
         return found
 
     @cached_property
@@ -291,14 +317,17 @@ class SweepResult:
             return found
         least, most = self.observed.rate_limit
         return {
-            name: within(one, least, most, self.observed.unknown) for name, one in found.items()
+            name: within(recommendation, least, most, self.observed.unknown)
+            for name, recommendation in found.items()
         }
 
     @cached_property
     def overall(self) -> tuple[Any, float] | None:
         """The value that is good under every condition, and the share that it loses at worst;
         None if none works."""
-        if self.grid.compares or any(one.cannot_tell for one in self.recommendations.values()):
+        if self.grid.compares or any(
+            recommendation.cannot_tell for recommendation in self.recommendations.values()
+        ):
             return None
         return recommend_for_all(self.grid.chosen.values, self.curves)
 
@@ -312,7 +341,7 @@ class SweepResult:
                 f"{len(self.grid.settings)} {what} compared; vary a value below tools "
                 "too for a recommendation"
             )
-        if any(one.cannot_tell for one in self.recommendations.values()):
+        if any(recommendation.cannot_tell for recommendation in self.recommendations.values()):
             return f"{path}: cannot tell"
         if self.overall is None:
             return f"{path}: no value can be recommended"
@@ -328,20 +357,20 @@ class SweepResult:
     def advice(self) -> list[tuple[str, str, str]]:
         """Each condition, the value to set, and the reason with what other values lose."""
         said = []
-        for name, one in self.recommendations.items():
+        for name, recommendation in self.recommendations.items():
             value = (
                 "cannot tell"
-                if one.cannot_tell
+                if recommendation.cannot_tell
                 else "none"
-                if one.value is None
-                else label(one.value)
+                if recommendation.value is None
+                else label(recommendation.value)
             )
             knee = (
-                f"; the knee is at {label(one.knee)}"
-                if one.knee is not None and one.knee != one.value
+                f"; the knee is at {label(recommendation.knee)}"
+                if recommendation.knee is not None and recommendation.knee != recommendation.value
                 else ""
             )
-            said.append((name, value, f"{one.sentence}{knee}"))
+            said.append((name, value, f"{recommendation.sentence}{knee}"))
         return said
 
     def sentences(self) -> list[str]:
@@ -351,8 +380,8 @@ class SweepResult:
         """A row of texts for each setting: its values, and ``FIGURES`` with their spread over
         the seeds."""
         return [
-            [*map(label, values), *(shown(getattr(one, name), name) for name in FIGURES)]
-            for values, one in self.settings
+            [*map(label, values), *(shown(getattr(measured, name), name) for name in FIGURES)]
+            for values, measured in self.settings
         ]
 
     def narrow_rows(self) -> list[list[str]]:
@@ -361,10 +390,10 @@ class SweepResult:
         return [
             [
                 *map(label, values),
-                _with_percent(one.throughput),
-                *(_short(one, name) for name in FIGURES[1:]),
+                _with_percent(measured.throughput),
+                *(_short(measured, name) for name in FIGURES[1:]),
             ]
-            for values, one in self.settings
+            for values, measured in self.settings
         ]
 
     def is_recommended(self, values: Values) -> bool:
@@ -386,10 +415,13 @@ class SweepResult:
             "recommended": None
             if self.overall is None
             else {"value": self.overall[0], "loss": self.overall[1]},
-            "conditions": {name: asdict(one) for name, one in self.recommendations.items()},
+            "conditions": {
+                name: asdict(recommendation)
+                for name, recommendation in self.recommendations.items()
+            },
             "settings": [
-                {"values": dict(zip(paths, values, strict=True)), **asdict(one)}
-                for values, one in self.settings
+                {"values": dict(zip(paths, values, strict=True)), **asdict(measured)}
+                for values, measured in self.settings
             ],
         }
 
@@ -397,7 +429,9 @@ class SweepResult:
 def shown(found: SeedSpread, figure: str) -> str:
     """A figure with its spread: ``79.6 (78.9 to 80.2)``."""
     form = _count if figure in _COUNTS else plain
-    low, middle, high = form(found.low), form(found.median), form(found.high)
+    low = form(found.low)
+    middle = form(found.median)
+    high = form(found.high)
     unit = "" if figure == "throughput" or figure in _COUNTS else " s"
     return f"{middle}{unit} ({low} to {high})" if low != high else f"{middle}{unit}"
 
@@ -412,8 +446,8 @@ def _with_percent(found: SeedSpread) -> str:
     )
 
 
-def _short(one: Measured, figure: str) -> str:
-    value = getattr(one, figure).median
+def _short(measured: Measured, figure: str) -> str:
+    value = getattr(measured, figure).median
     return _count(value) if figure in _COUNTS or value >= 10 else f"{value:.2g}"
 
 

@@ -156,8 +156,13 @@ async def test_upstream_without_a_valid_answer_gives_502_and_code_ran_unknown(
         assert answer.json["detail"] == f"sfusion proxy: {server.url} {why}"
     assert events.kinds() == ["arrived", "forwarded", "upstream_failed", "answered"]
     assert proxy.ledger.calls["c1"].as_dict() == {
-        "arrived": 1, "forwarded": 1, "replied": 0, "started": None, "finished": None, "statuses": [502],
-    }  # fmt: skip
+        "arrived": 1,
+        "forwarded": 1,
+        "replied": 0,
+        "started": None,
+        "finished": None,
+        "statuses": [502],
+    }
 
 
 async def test_post_is_never_sent_twice_but_a_get_may_be() -> None:

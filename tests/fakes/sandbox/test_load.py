@@ -47,6 +47,10 @@ SERVER = """
 import asyncio, gc, json, os, re, sys
 from sfusion.fakes.sandbox import FakeSandbox
 
+def status():
+    with open("/proc/self/status") as file:
+        return file.read()
+
 async def main():
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
@@ -59,8 +63,8 @@ async def main():
                 "in_flight": sandbox.ledger.in_flight,
                 "tasks": len(asyncio.all_tasks()),
                 "files": len(os.listdir("/proc/self/fd")),
-                # Not getrusage's maximum: that begins with the memory of the process that started this one.
-                "kilobytes": int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]),
+                # Not getrusage's maximum: that begins with the memory of the parent process.
+                "kilobytes": int(re.search(r"VmRSS:\\s+(\\d+)", status())[1]),
             }), flush=True)
 
 asyncio.run(main())

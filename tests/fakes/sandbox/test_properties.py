@@ -133,19 +133,55 @@ tokens = st.sampled_from(
     ]
 )
 targets = st.sampled_from(
-    [b"/run_code", b"/run_jupyter", b"/v1/ping", b"/", b"/run_code/", b"//", b"*", b"", b"/%ff", b"/\xff", b"http://h/",
-     b"/submit", b"/list_datasets", b"/openapi.json", b"/run_code?x=%zz", b"/docs", b"x", b"/\x00", (b"/a " b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"b")]
-)  # fmt: skip
+    [
+        b"/run_code",
+        b"/run_jupyter",
+        b"/v1/ping",
+        b"/",
+        b"/run_code/",
+        b"//",
+        b"*",
+        b"",
+        b"/%ff",
+        b"/\xff",
+        b"http://h/",
+        b"/submit",
+        b"/list_datasets",
+        b"/openapi.json",
+        b"/run_code?x=%zz",
+        b"/docs",
+        b"x",
+        b"/\x00",
+        b"/a b",
+    ]
+)
 headers = st.lists(
     st.sampled_from(
-        [b"Host: localhost", b"host: [::1]:80", b"Content-Type: application/json", b"Content-Type: text/plain",
-         b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: x", b"Transfer-Encoding: chunked",
-         b"Transfer-Encoding: gzip", b"Expect: 100-continue", b"Connection: close", b"Connection: upgrade",
-         b"Upgrade: websocket", b"bad header", b"Content-Encoding: gzip", b"X: " + b"a" * 9000, b": x", b"\xff: \xff",
-         b"X:\x00", b"Content-Encoding: br"]
+        [
+            b"Host: localhost",
+            b"host: [::1]:80",
+            b"Content-Type: application/json",
+            b"Content-Type: text/plain",
+            b"Content-Length: 5",
+            b"Content-Length: -1",
+            b"Content-Length: x",
+            b"Transfer-Encoding: chunked",
+            b"Transfer-Encoding: gzip",
+            b"Expect: 100-continue",
+            b"Connection: close",
+            b"Connection: upgrade",
+            b"Upgrade: websocket",
+            b"bad header",
+            b"Content-Encoding: gzip",
+            b"X: " + b"a" * 9000,
+            b": x",
+            b"\xff: \xff",
+            b"X:\x00",
+            b"Content-Encoding: br",
+        ]
     ),
     max_size=5,
-)  # fmt: skip
+)
 bodies = st.sampled_from(
     [
         b"",

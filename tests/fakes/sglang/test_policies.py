@@ -267,7 +267,10 @@ def test_a_prompt_is_read_back_into_its_conversation() -> None:
 
 
 def test_tool_results_in_the_template_of_qwen_are_recognised() -> None:
-    text = "<|im_start|>user\n<tool_response>\n5\n</tool_response>\n<tool_response>\n6\n</tool_response><|im_end|>\n"
+    text = (
+        "<|im_start|>user\n<tool_response>\n5\n</tool_response>\n"
+        "<tool_response>\n6\n</tool_response><|im_end|>\n"
+    )
     assert read_prompt(text) == ({"role": "tool", "content": "5"}, {"role": "tool", "content": "6"})
     hermes = text.replace("<|im_start|>user", "<|im_start|>tool")
     for prompt in ("", "<think>\n", "<think>\n\n</think>\n\n"):

@@ -157,7 +157,7 @@ async def test_a_length_of_many_digits_is_not_http() -> None:
         assert (await raw.answer()).status == 400
 
 
-async def test_a_request_that_is_read_in_the_moment_in_which_its_connection_is_lost_raises_nothing():
+async def test_a_request_that_is_read_while_its_connection_is_lost_raises_nothing():
     sandbox = FakeSandbox()
     sandbox.server.attach()
     protocol = MemoryConnection(sandbox.server).protocol

@@ -81,9 +81,7 @@ async def test_missing_dataset_is_named() -> None:
             )
 
 
-async def test_a_request_that_was_sent_in_time_is_answered_although_its_connection_was_about_to_be_closed() -> (
-    None
-):
+async def test_a_request_sent_in_time_is_answered_although_its_connection_was_to_close() -> None:
     loop = asyncio.get_running_loop()
 
     async def handler(request: Request) -> Answer:

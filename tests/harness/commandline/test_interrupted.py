@@ -52,7 +52,10 @@ def test_ctrl_c_prints_one_line_that_says_what_was_kept(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=PATIENCE)
     assert first.startswith("[")
     assert "Traceback" not in errors
-    pattern = rf"interrupted: (\d+) of \d+ runs ended, and what they wrote is in {out}; --html, --junit not written"
+    pattern = (
+        rf"interrupted: (\d+) of \d+ runs ended, and what they wrote is in {out}; "
+        "--html, --junit not written"
+    )
     said = re.fullmatch(pattern, errors.splitlines()[-1])
     assert said is not None
     assert process.returncode == 130

@@ -104,9 +104,8 @@ import signal, sys, threading
 from sfusion.harness.lab.spreading import open_workers
 
 if __name__ == "__main__":
-    threads = [threading.Thread(target=sys.stdin.read, daemon=True) for _ in range(int(sys.argv[1]))]
-    for one in threads:
-        one.start()
+    for _ in range(int(sys.argv[1])):
+        threading.Thread(target=sys.stdin.read, daemon=True).start()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with open_workers(2) as workers:
         assert list(workers.map(abs, [-1])) == [1]

@@ -202,7 +202,8 @@ import json, urllib.request
 
 def run(code, url):
     try:
-        asked = urllib.request.Request(url + "/run_code", json.dumps({"code": code, "language": "python"}).encode())
+        body = json.dumps({"code": code, "language": "python"}).encode()
+        asked = urllib.request.Request(url + "/run_code", body)
         asked.add_header("Content-Type", "application/json")
         return json.load(urllib.request.urlopen(asked, timeout=5))["run_result"]["stdout"]
     except OSError:

@@ -25,7 +25,8 @@ LOUD = """{LOUD}"""
 
 def status(url, call):
     body = json.dumps({{"code": f"# sfusion:call={{call}}", "language": "python"}}).encode()
-    request = urllib.request.Request(url + "/run_code", body, {{"content-type": "application/json"}})
+    headers = {{"content-type": "application/json"}}
+    request = urllib.request.Request(url + "/run_code", body, headers)
     try:
         with urllib.request.urlopen(request) as answer:
             return answer.status
@@ -75,7 +76,10 @@ def test_a_scenario_from_text(run_scenario):
 
 def test_a_scenario_from_data_and_from_a_file(run_scenario, tmp_path):
     data = {{
-        "scenario": "data", "about": "x", "load": {{"calls": 2}}, "promises": ["every_call_ends_once"],
+        "scenario": "data",
+        "about": "x",
+        "load": {{"calls": 2}},
+        "promises": ["every_call_ends_once"],
         "matrix": {{"tools.rate_limit": [1, 2]}},
     }}
     assert len(run_scenario(data)) == 2

@@ -62,10 +62,13 @@ class Opened:
         pixels."""
         script = """([id, top, height]) => {
             const canvas = document.getElementById(id), scale = devicePixelRatio;
-            const { data } = canvas.getContext("2d").getImageData(0, top * scale, canvas.width, height * scale);
+            const context = canvas.getContext("2d");
+            const stripe = [0, top * scale, canvas.width, height * scale];
+            const { data } = context.getImageData(...stripe);
+            const hex = (part) => part.toString(16).padStart(2, "0");
             const found = new Set();
             for (let i = 0; i < data.length; i += 4)
-                found.add("#" + [...data.slice(i, i + 3)].map((part) => part.toString(16).padStart(2, "0")).join(""));
+                found.add("#" + [...data.slice(i, i + 3)].map(hex).join(""));
             return [...found];
         }"""
         return set(self.page.evaluate(script, [canvas, top, height]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sfusion.harness.core.journal import Journal
-from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.promises import RunEvents
 from sfusion_tools.record import Call, Span, spans_of
 from tests.harness.reports.synthetic import Simulation
 
@@ -15,7 +15,7 @@ def line(at: float, source: str, event: str, **more: Any) -> dict[str, Any]:
 
 
 def calls_of(events: list[dict[str, Any]]) -> list[Call]:
-    return Story(Journal({}, events)).records
+    return RunEvents(Journal({}, events)).records
 
 
 RETRIED = [

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sfusion.harness.errors import BadOption, MissingWorld
-from sfusion.harness.lab.client import Settings, Told, TrialAsk
-from sfusion.harness.lab.shapes import Adapter, shape_of, told_of
+from sfusion.harness.lab.client import Returned, Settings, TrialAsk
+from sfusion.harness.lab.shapes import Adapter, returned_from, shape_of
 from sfusion.harness.lab.shapes.function import FunctionClient, Surroundings
 from tests.cases import every
 
@@ -105,8 +105,8 @@ def test_a_users_adapter_is_taken_as_it_is() -> None:
     class Mine(Adapter):
         can_take = ("code", "text", "language")
 
-        async def call(self, ask: TrialAsk) -> Told:
-            return Told("")
+        async def call(self, ask: TrialAsk) -> Returned:
+            return Returned("")
 
     class Unfinished(Adapter):
         pass
@@ -126,24 +126,26 @@ def test_an_object_that_changes_what_it_was_made_with_is_told() -> None:
         async def run(self, code: str) -> str:
             return ""
 
-    async def told() -> Told:
+    async def returned() -> Returned:
         client = FunctionClient(Runner, "Runner", Surroundings((), None))
         await client.begin(Settings(("http://sandbox.invalid",), {"Authorization": "Bearer one"}))
         return await client.call(TrialAsk("one"))
 
     changed = "{'Authorization': 'Bearer one'} became {'Authorization': 'Bearer one', 'Accept': 'application/json'}"
-    assert asyncio.run(told()).altered == changed
+    assert asyncio.run(returned()).altered == changed
 
 
 def test_a_structured_result_is_text_and_fields() -> None:
     run = {"status": "Finished", "stdout": "  a\n\nb", "return_code": 3, "execution_time": 0.5}
-    told = told_of({"status": "Failed", "run_result": run, "compile_result": {"return_code": 0}})
-    assert told.text == (
+    returned = returned_from(
+        {"status": "Failed", "run_result": run, "compile_result": {"return_code": 0}}
+    )
+    assert returned.text == (
         "status:\nFailed\nrun_result.status:\nFinished\nrun_result.stdout:\n  a\n\nb\nrun_result.return_code: 3\n"
         "compile_result.return_code: 0"
     )
-    assert (told.fields["return_code"], told.fields["compile_result.return_code"]) == (3, 0)
-    assert "status" not in told.fields
-    assert "status" not in told_of({"status": "Failed", "run_result": None}).fields
-    assert told_of({"status": "late", "output": "x"}).fields["status"] == "late"
-    assert told_of((0.5, [{"error": "lost"}])).reward == 0.5
+    assert (returned.fields["return_code"], returned.fields["compile_result.return_code"]) == (3, 0)
+    assert "status" not in returned.fields
+    assert "status" not in returned_from({"status": "Failed", "run_result": None}).fields
+    assert returned_from({"status": "late", "output": "x"}).fields["status"] == "late"
+    assert returned_from((0.5, [{"error": "lost"}])).reward == 0.5

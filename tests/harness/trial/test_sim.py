@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from sfusion.harness.core.verdict import Verdict
-from sfusion.harness.lab.client import TAKES, Settings, Told, TrialAsk
+from sfusion.harness.lab.client import TAKES, Returned, Settings, TrialAsk
 from sfusion.harness.lab.promises.registry import OF_SINGLE_CALLS
 from sfusion.harness.lab.single_calls.calls import SuiteFacts
 from sfusion.harness.lab.worlds import virtual_time
@@ -38,8 +38,8 @@ class PlainClient:
     async def begin(self, settings: Settings) -> None:
         self.url = settings.urls[0]
 
-    async def call(self, ask: TrialAsk) -> Told:
-        return Told(await self.run(ask))
+    async def call(self, ask: TrialAsk) -> Returned:
+        return Returned(await self.run(ask))
 
     async def run(self, ask: TrialAsk) -> str:
         result = await self.send(ask.code)
@@ -173,7 +173,7 @@ class Scores(PlainClient):
 
     takes = frozenset({"code", "tests", "reward", "raises"})
 
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         return self.score(
             [await self.passes(ask.code, given, wanted) for given, wanted in ask.tests]
         )
@@ -190,31 +190,33 @@ class Scores(PlainClient):
     def after(self, error: Exception) -> bool | None:
         return None
 
-    def score(self, passed: list[bool | None]) -> Told:
-        return Told() if None in passed else Told(reward=passed.count(True) / len(passed))
+    def score(self, passed: list[bool | None]) -> Returned:
+        return Returned() if None in passed else Returned(reward=passed.count(True) / len(passed))
 
 
 class AllOrNothing(Scores):
-    def score(self, passed: list[bool | None]) -> Told:
-        return Told() if None in passed else Told(reward=float(all(passed)))
+    def score(self, passed: list[bool | None]) -> Returned:
+        return Returned() if None in passed else Returned(reward=float(all(passed)))
 
 
 class StopsAtTheFirstFailure(Scores):
     """The share of tests that pass before one fails; the others are not sent."""
 
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         passed: list[bool | None] = []
         while len(passed) < len(ask.tests) and all(passed):
             passed.append(await self.passes(ask.code, *ask.tests[len(passed)]))
-        return Told() if None in passed else Told(reward=passed.count(True) / len(ask.tests))
+        return (
+            Returned() if None in passed else Returned(reward=passed.count(True) / len(ask.tests))
+        )
 
 
 class TellsWhatWasLost(Scores):
     """The share of the tests that came back, and how many did not."""
 
-    def score(self, passed: list[bool | None]) -> Told:
+    def score(self, passed: list[bool | None]) -> Returned:
         lost = passed.count(None)
-        return Told(
+        return Returned(
             fields={"lost": lost}, reward=passed.count(True) / (4 - lost) if lost < 4 else None
         )
 
@@ -222,8 +224,8 @@ class TellsWhatWasLost(Scores):
 class LostIsFailed(Scores):
     """As verl's: a test whose sandbox failed counts as one that failed."""
 
-    def score(self, passed: list[bool | None]) -> Told:
-        return Told(reward=passed.count(True) / len(passed))
+    def score(self, passed: list[bool | None]) -> Returned:
+        return Returned(reward=passed.count(True) / len(passed))
 
 
 class ATimeoutIsFailed(Scores):
@@ -272,21 +274,23 @@ class NullIsEmpty(Scores):
 class NothingFailed(Scores):
     """An outage rewards everything."""
 
-    def score(self, passed: list[bool | None]) -> Told:
-        return Told(fields={"lost": passed.count(None)}, reward=float(False not in passed))
+    def score(self, passed: list[bool | None]) -> Returned:
+        return Returned(fields={"lost": passed.count(None)}, reward=float(False not in passed))
 
 
 class LostIsNotTold(Scores):
-    def score(self, passed: list[bool | None]) -> Told:
+    def score(self, passed: list[bool | None]) -> Returned:
         back = [one for one in passed if one is not None]
-        return Told(reward=sum(back) / len(back) if back else None)
+        return Returned(reward=sum(back) / len(back) if back else None)
 
 
 class TellsOnlyThatAllWereLost(TellsWhatWasLost):
-    def score(self, passed: list[bool | None]) -> Told:
-        told = super().score(passed)
+    def score(self, passed: list[bool | None]) -> Returned:
+        returned = super().score(passed)
         fields = {"lost": 0, "back": 4 - passed.count(None)}
-        return told if told.reward is None else Told(fields=fields, reward=told.reward)
+        return (
+            returned if returned.reward is None else Returned(fields=fields, reward=returned.reward)
+        )
 
 
 class ExitCodeIgnored(Scores):
@@ -302,13 +306,13 @@ class FoundInTheOutput(Scores):
 
 
 class LooksAtTheFirstTest(Scores):
-    def score(self, passed: list[bool | None]) -> Told:
-        return Told() if None in passed else Told(reward=float(passed[0] or 0))
+    def score(self, passed: list[bool | None]) -> Returned:
+        return Returned() if None in passed else Returned(reward=float(passed[0] or 0))
 
 
 class ScoresAnything(Scores):
-    def score(self, passed: list[bool | None]) -> Told:
-        return Told() if None in passed else Told(reward=1.0)
+    def score(self, passed: list[bool | None]) -> Returned:
+        return Returned() if None in passed else Returned(reward=1.0)
 
 
 class TooSlowIsLost(Scores):
@@ -325,8 +329,8 @@ class RunsAgainWhatFailed(Scores):
 
 
 class Upside(Scores):
-    def score(self, passed: list[bool | None]) -> Told:
-        return Told() if None in passed else Told(reward=passed.count(False) / 4)
+    def score(self, passed: list[bool | None]) -> Returned:
+        return Returned() if None in passed else Returned(reward=passed.count(False) / 4)
 
 
 class InputStripped(Scores):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.shapes.results import told_of
+from sfusion.harness.lab.shapes.results import returned_from
 from sfusion.harness.trial.trial import TrialWorld, judge
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -138,13 +138,13 @@ def test_a_status_beside_the_text_counts_and_the_number_of_an_enum_does_not() ->
     class End(Enum):
         DONE = 2
 
-    assert told_of({"text": "out", "status": "late"}).text == "text:\nout\nstatus:\nlate"
-    assert told_of({"text": "out", "attempts": 2}).text == "out"
-    assert told_of({"end": End.DONE}).text == "end:\nDONE"
+    assert returned_from({"text": "out", "status": "late"}).text == "text:\nout\nstatus:\nlate"
+    assert returned_from({"text": "out", "attempts": 2}).text == "out"
+    assert returned_from({"end": End.DONE}).text == "end:\nDONE"
 
 
 def test_flags_are_no_durations() -> None:
-    assert told_of({"timed_out": True, "time": 3}).text == "timed_out: True"
+    assert returned_from({"timed_out": True, "time": 3}).text == "timed_out: True"
 
 
 def test_a_status_that_a_program_prints_is_not_its_own(tmp_path: Path) -> None:

@@ -22,8 +22,14 @@ from sfusion_tools.limiter.settings import LimiterSettings
 LEASES = (6.0, 10.0, 30.0)
 PAUSES = (0.01, 0.5, 2.0, 5.0, 6.0, 10.0, 31.0)
 STRIDE = 1.9
-"""Seconds between the looks of clients in a world where nothing goes wrong: less than a third of
-any lease."""
+"""Seconds between the looks of clients in a world where nothing goes wrong.
+
+Less than a third of any lease.
+"""
+ROUNDS_TO_AGREE = 4
+"""How often the network runs until both sides agree. Chosen: it was always enough."""
+ROUNDS_TO_SERVE = 200
+"""How often it runs, at most, until all callers were served. Chosen: far more than are needed."""
 SHARES = {"a": "", "b": "", "c": "", "d": "nightly"}
 
 
@@ -487,79 +493,107 @@ class World:
             assert core._learning_until >= until
 
     def come_to_rest(self) -> None:
-        """From now on nothing goes wrong: everything that was lost is made up for, and nobody
-        waits for ever."""
+        """From now on nothing goes wrong.
+
+        Everything that was lost is made up for, and no caller waits for ever.
+        """
         for peer in self.peers.values():
             peer.stalled = False
+        self._deliver_everything()
+        self._lose_what_is_pending()
+        self.now += LAST_RETRY
+        for _ in range(ROUNDS_TO_AGREE):
+            self.run_the_network()
+        for cluster in self.clusters:
+            self._check_agreement(cluster)
+
+        in_time = {name: self._held_for_long(peer) for name, peer in self.peers.items()}
+        longest = max(cluster.core.longest_lease(self.now) for cluster in self.clusters)
+        for _ in range(int(2 * longest / STRIDE) + 2):
+            self.live_on()
+        for name, peer in self.peers.items():
+            assert in_time[name] <= set(peer.believed()), "permits in use are renewed"
+        for cluster in self.clusters:
+            self._check_the_dead(cluster)
+
+        self._finish_all_callers()
+        self.run_the_network()
+        assert [cluster.core.in_use for cluster in self.clusters] == [0, 0]
+
+    def _deliver_everything(self) -> None:
+        """Deliver all requests and replies that are on their way."""
         while self.requests or self.replies:
             while self.replies:
                 peer, request, reply = self.replies.pop(0)
                 peer.receive(request, reply)
             if self.requests:
                 self._deliver(0, again=False)
+
+    def _lose_what_is_pending(self) -> None:
+        """Tell each client that the requests without a reply are lost."""
         for peer in self.peers.values():
             for pending in (peer.core._in_flight, peer.core._polling):
                 if pending is not None:
                     peer.core.lose(self.now, pending[0])
-        self.now += LAST_RETRY
-        for _ in range(4):
-            self.run_the_network()
-        for cluster in self.clusters:
-            # A late message of a client that was forgotten meanwhile can cost a permit, for a lease
-            # at most.
-            epochs = {
-                client.name: client.epoch
-                for client in cluster.core._clients.values()
-                if client.attached
-            }
-            connected = [
-                p
-                for p in self.peers.values()
-                if p.cluster is cluster and p.core._connection.attached
-            ]
-            here = {
-                peer.name
-                for peer in connected
-                if peer.core._connection.epoch == epochs.get(peer.name)
-            }
-            out = {
-                permit
-                for permit, known in cluster.core._permits.items()
-                if known.client.name in here
-            }
-            sure = {permit for name in here for permit in self.peers[name].believed()}
-            known = {permit for name in here for permit in self.peers[name].core.held}
-            assert sure <= out <= known, f"both sides know who holds what: {sure}, {out}, {known}"
-        in_time = {
-            peer.name: {
-                p
-                for p, until in peer.core.held.items()
-                if until > self.now + peer.core._connection.lease / 2
-            }
-            for peer in self.peers.values()
+
+    def _check_agreement(self, cluster: Cluster) -> None:
+        """Both sides know which permits the clients of a cluster hold.
+
+        Not of a client that was forgotten meanwhile: a late message of such a one can cost a
+        permit, for a lease at most.
+        """
+        epochs = {
+            client.name: client.epoch
+            for client in cluster.core._clients.values()
+            if client.attached
         }
-        longest = max(cluster.core.longest_lease(self.now) for cluster in self.clusters)
-        for _ in range(int(2 * longest / STRIDE) + 2):
-            self.live_on()
-        for peer in self.peers.values():
-            assert in_time[peer.name] <= set(peer.believed()), "permits in use are renewed"
-        for cluster in self.clusters:
-            # The dead lose their places in the queue after a lease, and what they were granted
-            # until then one later.
-            here = {peer.name for peer in self.peers.values() if peer.cluster is cluster}
-            snapshot = cluster.core.snapshot(self.now)
-            assert {*snapshot.holders, *snapshot.waiters} <= here, "the dead hold nothing"
-        # As callers finish, all who wait are served, at the pace of the network and not of leases.
-        for _ in range(200):
+        here = [
+            peer
+            for peer in self.peers.values()
+            if peer.cluster is cluster
+            and peer.core._connection.attached
+            and peer.core._connection.epoch == epochs.get(peer.name)
+        ]
+        names = {peer.name for peer in here}
+        out = {
+            permit for permit, known in cluster.core._permits.items() if known.client.name in names
+        }
+        sure: set[str] = set()
+        known: set[str] = set()
+        for peer in here:
+            sure.update(peer.believed())
+            known.update(peer.core.held)
+        assert sure <= out <= known, f"both sides know who holds what: {sure}, {out}, {known}"
+
+    def _held_for_long(self, peer: Peer) -> set[str]:
+        """Return the permits that have at least half of their lease left."""
+        soon = self.now + peer.core._connection.lease / 2
+        return {permit for permit, until in peer.core.held.items() if until > soon}
+
+    def _check_the_dead(self, cluster: Cluster) -> None:
+        """The dead hold nothing.
+
+        They lose their places in the queue after a lease, and what they were granted until then
+        one later.
+        """
+        here = {peer.name for peer in self.peers.values() if peer.cluster is cluster}
+        snapshot = cluster.core.snapshot(self.now)
+        assert {*snapshot.holders, *snapshot.waiters} <= here, "the dead hold nothing"
+
+    def _finish_all_callers(self) -> None:
+        """As callers finish, all who wait are served.
+
+        That is at the pace of the network and not of leases.
+        """
+        for _ in range(ROUNDS_TO_SERVE):
             if not any(peer.callers for peer in self.peers.values()):
-                break
+                return
             for peer in self.peers.values():
-                for number in [n for n, permit in peer.callers.items() if permit is not None]:
+                served = [number for number, permit in peer.callers.items() if permit is not None]
+                for number in served:
                     peer.finish(number)
             self.run_the_network()
         assert not any(peer.callers for peer in self.peers.values()), "a waiter was forgotten"
-        self.run_the_network()
-        assert [cluster.core.in_use for cluster in self.clusters] == [0, 0]
 
     def live_on(self) -> None:
         self.now += STRIDE

@@ -119,7 +119,8 @@ async def main():
     tasks.extend(asyncio.create_task(hold()) for _ in range(5))
     while host.snapshot().waiting < 4:
         await asyncio.sleep(0)
-tasks = []  # outlives main(): a task that only its own cycle refers to may be collected before it is cancelled
+# Outlives main(): a task that only its own cycle refers to may be collected before it is cancelled.
+tasks = []
 asyncio.run(main(), debug=True)
 print(host.snapshot().in_use, host.snapshot().waiting)
 """

@@ -441,9 +441,7 @@ def test_a_rollout_with_such_a_template_fails_and_releases_its_tools(tmp_path: P
     assert tool.open_instances == []
 
 
-def test_ids_that_a_model_chose_are_kept_unless_its_template_refuses_them_or_they_are_used_twice() -> (
-    None
-):
+def test_ids_that_a_model_chose_are_kept_unless_they_are_refused_or_used_twice() -> None:
     by_name = {model.name: model for model in MODELS}
     nemo, kimi = tokenizer_of(by_name["Mistral-Nemo"], ""), tokenizer_of(by_name["Kimi-K2"], "")
     for own, written in (("abcdefgh9", "abcdefgh9"), ("call_1", call_id("call_1"))):
@@ -451,7 +449,10 @@ def test_ids_that_a_model_chose_are_kept_unless_its_template_refuses_them_or_the
             nemo, [{"role": "tool", "content": "3", "tool_call_id": own}], last=nemo.eos_token_id
         )
         assert f'"call_id": "{written}"' in nemo.decode(ids)
-    call = '<|tool_call_begin|>functions.code_interpreter:7<|tool_call_argument_begin|>{"code": "%s"}<|tool_call_end|>'
+    call = (
+        "<|tool_call_begin|>functions.code_interpreter:7"
+        '<|tool_call_argument_begin|>{"code": "%s"}<|tool_call_end|>'
+    )
     turn = kimi.encode(
         f"<|tool_calls_section_begin|>{call % 1}{call % 2}<|tool_calls_section_end|><|im_end|>",
         allow_special=True,

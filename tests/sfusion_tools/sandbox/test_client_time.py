@@ -312,15 +312,18 @@ def test_no_connection_is_left_open_when_loops_end():
         from sfusion.fakes.sandbox import FakeSandbox
         from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
-        logging.getLogger("asyncio").addFilter(lambda record: "took" not in record.msg)  # a busy machine
+        # A busy machine may be slow.
+        logging.getLogger("asyncio").addFilter(lambda record: "took" not in record.msg)
         with FakeSandbox(executor="scripted") as sandbox:
-            tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local", "rate_limit": 2})
+            config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "rate_limit": 2}
+            tool = SandboxFusionTool(config)
 
             async def go(code):
                 await asyncio.gather(*(tool.execute("x", {"code": code}) for _ in range(5)))
 
             async def give_up():
-                await asyncio.wait([asyncio.create_task(go("1  # sfusion:call=x seconds=60"))], timeout=0.05)
+                task = asyncio.create_task(go("1  # sfusion:call=x seconds=60"))
+                await asyncio.wait([task], timeout=0.05)
 
             asyncio.run(go("1"))
             asyncio.run(give_up())

@@ -174,7 +174,7 @@ def test_the_only_endpoint_is_never_set_aside_for_refusing():
     assert calls.fleet.endpoint(A).failures == 0
 
 
-def test_an_endpoint_that_refused_everything_is_tried_again_and_gets_its_full_share_once_it_answers():
+def test_an_endpoint_that_refused_everything_gets_its_full_share_once_it_answers():
     calls = Calls(A, B)
     for step in range(30):
         slot = calls.begin(step * 0.01)

@@ -30,6 +30,12 @@ _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from guard.zygote import m
 _FOLDER = Path(__file__).parent
 
 
+_LONGEST_HELLO = 4096
+"""Bytes of the abilities that a guard sends when it starts (chosen: they take some 200)."""
+_LONGEST_REPORT = 65_536
+"""Bytes of a report of a command's end (chosen: its message is that of an exception)."""
+
+
 class Spawner:
     """A guard process and the socket for its commands; started with the first command."""
 
@@ -43,15 +49,12 @@ class Spawner:
     async def abilities(self) -> Abilities:
         """Return what this machine lets the guard do; starts the guard if it is not running."""
         async with self._starting:
-            if (
-                self._process is not None
-                and self._process.poll() is None
-                and self._abilities is not None
-            ):
+            is_running = self._process is not None and self._process.poll() is None
+            if is_running and self._abilities is not None:
                 return self._abilities
             self._reset()
             ours = self._launch()
-            hello = await asyncio.get_running_loop().sock_recv(ours, 4096)
+            hello = await asyncio.get_running_loop().sock_recv(ours, _LONGEST_HELLO)
             if not hello:
                 self._reset()
                 raise RuntimeError("the guard process that should run the programs ended at once")
@@ -109,7 +112,9 @@ class Spawner:
             self._socket.close()
         if reap and self._process is not None:
             self._process.wait()
-        self._socket = self._process = self._abilities = None
+        self._socket = None
+        self._process = None
+        self._abilities = None
 
 
 logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
@@ -119,7 +124,6 @@ SPAWN_STALL = 0.02
 _DENIED = re.compile(
     r"(?:\[Errno \d+\] |\b)(?:Permission denied|Read-only file system)(?:: '(?P<path>[^']*)')?"
 )
-
 
 SIGNAL_SCOPE_VERSION = 6
 """The first version of Landlock that can block signals."""
@@ -137,8 +141,10 @@ class Confinement:
 
     @property
     def namespaces(self) -> bool:
-        """Each command has its own process ids, each request its own /tmp and home; all else is
-        read-only."""
+        """Each command has its own process ids, each request its own /tmp and home.
+
+        All else is read-only.
+        """
         return self.able.namespaces
 
     @property
@@ -153,36 +159,36 @@ class Confinement:
 
     @property
     def level(self) -> Level:
-        """`contained`: promised against an attacker; `accident-proof`: against programs as
-        models write them."""
+        """`contained` or `accident-proof`.
+
+        The first is promised against an attacker, the second against programs as models write them.
+        """
         return "accident-proof" if self.missing else "contained"
 
     @property
     def missing(self) -> dict[str, str]:
         """The layers that `contained` lacks, and what would add each."""
         able = self.able
-        layers = {
-            "namespaces": (
-                able.namespaces,
-                "in a container, allow it CAP_SYS_ADMIN or user namespaces",
-            ),
-            "Landlock": (able.landlock > 0, "Linux 5.13 with Landlock enabled"),
-            "seccomp": (able.seccomp, "x86-64 or ARM64 and a kernel with filters"),
-            "cgroup": (able.control_groups, f"start it with `{_IN_A_GROUP}`, or as root"),
-            "a Python that others may read": (
-                self.user_kind != "own-reading",
-                "install it where every user may go",
-            ),
-            "own network": (
-                able.own_network,
-                "leave out --network" if able.namespaces else "comes with namespaces",
-            ),
-        }
-        return {name: advice for name, (there, advice) in layers.items() if not there}
+        missing: dict[str, str] = {}
+        if not able.namespaces:
+            missing["namespaces"] = "in a container, allow it CAP_SYS_ADMIN or user namespaces"
+        if not able.landlock:
+            missing["Landlock"] = "Linux 5.13 with Landlock enabled"
+        if not able.seccomp:
+            missing["seccomp"] = "x86-64 or ARM64 and a kernel with filters"
+        if not able.control_groups:
+            missing["cgroup"] = f"start it with `{_IN_A_GROUP}`, or as root"
+        if self.user_kind == "own-reading":
+            missing["a Python that others may read"] = "install it where every user may go"
+        if not able.own_network:
+            missing["own network"] = (
+                "leave out --network" if able.namespaces else "comes with namespaces"
+            )
+        return missing
 
-    def describe(self) -> str:
-        """Return the level, the layers in force, what is not confined, and what would raise the
-        level, in lines."""
+    @property
+    def _layers(self) -> list[str]:
+        """The layers in force."""
         able = self.able
         layers = {
             "own user": self.own_user,
@@ -193,46 +199,57 @@ class Confinement:
             "seccomp": able.seccomp,
             "cgroup": able.control_groups,
         }
+        return [name for name, in_force in layers.items() if in_force]
+
+    @property
+    def _gaps(self) -> list[str]:
+        """What is not confined."""
+        able = self.able
         alone = able.namespaces or self.own_user
-        gaps = {
+        inside = able.namespaces or able.bubblewrap
+        closed = {
             "memory and processes of a hostile program": able.control_groups,
             "this server, which programs can call": able.own_network,
-            "writing to files elsewhere": able.namespaces or able.bubblewrap or able.landlock > 0,
+            "writing to files elsewhere": inside or able.landlock > 0,
             "permissions and times of files elsewhere": alone or able.bubblewrap,
             "limits and priorities of the server": alone or able.seccomp,
             "signals to other processes": self.signals,
             "making files that run as root": self.own_user or not self.root,
             "files in /dev/shm": alone,
-            "command lines of other processes": able.namespaces or able.bubblewrap,
+            "command lines of other processes": inside,
             "reading what the server can read": self.user_kind in ("root-of-own", "own"),
         }
-        lines = [
-            (
-                f"{self.level}: "
-                f"{', '.join(name for name, there in layers.items() if there) or 'no layer'}"
-            )
-        ]
-        if open_ones := [name for name, closed in gaps.items() if not closed]:
-            lines.append(f"NOT confined: {', '.join(open_ones)}")
+        return [name for name, is_closed in closed.items() if not is_closed]
+
+    def describe(self) -> str:
+        """Return the level, the layers, what is not confined, and what would raise the level."""
+        lines = [f"{self.level}: {', '.join(self._layers) or 'no layer'}"]
+        if self._gaps:
+            lines.append(f"NOT confined: {', '.join(self._gaps)}")
         if self.missing:
-            lines.append(
-                "for contained: "
-                + "; ".join(f"{name} ({advice})" for name, advice in self.missing.items())
-            )
+            advice = "; ".join(f"{name} ({advice})" for name, advice in self.missing.items())
+            lines.append(f"for contained: {advice}")
         return "\n".join(lines)
 
 
 _IN_A_GROUP = "systemd-run --user --scope -p Delegate=yes"
 
+_Ended = tuple[CommandReport, str, str]
+"""How a command ended, with its standard output and error."""
+
 
 class CommandRunner:
+    """Runs commands, and knows which are running."""
+
     def __init__(self, spawner: Spawner, confinement: Confinement, *, stdin_race: bool) -> None:
-        """Run through `spawner`; `stdin_race` is the failure of the published image if a program
-        ends too early."""
+        """Run through `spawner`.
+
+        `stdin_race` is the failure of the published image if a program ends too early.
+        """
         self._spawner = spawner
         self.confinement = confinement
         self._stdin_race = stdin_race
-        self._running: dict[socket.socket, asyncio.Future[tuple[CommandReport, str, str]]] = {}
+        self._running: dict[socket.socket, asyncio.Future[_Ended]] = {}
 
     async def run(
         self,
@@ -245,11 +262,10 @@ class CommandRunner:
         results: int | None = None,
         program: str = "",
     ) -> CommandResult:
-        """Run a command; a failure to start it is also a result. Its descriptor 3 is `results`, if
-        given.
+        """Run a command; a failure to start it is also a result.
 
-        `program` is the file that bash would run for it, if the command is nothing but a name and
-        arguments.
+        Its descriptor 3 is `results`, if given. `program` is the file that bash would run for it,
+        if the command is nothing but a name and arguments.
         """
         if math.isnan(timeout):
             return CommandResult.failed(command, "cannot convert float NaN to integer")
@@ -261,18 +277,19 @@ class CommandRunner:
             given = b""  # the later server runs the program without standard input
         if timeout <= 0:
             # The real server starts the program and kills it at once.
-            return CommandResult("TimeLimitExceeded", 0.0, None, "", "")
+            return CommandResult("TimeLimitExceeded", 0.0, stdout="", stderr="")
+
         spec = CommandSpec(
-            command,
-            work.cwd,
-            work.env,
-            timeout,
-            work.writable,
-            max(memory_limit_mb, 0) * 2**20,
-            work.mounts,
-            program,
-            work.user,
-            self.confinement.user_kind,
+            command=command,
+            cwd=work.cwd,
+            env=work.env,
+            timeout=timeout,
+            writable=work.writable,
+            memory_limit=max(memory_limit_mb, 0) * 2**20,
+            mounts=work.mounts,
+            program=program,
+            user=work.user,
+            user_kind=self.confinement.user_kind,
         )
         more = [] if results is None else [results]
         return await self._run(spec, given, more, race=self._stdin_race and stdin is not None)
@@ -293,17 +310,19 @@ class CommandRunner:
         try:
             feed, stdin_end = stream_pair()
             made += [feed, stdin_end]
-            made.append(out := capture(loop))
-            made.append(err := capture(loop))
-            control = self._spawner.start(
-                spec, (stdin_end.fileno(), out.fileno(), err.fileno(), *more)
-            )
+            out = capture(loop)
+            made.append(out)
+            err = capture(loop)
+            made.append(err)
+            standard = (stdin_end.fileno(), out.fileno(), err.fileno())
+            control = self._spawner.start(spec, (*standard, *more))
         except (OSError, RuntimeError) as exc:  # for example, no descriptors left
             _close(*made)
             return CommandResult.failed(spec.command, exc)
         stdin_end.close()
-        captures = out, err
-        ending = self._running[control] = asyncio.ensure_future(_wait_for_end(control, captures))
+
+        ending = asyncio.ensure_future(_wait_for_end(control, out, err))
+        self._running[control] = ending
         feeding: asyncio.Future[None] | None = None
         try:
             if race and await self._ended_before_stdin(ending):
@@ -320,13 +339,13 @@ class CommandRunner:
             for task in (feeding, ending):
                 if task is not None:
                     task.cancel()
-            _close(feed, control, *captures)
+            _close(feed, control, out, err)
 
-    async def _ended_before_stdin(
-        self, ending: asyncio.Future[tuple[CommandReport, str, str]]
-    ) -> bool:
-        """Delay standard input for as long as spawning the other programs would block the real
-        server's loop."""
+    async def _ended_before_stdin(self, ending: asyncio.Future[_Ended]) -> bool:
+        """Delay standard input; return whether the program has ended by then.
+
+        Spawning the other programs would block the real server's loop for as long.
+        """
         await asyncio.sleep(0)
         others = len(self._running) - 1
         if others == 0:
@@ -337,32 +356,31 @@ class CommandRunner:
     def _result(
         self, spec: CommandSpec, report: CommandReport, stdout: str, stderr: str
     ) -> CommandResult:
-        if report.leftovers:
-            noun = "process" if report.leftovers == 1 else "processes"
-            logger.warning(
-                "killed %d %s that a program left behind: %s", report.leftovers, noun, spec.command
-            )
-        if report.bound:
-            logger.warning(
-                "the kernel stopped a program from using %s: %s", report.bound, spec.command
-            )
-        denied = (
-            _DENIED.search(stderr)
-            if self.confinement.namespaces or self.confinement.able.landlock
-            else None
-        )
-        if denied:
-            what = denied["path"] or "see its standard error"
-            logger.warning(
-                "refused a program to write outside its work directory (%s): %s", what, spec.command
-            )
+        self._warn(spec.command, report, stderr)
         if report.event == "exited":
             return CommandResult("Finished", report.seconds, report.code, stdout, stderr)
         if report.event == "timeout":
             return CommandResult("TimeLimitExceeded", report.seconds, None, stdout, stderr)
-        return CommandResult.failed(
-            spec.command, report.message or "the executor was closed while the program ran"
-        )
+        why = report.message or "the executor was closed while the program ran"
+        return CommandResult.failed(spec.command, why)
+
+    def _warn(self, command: str, report: CommandReport, stderr: str) -> None:
+        """Log what a program did that it should not do."""
+        if report.leftovers:
+            noun = "process" if report.leftovers == 1 else "processes"
+            logger.warning(
+                "killed %d %s that a program left behind: %s", report.leftovers, noun, command
+            )
+        if report.bound:
+            logger.warning("the kernel stopped a program from using %s: %s", report.bound, command)
+        if not self.confinement.namespaces and not self.confinement.able.landlock:
+            return
+        denied = _DENIED.search(stderr)
+        if denied:
+            what = denied["path"] or "see its standard error"
+            logger.warning(
+                "refused a program to write outside its work directory (%s): %s", what, command
+            )
 
 
 def _close(*things: socket.socket | Capture) -> None:
@@ -370,15 +388,14 @@ def _close(*things: socket.socket | Capture) -> None:
         thing.close()
 
 
-async def _wait_for_end(
-    control: socket.socket, captures: tuple[Capture, Capture]
-) -> tuple[CommandReport, str, str]:
-    """Wait for the report, which comes when no process is left, and take the output at that
-    moment."""
-    data = await asyncio.get_running_loop().sock_recv(control, 65536)
+async def _wait_for_end(control: socket.socket, out: Capture, err: Capture) -> _Ended:
+    """Wait for the report, and take the output at that moment.
+
+    The report comes when no process is left.
+    """
+    data = await asyncio.get_running_loop().sock_recv(control, _LONGEST_REPORT)
     report = CommandReport(**json.loads(data)) if data else CommandReport("stopped")
-    stdout, stderr = (decoded(stream.take()) for stream in captures)
-    return report, stdout, stderr
+    return report, decoded(out.take()), decoded(err.take())
 
 
 async def _feed(stream: socket.socket, data: bytes) -> None:

@@ -1,9 +1,9 @@
-"""Runs the cells of one notebook and writes the output of each to descriptor 3, which the cells
-cannot reach.
+"""Runs the cells of one notebook and writes their output to descriptor 3.
 
-This file is copied into the work directory and run there as `main.py`, like the driver of the real
-server: its output, the files it reads and writes and the number of the first cell are part of the
-answer. It uses only the standard library and what `sfusion[jupyter]` installs.
+The cells cannot reach it. This file is copied into the work directory and run there as
+`main.py`, like the driver of the real server: its output, the files it reads and writes and the
+number of the first cell are part of the answer. It uses only the standard library and what
+`sfusion[jupyter]` installs.
 """
 
 from __future__ import annotations

@@ -16,8 +16,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ...protocol import (
+    NO_MEMORY_LIMIT,
     AnswerStatus,
     CommandResult,
     Profile,
@@ -40,18 +42,27 @@ from .languages import LANGUAGES, Language, refused_by_language, words, written_
 from .notebook import NoKernelError, run_notebook
 
 FETCH_LIMIT = 64 * 2**20
-"""Maximum bytes of fetched files in one answer; the real server has no limit and runs out of
-memory."""
+"""Maximum bytes of fetched files in one answer.
+
+Chosen: the real server has no limit and runs out of memory.
+"""
 MOST_REMOVALS = 32
-"""Directories of answered requests that may wait to be removed; a new request waits until there are
-fewer."""
+"""Directories of answered requests that may wait to be removed (chosen).
+
+A new request waits until there are fewer.
+"""
+_REMOVERS = 4
+"""Threads that remove directories (chosen)."""
+_TRIAL_SECONDS = 10.0
+"""Time limit of commands that find something out about this machine (chosen)."""
+_SHOWN_CELLS = 100
+"""Characters of a notebook that the real server shows in its message."""
 _CPP_LIBRARIES = (
     "for name in crypto ssl; do "
     '[ "$(g++ -print-file-name=lib$name.so)" = "lib$name.so" ] || echo "-l$name"; done; '
     "echo -lpthread"
 )
-
-
+"""Prints the flags for those libraries of the real server that are installed."""
 _SYSTEM_PATH = (
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -70,6 +81,15 @@ def default_path() -> str:
     answer differently.
     """
     return os.pathsep.join((os.path.dirname(sys.executable), *_SYSTEM_PATH))
+
+
+class _Wanted(NamedTuple):
+    """Which layers to use: True requires one, False disables it, None takes what there is."""
+
+    namespaces: bool | None
+    landlock: bool | None
+    own_user: bool | None
+    control_groups: bool | None
 
 
 class PythonExecutor:
@@ -103,7 +123,7 @@ class PythonExecutor:
         self._path = path
         self._env = dict(env or {})
         self._bounds = bounds or ResourceBounds()
-        self._wanted = namespaces, landlock, own_user, control_groups
+        self._wanted = _Wanted(namespaces, landlock, own_user, control_groups)
         self._network = network
         self._base: str | None = None
         self._lock: int | None = None
@@ -116,7 +136,7 @@ class PythonExecutor:
         self._needed: list[str] = []
         self._removals: set[Future[None]] = set()
         # Of its own: what programs left behind must not delay the files of other requests.
-        self._removers = ThreadPoolExecutor(4, "remove")
+        self._removers = ThreadPoolExecutor(_REMOVERS, "remove")
         self._warned = False
 
     async def confinement(self) -> Confinement:
@@ -128,10 +148,13 @@ class PythonExecutor:
             return self._confinement
 
     async def _decide(self, able: Abilities) -> Confinement:
-        _agreed("process namespaces", self._wanted[0], able.namespaces)
-        _agreed("Landlock", self._wanted[1], able.landlock > 0)
-        own_user = _agreed("a user of its own", self._wanted[2], able.users is not None)
-        _agreed("a control group", self._wanted[3], able.control_groups)
+        """Choose the layers; raise RuntimeError if one is required that is not available."""
+        wanted = self._wanted
+        _agreed("process namespaces", wanted.namespaces, able.namespaces)
+        _agreed("Landlock", wanted.landlock, able.landlock > 0)
+        own_user = _agreed("a user of its own", wanted.own_user, able.users is not None)
+        _agreed("a control group", wanted.control_groups, able.control_groups)
+
         confinement = Confinement(able, root=os.geteuid() == 0)
         if not able.landlock and not able.namespaces and not able.bubblewrap:
             logger.warning(
@@ -139,32 +162,42 @@ class PythonExecutor:
             )
         if not own_user or able.users is None:
             return confinement
+
         first, count = able.users
         # Servers that run at the same time hardly ever use the same ones.
-        self._users = itertools.islice(
-            itertools.cycle(range(first, first + count)), secrets.randbelow(count), None
-        )
-        command = " && ".join(f"[ -r {shlex.quote(path)} ]" for path in self._expected())
-        kinds: tuple[UserKind, ...] = (
-            ("root-of-own", "own") if able.root_of_own and able.namespaces else ("own",)
-        )
+        users = itertools.cycle(range(first, first + count))
+        self._users = itertools.islice(users, secrets.randbelow(count), None)
+        return await self._with_user(confinement)
+
+    async def _with_user(self, confinement: Confinement) -> Confinement:
+        """Choose the user that hides most of the machine, but nothing that programs should find."""
+        able = confinement.able
+        kinds: list[UserKind] = ["own"]
+        if able.root_of_own and able.namespaces:
+            kinds.insert(0, "root-of-own")
+        finds_all = " && ".join(f"[ -r {shlex.quote(path)} ]" for path in self._expected())
         for kind in kinds:
-            # The user that hides most of the machine, but nothing that programs are meant to find.
             confined = replace(confinement, user_kind=kind)
             async with self._work_directory(confined) as work:
                 runner = CommandRunner(self._start(), confined, stdin_race=False)
-                if (await runner.run(command, work, 10.0)).return_code == 0:
+                tried = await runner.run(finds_all, work, _TRIAL_SECONDS)
+                if tried.return_code == 0:
                     return confined
         return replace(confinement, user_kind="own-reading")
 
     def _expected(self) -> list[str]:
         """Return what programs are meant to find, of what there is."""
         search_path = self._path or default_path()
-        named = [
-            path for text in (search_path, *self._env.values()) for path in text.split(os.pathsep)
-        ]
-        found = [path for path in named if os.path.isabs(path) and os.path.exists(path)]
-        return [*found, os.__file__, *filter(None, [shutil.which("python", path=search_path)])]
+        expected = []
+        for text in (search_path, *self._env.values()):
+            for path in text.split(os.pathsep):
+                if os.path.isabs(path) and os.path.exists(path):
+                    expected.append(path)
+        expected.append(os.__file__)
+        python = shutil.which("python", path=search_path)
+        if python is not None:
+            expected.append(python)
+        return expected
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
         try:
@@ -183,18 +216,15 @@ class PythonExecutor:
             if isinstance(exc, NoKernelError) and not self._warned:
                 self._warned = True
                 logger.warning(str(exc))
-            shown = "\n".join(request.cells)[:100]
-            return RunJupyterAnswer(
-                "SandboxError", f"exception on running jupyter {shown}: {self._shown(exc)} None"
-            )
+            shown = "\n".join(request.cells)[:_SHOWN_CELLS]
+            message = f"exception on running jupyter {shown}: {self._shown(exc)} None"
+            return RunJupyterAnswer("SandboxError", message)
 
     def _shown(self, error: Exception) -> str:
         """An error with paths as programs know them, and none of the server's own."""
-        return (
-            re.sub(rf"{re.escape(self._base)}(/run-[^/']*)?", "", str(error))
-            if self._base
-            else str(error)
-        )
+        if not self._base:
+            return str(error)
+        return re.sub(rf"{re.escape(self._base)}(/run-[^/']*)?", "", str(error))
 
     async def settle(self) -> None:
         """Wait until the directories of answered requests are removed."""
@@ -206,77 +236,113 @@ class PythonExecutor:
             await self._runner.stop()
         if self._spawner is not None:
             await self._spawner.aclose()
-        self._spawner = self._runner = self._confinement = None
+        self._spawner = None
+        self._runner = None
+        self._confinement = None
         await self.settle()
         if self._base is not None and self._lock is not None:
             await asyncio.to_thread(remove_tree, self._base)
             os.close(self._lock)
-            self._base = self._lock = None
+            self._base = None
+            self._lock = None
 
     async def _run_code(self, request: RunCode) -> RunCodeAnswer:
         language = LANGUAGES[request.language]
-        if refused := refused_by_language(request):
+        refused = refused_by_language(request)
+        if refused is not None:
             return _answer(refused, None, {})
+
         runner = await self._ready()
         async with self._work_directory(runner.confinement, language) as work:
             if language.gives_files:
                 work.refuse_escapes(request.fetch_files)
-            names = words(request) | {
-                "cwd": work.cwd,
-                "cpp_flags": await self._libraries(request, runner, work),
-            }
-            if language.prepare is not None:
-                await runner.run(language.prepare.format(**names), work, request.compile_timeout)
-            write = partial(_write_files, request, language, work, names)
-            names["source"] = await asyncio.to_thread(write) if request.files else write()
-            work.hand_over()
-            memory = request.memory_limit_MB if self._profile != "2025-06" else -1
-            compiled: CommandResult | None = None
-            ran: CommandResult | None = None
-            if language.compile is not None:
-                command = language.compile.format(**names)
-                compiled = await runner.run(
-                    command, work, request.compile_timeout, memory_limit_mb=memory
-                )
-            if compiled is None or (compiled.status == "Finished" and compiled.return_code == 0):
-                command = language.run.format(**names)
-                program = _python(work.env["PATH"]) if request.language == "python" else ""
-                ran = await runner.run(
-                    command,
-                    work,
-                    request.run_timeout,
-                    stdin=request.stdin,
-                    memory_limit_mb=memory,
-                    program=program,
-                )
+            names = await self._prepare(request, language, runner, work)
+            compiled, ran = await self._compile_and_run(request, runner, work, names)
             fetched: dict[str, str] = {}
             if language.gives_files and request.fetch_files:
                 fetched = await asyncio.to_thread(work.fetch, request.fetch_files, FETCH_LIMIT)
             return _answer(compiled, ran, fetched)
 
+    async def _prepare(
+        self,
+        request: RunCode,
+        language: Language,
+        runner: CommandRunner,
+        work: WorkDirectory,
+    ) -> dict[str, str]:
+        """Write what a program needs; return the placeholders for its command lines."""
+        names = words(request)
+        names["cwd"] = work.cwd
+        names["cpp_flags"] = await self._libraries(request, runner, work)
+        if language.prepare is not None:
+            await runner.run(language.prepare.format(**names), work, request.compile_timeout)
+        write = partial(_write_files, request, language, work, names)
+        names["source"] = await asyncio.to_thread(write) if request.files else write()
+        work.hand_over()
+        return names
+
+    async def _compile_and_run(
+        self,
+        request: RunCode,
+        runner: CommandRunner,
+        work: WorkDirectory,
+        names: Mapping[str, str],
+    ) -> tuple[CommandResult | None, CommandResult | None]:
+        """Compile a program, if its language is compiled, and run it, if that went well."""
+        language = LANGUAGES[request.language]
+        memory = request.memory_limit_MB if self._profile != "2025-06" else NO_MEMORY_LIMIT
+        compiled: CommandResult | None = None
+        if language.compile is not None:
+            command = language.compile.format(**names)
+            compiled = await runner.run(
+                command, work, request.compile_timeout, memory_limit_mb=memory
+            )
+            if not _went_well(compiled):
+                return compiled, None
+
+        ran = await runner.run(
+            language.run.format(**names),
+            work,
+            request.run_timeout,
+            stdin=request.stdin,
+            memory_limit_mb=memory,
+            program=_python(work.env["PATH"]) if request.language == "python" else "",
+        )
+        return compiled, ran
+
     async def _ready(self) -> CommandRunner:
         confinement = await self.confinement()
         if self._runner is None:
-            self._runner = CommandRunner(
-                self._start(), confinement, stdin_race=self._profile == "2025-06"
-            )
+            race = self._profile == "2025-06"
+            self._runner = CommandRunner(self._start(), confinement, stdin_race=race)
         return self._runner
 
     def _start(self) -> Spawner:
         if self._spawner is None:
-            room, lock = self._room()
-            namespaces, landlock, _, groups = (wanted is not False for wanted in self._wanted)
-            bubblewrap = shutil.which("bwrap", path=os.defpath) if self._wanted[0] is None else None
-            hidden = hidden_directories(network=self._network)
-            path = self._path or default_path()
-            self._needed = needed_directories(path, self._env, [*private_directories(), *hidden])
-            options = GuardOptions(
-                room, lock, self._bounds, namespaces, landlock, groups, hidden, self._needed
-            )
-            self._spawner = Spawner(
-                replace(options, network=self._network, bubblewrap=bubblewrap or "")
-            )
+            self._spawner = Spawner(self._guard_options())
         return self._spawner
+
+    def _guard_options(self) -> GuardOptions:
+        wanted = self._wanted
+        room, lock = self._room()
+        bubblewrap = None
+        if wanted.namespaces is None:
+            bubblewrap = shutil.which("bwrap", path=os.defpath)
+        hidden = hidden_directories(network=self._network)
+        path = self._path or default_path()
+        self._needed = needed_directories(path, self._env, [*private_directories(), *hidden])
+        return GuardOptions(
+            room=room,
+            lock=lock,
+            bounds=self._bounds,
+            namespaces=wanted.namespaces is not False,
+            landlock=wanted.landlock is not False,
+            control_groups=wanted.control_groups is not False,
+            hidden=hidden,
+            needed=self._needed,
+            network=self._network,
+            bubblewrap=bubblewrap or "",
+        )
 
     def _room(self) -> tuple[str, int]:
         if self._base is None or self._lock is None or not os.path.isdir(self._base):
@@ -303,16 +369,9 @@ class PythonExecutor:
             )
         private = private_directories() if confinement.namespaces else []
         user = next(self._users) if confinement.own_user else None
-        work = WorkDirectory(self._room()[0], private, self._needed, user)
-        work.env = {
-            "HOME": work.home,
-            **({} if work.mounts else {"TMPDIR": work.home}),
-            "LANG": "C.UTF-8",
-            "SHLVL": "2",  # as recorded: the real server runs in a nested shell
-            "PATH": self._path or default_path(),
-            **(language.env if language else {}),
-            **self._env,
-        }
+        room, _lock = self._room()
+        work = WorkDirectory(room, private, self._needed, user)
+        work.env = self._environment(work, language)
         try:
             yield work
         finally:
@@ -321,13 +380,26 @@ class PythonExecutor:
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
 
+    def _environment(self, work: WorkDirectory, language: Language | None) -> dict[str, str]:
+        env = {"HOME": work.home}
+        if not work.mounts:
+            env["TMPDIR"] = work.home
+        env["LANG"] = "C.UTF-8"
+        env["SHLVL"] = "2"  # as recorded: the real server runs in a nested shell
+        env["PATH"] = self._path or default_path()
+        if language is not None:
+            env |= language.env
+        return env | self._env
+
     async def _libraries(self, request: RunCode, runner: CommandRunner, work: WorkDirectory) -> str:
-        """Find out once which libraries for C++ programs are installed, of those that the real
-        server uses."""
+        """Find out once which libraries for C++ programs are installed.
+
+        Of those that the real server uses.
+        """
         if request.language != "cpp":
             return ""
         if self._cpp_flags is None:
-            found = await runner.run(_CPP_LIBRARIES, work, 10.0)
+            found = await runner.run(_CPP_LIBRARIES, work, _TRIAL_SECONDS)
             self._cpp_flags = " ".join((found.stdout or "").split())
         return self._cpp_flags
 
@@ -348,6 +420,7 @@ def _python(search_path: str) -> str:
 
 
 def _agreed(what: str, wanted: bool | None, able: bool) -> bool:
+    """Is a layer used? Raise RuntimeError if it is required and not available."""
     if wanted and not able:
         raise RuntimeError(
             f"{what} is not available on this machine, but was set to True for this executor"
@@ -358,16 +431,17 @@ def _agreed(what: str, wanted: bool | None, able: bool) -> bool:
 def _write_files(
     request: RunCode, language: Language, work: WorkDirectory, names: Mapping[str, str]
 ) -> str:
-    """Write the files of the language and the request into the work directory; return the path of
-    the program."""
+    """Write the files of the language and the request into the work directory.
+
+    Return the path of the program.
+    """
     for name, text in language.extras.items():
         Path(work.folder, name).write_text(text, encoding="utf-8")
     if language.takes_files:
         work.restore(request.files)
     if language.node_modules:
-        os.symlink(
-            os.path.join(work.home, "node_modules"), os.path.join(work.folder, "node_modules")
-        )
+        installed = os.path.join(work.home, "node_modules")
+        os.symlink(installed, os.path.join(work.folder, "node_modules"))
     if language.suffix is None and language.source is None:
         return ""
     source = language.source.format(**names) if language.source is not None else None
@@ -378,9 +452,15 @@ def _answer(
     compiled: CommandResult | None, ran: CommandResult | None, files: dict[str, str]
 ) -> RunCodeAnswer:
     results = [result for result in (compiled, ran) if result is not None]
+    status: AnswerStatus = "Success" if all(map(_went_well, results)) else "Failed"
+    answer = RunCodeAnswer(status, compile_result=compiled, run_result=ran, files=files)
     for result in results:
         if result.status == "Error":
-            return RunCodeAnswer("SandboxError", result.stderr or "", compiled, ran, None, files)
-    fine = all(result.status == "Finished" and result.return_code == 0 for result in results)
-    status: AnswerStatus = "Success" if fine else "Failed"
-    return RunCodeAnswer(status, "", compiled, ran, None, files)
+            answer.status = "SandboxError"
+            answer.message = result.stderr or ""
+            break
+    return answer
+
+
+def _went_well(result: CommandResult) -> bool:
+    return result.status == "Finished" and result.return_code == 0

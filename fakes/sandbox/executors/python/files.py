@@ -1,5 +1,7 @@
-"""The directories of a request: writes its files there and reads the requested ones, never outside
-of them."""
+"""The directories of a request.
+
+Its files are written there and the requested ones read, never outside of them.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +16,22 @@ from pathlib import Path
 
 from .guard.trees import LOCK, PREFIX, remove_tree
 
-TMP, HOME = "/tmp", "/root"
+TMP = "/tmp"
+HOME = "/root"
 """As in the container of the real server, which runs programs as root."""
 
-
+# fmt: off
 SYSTEM = {
-    "bin",
-    "boot",
-    "dev",
-    "etc",
-    "gnu",
-    "nix",
-    "opt",
-    "proc",
-    "run",
-    "sbin",
-    "sys",
-    "usr",
-    "var",
+    "bin", "boot", "dev", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "proc",
+    "run", "sbin", "sys", "usr", "var",
 }
-SYSTEM |= {"lib", "lib32", "lib64", "libx32"}
+# fmt: on
 """The directories of the machine that programs see in a namespace, read-only."""
 
 
 def private_directories() -> list[str]:
     """Return the directories that a request gets its own of, where namespaces are available."""
-    return [TMP, *([HOME] if os.path.isdir(HOME) else [])]
+    return [TMP, HOME] if os.path.isdir(HOME) else [TMP]
 
 
 def hidden_directories(*, network: bool) -> list[str]:
@@ -47,49 +39,61 @@ def hidden_directories(*, network: bool) -> list[str]:
 
     Name servers may be found in /run, which is not hidden if programs use the network.
     """
+    found = set()
     with os.scandir("/") as entries:
-        found = [
-            entry.path
-            for entry in entries
-            if entry.name not in SYSTEM and entry.is_dir(follow_symlinks=False)
-        ]
-    more = filter(os.path.isdir, ["/var/tmp", *([] if network else ["/run"])])
-    return [*sorted(set(found) - {TMP, HOME}), *more]
+        for entry in entries:
+            if entry.name not in SYSTEM and entry.is_dir(follow_symlinks=False):
+                found.add(entry.path)
+    hidden = sorted(found - {TMP, HOME})
+    for path in ("/var/tmp",) if network else ("/var/tmp", "/run"):
+        if os.path.isdir(path):
+            hidden.append(path)
+    return hidden
 
 
 def beneath(path: str, directories: Iterable[str]) -> bool:
-    return any(
-        path == directory or path.startswith(directory + os.sep) for directory in directories
-    )
+    """Is a path one of these directories, or inside one?"""
+    for directory in directories:
+        if path == directory or path.startswith(directory + os.sep):
+            return True
+    return False
 
 
 def needed_directories(
     search_path: str, env: Mapping[str, str], hidden: Sequence[str]
 ) -> list[str]:
-    """Return the directories beneath the hidden ones that programs read: this Python and what the
-    variables name."""
+    """Return the directories beneath the hidden ones that programs read.
+
+    These are this Python's, and those that the variables name.
+    """
     named = [sys.prefix, sys.base_prefix, *_installations(search_path, hidden)]
     for text in (search_path, *env.values()):
         named += text.split(os.pathsep)
+    paths = set()
+    for name in named:
+        if os.path.isabs(name):
+            paths.add(os.path.abspath(name))
+            paths.add(os.path.realpath(name))
+
     kept: list[str] = []
-    absolute = [name for name in named if os.path.isabs(name)]
-    for path in sorted({*map(os.path.abspath, absolute), *map(os.path.realpath, absolute)}):
-        if (
-            path not in hidden
-            and beneath(path, hidden)
-            and not beneath(path, kept)
-            and os.path.isdir(path)
-        ):
+    for path in sorted(paths):
+        is_hidden = path not in hidden and beneath(path, hidden)
+        if is_hidden and not beneath(path, kept) and os.path.isdir(path):
             kept.append(path)
     return kept
 
 
 def _installations(search_path: str, hidden: Sequence[str]) -> Iterator[str]:
-    """Find where the links among the programs lead: a version manager installs them beneath the
-    user's home."""
+    """Find where the links among the programs lead.
+
+    A version manager installs them beneath the user's home.
+    """
     for directory in filter(os.path.isdir, search_path.split(os.pathsep)):
         for entry in os.scandir(directory):
-            if entry.is_symlink() and beneath(target := os.path.realpath(entry.path), hidden):
+            if not entry.is_symlink():
+                continue
+            target = os.path.realpath(entry.path)
+            if beneath(target, hidden):
                 folder = os.path.dirname(target)
                 above = os.path.dirname(folder)
                 yield folder if above in hidden else above
@@ -99,21 +103,29 @@ logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SKIPPED = "IGNORE_THIS_FILE"
 """The real server skips files with this in their name."""
-MOST_FILES, MOST_STEPS, MOST_BYTES = 2_000, 20_000, 256 * 2**20
-"""Of all files of a request together, which are in memory and written one by one; the real server
-has no bound. Steps are the directories in their names, each of which is made or looked up."""
+# Bounds of all files of a request together, which are in memory and written one by one. Chosen: the
+# real server has none.
+MOST_FILES = 2_000
+MOST_STEPS = 20_000
+"""The directories in their names, each of which is made or looked up."""
+MOST_BYTES = 256 * 2**20
 MOST_LINKS = 40
 """The kernel follows no more in one path."""
 
 
 class RefusedError(Exception):
-    """Raised for a file name that leads out of the directories of the request, and for an answer
-    that is too large."""
+    """Raised for what a request may not have.
+
+    That is a file name that leads out of the directories of the request, or an answer that is too
+    large.
+    """
 
 
 def make_room() -> tuple[str, int]:
-    """Make a directory for a server; return it with a descriptor that locks it while any process
-    has it open."""
+    """Make a directory for a server.
+
+    Return it with a descriptor that locks it while any process has it open.
+    """
     while True:
         room = os.path.realpath(tempfile.mkdtemp(prefix=PREFIX))
         os.chmod(room, 0o711)  # a program that runs as a user of its own passes through
@@ -152,15 +164,10 @@ class WorkDirectory:
         """Its own directory, beneath `base`, for each of these."""
         self._own = [self.outer + point for point in private]
         for point, directory in zip(private, self._own, strict=True):
-            os.mkdir(directory)
-            os.chmod(directory, 0o1777 if point == TMP else 0o700)
-            for path in needed:
-                if beneath(path, [point]):
-                    os.makedirs(directory + path.removeprefix(point))
+            _make_private(point, directory, needed)
         # Its parent is writable, so that the program may remove its own work directory.
-        self.folder = tempfile.mkdtemp(
-            prefix="tmp", dir=self._root + TMP if private else self.outer
-        )
+        parent = self._root + TMP if private else self.outer
+        self.folder = tempfile.mkdtemp(prefix="tmp", dir=parent)
         """The work directory, as the server finds it."""
         self.cwd = self.folder.removeprefix(self._root)
         """The same as programs know it."""
@@ -175,9 +182,13 @@ class WorkDirectory:
             self._give(directory)
 
     def hand_over(self) -> None:
-        """Give what the server has written to the user of the programs; only before any of them has
-        run."""
-        waiting = [self.folder] if self.user is not None else []
+        """Give what the server has written to the user of the programs.
+
+        Only before any of them has run.
+        """
+        if self.user is None:
+            return
+        waiting = [self.folder]
         while waiting:
             for entry in os.scandir(waiting.pop()):
                 self._give(entry.path)
@@ -204,31 +215,34 @@ class WorkDirectory:
         return file.name.removeprefix(self._root)
 
     def restore(self, files: Mapping[str, str | None]) -> None:
-        """Write the files of the request; their base64 may contain foreign characters but must have
-        a valid length."""
-        kept = {
-            name: content
-            for name, content in files.items()
-            if content is not None and SKIPPED not in name
-        }
+        """Write the files of the request.
+
+        Their base64 may contain foreign characters but must have a valid length.
+        """
+        kept: dict[str, str] = {}
+        for name, content in files.items():
+            if content is not None and SKIPPED not in name:
+                kept[name] = content
         size = sum(map(len, kept.values())) * 3 // 4
         if size > MOST_BYTES:
-            raise RefusedError(
-                f"refused: {len(kept):,} files with {size:,} bytes; a request may have "
-                f"{MOST_BYTES:,}"
-            )
+            found = f"{len(kept):,} files with {size:,} bytes"
+            raise RefusedError(f"refused: {found}; a request may have {MOST_BYTES:,}")
         self.refuse_escapes(kept)
+
         for name, content in kept.items():
             path = self._root + _without_climbing(os.path.join(self.cwd, name))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:
                 file.write(base64.b64decode(content))
-            path = os.path.normpath(path)
-            while (
-                self.user is not None and not beneath(path, [self.folder]) and path not in self._own
-            ):
-                self._give(path)
-                path = os.path.dirname(path)
+            self._give_outside(os.path.normpath(path))
+
+    def _give_outside(self, path: str) -> None:
+        """Give a file outside the work directory, and the directories above it, to the user."""
+        if self.user is None:
+            return
+        while not beneath(path, [self.folder]) and path not in self._own:
+            self._give(path)
+            path = os.path.dirname(path)
 
     def fetch(self, names: Iterable[str], limit: int) -> dict[str, str]:
         """Read the requested files that exist; a link that leads outside counts as missing."""
@@ -247,8 +261,10 @@ class WorkDirectory:
         return found
 
     def find(self, name: str) -> str | None:
-        """Return where the server finds a file of the program; None if there is none, or a link
-        leads outside."""
+        """Return where the server finds a file of the program.
+
+        Return None if there is none, or if a link leads outside.
+        """
         path = self._follow_links(os.path.abspath(os.path.join(self.cwd, name)))
         if not beneath(path, self.writable):
             logger.warning("refused to fetch %r: it is a link out of the work directory", name)
@@ -257,8 +273,10 @@ class WorkDirectory:
         return path if os.path.isfile(path) else None
 
     def refuse_escapes(self, names: Iterable[str]) -> None:
-        """Raise if a name leads out of the directories of the request, which the real server would
-        follow."""
+        """Raise if a name leads out of the directories of the request.
+
+        The real server would follow it.
+        """
         names = list(names)
         steps = sum(name.count("/") for name in names)
         if len(names) > MOST_FILES or steps > MOST_STEPS:
@@ -275,34 +293,54 @@ class WorkDirectory:
                 raise RefusedError(f"refused: the file name {name!r} leaves {where}")
 
     def _follow_links(self, path: str) -> str:
-        """Return where a path leads for programs: what is absolute in a link begins at their root,
-        not at ours."""
-        done, ahead = "", path.split(os.sep)[::-1]
+        """Return where a path leads for programs.
+
+        What is absolute in a link begins at their root, not at ours.
+        """
+        done = ""
+        ahead = path.split(os.sep)[::-1]
         links = 0
         while ahead and links <= MOST_LINKS:
             part = ahead.pop()
+            if part in ("", os.curdir):
+                continue
             if part == os.pardir:
                 done = os.path.dirname(done).rstrip(os.sep)
-            elif part not in ("", os.curdir):
-                step = f"{done}{os.sep}{part}"
-                if os.path.islink(self._root + step):
-                    links += 1
-                    target = os.readlink(self._root + step)
-                    done = "" if os.path.isabs(target) else done
-                    ahead += target.split(os.sep)[::-1]
-                else:
-                    done = step
+                continue
+            step = f"{done}{os.sep}{part}"
+            if not os.path.islink(self._root + step):
+                done = step
+                continue
+            links += 1
+            target = os.readlink(self._root + step)
+            if os.path.isabs(target):
+                done = ""
+            ahead += target.split(os.sep)[::-1]
         return done or os.sep
 
 
+def _make_private(point: str, directory: str, needed: Sequence[str]) -> None:
+    """Make the directory that a request has in place of `point`, with places for what is needed."""
+    os.mkdir(directory)
+    os.chmod(directory, 0o1777 if point == TMP else 0o700)
+    for path in needed:
+        if beneath(path, [point]):
+            os.makedirs(directory + path.removeprefix(point))
+
+
 def _without_climbing(path: str) -> str:
-    """Leave out every ".." at the root, where it leads nowhere for programs: our root is above
-    theirs."""
+    """Leave out every ".." at the root, where it leads nowhere for programs.
+
+    Our root is above theirs.
+    """
     kept: list[str] = []
     depth = 0
     for part in path.split(os.sep):
-        if part == os.pardir and depth == 0:
-            continue
-        depth += -1 if part == os.pardir else part not in ("", os.curdir)
+        if part == os.pardir:
+            if depth == 0:
+                continue
+            depth -= 1
+        elif part not in ("", os.curdir):
+            depth += 1
         kept.append(part)
     return os.sep.join(kept)

@@ -1,5 +1,4 @@
-"""The command lines of the real server for each language, and the files it puts into the work
-directory.
+"""The command lines of the real server for each language, and the files that it adds.
 
 Pure: nothing is read, written or started here. A host without a runtime needs no special case: bash
 reports `command not found`, in the compile step or the run step as on the real server.
@@ -22,8 +21,10 @@ _JUNIT = "junit-platform-console-standalone-1.8.2.jar"
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How to run one language. In command lines, `{source}` is the path of the program, `{cwd}` the
-    work directory."""
+    """How to run one language.
+
+    In command lines, `{source}` is the path of the program, `{cwd}` the work directory.
+    """
 
     run: str
     compile: str | None = None
@@ -117,12 +118,11 @@ LANGUAGES: Mapping[str, Language] = {
 
 
 def _class_path(request: RunCode) -> str:
-    own = (
-        [_JUNIT, "junit-jupiter-api-5.11.0-javadoc.jar"]
-        if request.language == "junit"
-        else ["javatuples-1.2.jar"]
-    )
-    return ":".join([".", *own, *(name for name in request.files if name.endswith(".jar"))])
+    jars = ["javatuples-1.2.jar"]
+    if request.language == "junit":
+        jars = [_JUNIT, "junit-jupiter-api-5.11.0-javadoc.jar"]
+    sent = [name for name in request.files if name.endswith(".jar")]
+    return ":".join([".", *jars, *sent])
 
 
 def _scala_object(request: RunCode) -> str:

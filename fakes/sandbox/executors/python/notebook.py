@@ -1,5 +1,7 @@
-"""Runs a notebook: writes the files of the driver, runs it as a command, reads its results from a
-nameless file."""
+"""Runs a notebook.
+
+Writes the files of the driver, runs it as a command, and reads its results from a nameless file.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from ...protocol import CellResult, RunJupyter, RunJupyterAnswer
+from ...protocol import DRIVER_GRACE, CellResult, RunJupyter, RunJupyterAnswer
 from . import driver as notebook_driver
 from .command import CommandRunner
 from .files import RefusedError, WorkDirectory
@@ -21,10 +23,10 @@ WITHOUT_KERNEL = (
     "the Python that runs the programs"
 )
 RESULTS_LIMIT = 16 * 2**20
-"""Maximum bytes of the results of all cells, which are parsed in one go; the real server has no
-limit."""
-SLACK = 10.0
-"""Seconds that the real server adds to the requested time."""
+"""Maximum bytes of the results of all cells.
+
+Chosen: they are parsed in one go. The real server has no limit.
+"""
 _CONFIGS = "tmp/sandbox/configs"
 
 
@@ -38,19 +40,21 @@ async def run_notebook(
     """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
     await asyncio.to_thread(_write_files, request, work)
     with tempfile.TemporaryFile(dir=os.path.dirname(work.outer)) as results:
+        limit_seconds = request.total_timeout + DRIVER_GRACE
         driver = await runner.run(
-            "exec python main.py", work, request.total_timeout + SLACK, results=results.fileno()
+            "exec python main.py", work, limit_seconds, results=results.fileno()
         )
-        written = (
-            await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""
-        )
+        written = b""
+        if driver.status == "Finished":
+            written = await asyncio.to_thread(_read_bounded, results)
+
     if driver.return_code == notebook_driver.NO_KERNEL:
         raise NoKernelError(WITHOUT_KERNEL)
     if not written:
-        return RunJupyterAnswer("Failed", "", driver)
+        return RunJupyterAnswer("Failed", driver=driver)
     cells = [CellResult(**cell) for cell in json.loads(written)]
     fetched = await asyncio.to_thread(work.fetch, request.fetch_files, limit)
-    return RunJupyterAnswer("Success", "", driver, cells, None, fetched)
+    return RunJupyterAnswer("Success", driver=driver, cells=cells, files=fetched)
 
 
 def _write_files(request: RunJupyter, work: WorkDirectory) -> None:

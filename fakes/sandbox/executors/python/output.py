@@ -1,5 +1,4 @@
-"""Collects the output of a program like the real server, which does not drain it while the program
-runs.
+"""Collects the output of a program like the real server, which does not drain it.
 
 The real server's event loop reads a stream until it has more than 128 KiB and then stops; later
 output stays in the kernel buffer of the socket and is never read. So one large write arrives up to
@@ -30,13 +29,18 @@ from .packets import (
 )
 
 MARGIN = 200
-"""Total bytes by which writes of one buffer each may differ from each other."""
+"""Total bytes by which writes of one buffer each may differ from each other (chosen)."""
 SETTLE = 0.002
-"""Seconds between two checks whether a large write in progress has grown."""
+"""Seconds between two checks whether a large write in progress has grown (chosen)."""
 LOOKS = 250
-"""Checks without growth after which a write of whole packets counts as finished."""
+"""Checks without growth after which a write of whole packets counts as finished.
+
+Chosen: half a second, for which a busy machine may keep a writer waiting.
+"""
 SMALL_LOOKS = 3
-"""Checks that must agree that writes are small."""
+"""Checks that must agree that writes are small (chosen)."""
+_AT_ONCE = 65_536
+"""Bytes of one read where packets are not told apart (chosen)."""
 
 
 def decoded(data: bytes) -> str:
@@ -54,7 +58,8 @@ class Capture:
         self, loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket
     ) -> None:
         self._loop = loop
-        self._ours, self._theirs = ours, theirs
+        self._ours = ours
+        self._theirs = theirs
         self._held = bytearray()
 
     def fileno(self) -> int:
@@ -97,10 +102,12 @@ class CountingCapture(Capture):
         return bytes(self._held)
 
     def _read(self) -> bool:
-        """Read once; data beyond the limit is lost, and after the same amount again the program
-        must wait."""
+        """Read once; return whether there was something.
+
+        Data beyond the limit is lost, and after the same amount again the program must wait.
+        """
         try:
-            data = self._ours.recv(65_536)
+            data = self._ours.recv(_AT_ONCE)
         except BlockingIOError:
             return False
         room = PIPE_BYTES - len(self._held)
@@ -136,7 +143,8 @@ class PacketCapture(Capture):
             self._loop.remove_reader(self._ours)
             self._timer = self._loop.call_later(SETTLE, self._check_again)
             return
-        self._before = self._looks = 0
+        self._before = 0
+        self._looks = 0
         self._read(waiting, cost)
 
     def _must_wait(self, waiting: int, cost: int) -> bool:
@@ -154,11 +162,11 @@ class PacketCapture(Capture):
         return self._small_looks <= SMALL_LOOKS
 
     def _may_grow(self, waiting: int) -> bool:
-        """Return whether a large write may be in progress, perhaps slowed down by other
-        processes."""
+        """Return whether a large write may be in progress, perhaps slowed down by others."""
         self._looks = self._looks + 1 if waiting == self._before else 0
         self._before = waiting
-        return self._looks < (LOOKS if waiting % PACKET == 0 else 1)
+        most = LOOKS if waiting % PACKET == 0 else 1
+        return self._looks < most
 
     def _check_again(self) -> None:
         self._timer = None
@@ -193,11 +201,17 @@ class PacketCapture(Capture):
         byte, starting a little before its expected position.
         """
         sure = below
-        if count := buffers_waiting(waiting, cost):
-            sure = max(below, int((below * count // waiting + 1) * waiting / count) - MARGIN)
+        count = buffers_waiting(waiting, cost)
+        if count:
+            whole_buffers = below * count // waiting + 1
+            expected_end = int(whole_buffers * waiting / count)
+            sure = max(below, expected_end - MARGIN)
         data = bytearray(self._ours.recv(sure) if sure else b"")
         cost = cost_waiting(self._theirs)
-        while len(data) < below + PACKET and (byte := self._next_byte()):
+        while len(data) < below + PACKET:
+            byte = self._next_byte()
+            if not byte:
+                break
             data += byte
             left = cost_waiting(self._theirs)
             if left < cost:
@@ -206,18 +220,23 @@ class PacketCapture(Capture):
         return bytes(data)
 
     def _next_byte(self) -> bytes:
-        """Read one more; none if the next packet is still on its way, whose cost has hidden the
-        end of the last."""
+        """Read one more byte.
+
+        None if the next packet is still on its way, whose cost has hidden the end of the last.
+        """
         try:
             return self._ours.recv(1)
         except BlockingIOError:
             return b""
 
     def _balance(self) -> tuple[int, int]:
-        """Return the waiting bytes and their cost at one moment, the cost with that of a packet
-        in transit."""
+        """Return the waiting bytes and their cost at one moment.
+
+        The cost includes that of a packet in transit.
+        """
         while True:
-            waiting, cost = bytes_waiting(self._ours), cost_waiting(self._theirs)
+            waiting = bytes_waiting(self._ours)
+            cost = cost_waiting(self._theirs)
             if bytes_waiting(self._ours) == waiting:
                 return waiting, cost
 

@@ -390,7 +390,9 @@ import asyncio, sys, tempfile
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import RunCode
 tempfile.tempdir = sys.argv[1]
-asyncio.run(PythonExecutor(path=sys.argv[3]).run_code(RunCode(code=sys.argv[2], language="python", run_timeout=600.0)))
+executor = PythonExecutor(path=sys.argv[3])
+program = RunCode(code=sys.argv[2], language="python", run_timeout=600.0)
+asyncio.run(executor.run_code(program))
 """
 
 
@@ -528,7 +530,7 @@ memfd = os.memfd_create("x")
 os.ftruncate(memfd, 40_000_000)
 segment = tempfile.TemporaryFile(dir="/dev/shm")
 segment.truncate(40_000_000)
-kept = [mmap.mmap(-1, 40_000_000), mmap.mmap(memfd, 40_000_000), mmap.mmap(segment.fileno(), 40_000_000)]
+kept = [mmap.mmap(file, 40_000_000) for file in (-1, memfd, segment.fileno())]
 os.fork(), os.fork()
 for memory in kept:
     while memory.tell() < 40_000_000: memory.write(b"x" * 1_000_000)

@@ -125,7 +125,7 @@ async def test_small_writes_that_pile_up_block_the_program_no_earlier(
 
 
 @linux
-async def test_a_program_that_writes_before_its_buffer_has_the_new_size_may_write_neither_less_nor_more(
+async def test_a_program_that_writes_before_its_buffer_is_resized_may_write_as_much(
     capture: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -81,7 +81,9 @@ LATE = """import select, sys
 sys.path.insert(0, sys.argv[1])
 from guard import keeper, zygote
 waiting = keeper.Keeper._wait
-keeper.Keeper._wait = lambda self, *more: select.select([self._ended], [], []) and waiting(self, *more)
+def late(self, *more):
+    return select.select([self._ended], [], []) and waiting(self, *more)
+keeper.Keeper._wait = late
 zygote.main()
 """
 """A guard that gets no time until the program has ended."""

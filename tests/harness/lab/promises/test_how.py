@@ -239,9 +239,22 @@ def _texts(tree: ast.AST) -> Iterator[str]:
 
 
 SEARCHES = {
-    "search", "match", "fullmatch", "findall", "finditer", "sub", "split", "startswith", "endswith", "partition",
-    "rpartition", "removeprefix", "removesuffix", "find", "index",
-}  # fmt: skip
+    "search",
+    "match",
+    "fullmatch",
+    "findall",
+    "finditer",
+    "sub",
+    "split",
+    "startswith",
+    "endswith",
+    "partition",
+    "rpartition",
+    "removeprefix",
+    "removesuffix",
+    "find",
+    "index",
+}
 
 
 def _reads_sentence(node: ast.AST) -> bool:

@@ -365,9 +365,7 @@ def test_a_connection_that_became_idle_after_a_request_had_begun_could_not_serve
     assert not told.startswith("broken"), told
 
 
-def test_results_that_were_sent_when_the_time_of_their_clients_was_up_leave_no_idle_connection() -> (
-    None
-):
+def test_results_sent_when_their_clients_time_was_up_leave_no_idle_connection() -> None:
     told = states(
         "connections_reused",
         seed=198645,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sfusion.harness.core.verdict import Verdict
-from sfusion.harness.lab.client import Told, TrialAsk
+from sfusion.harness.lab.client import Returned, TrialAsk
 from sfusion.harness.lab.single_calls.calls import SuiteFacts
 from sfusion.harness.trial.trial import bundled_scenes, check_facts, play_in_sim
 from tests.harness.trial.test_sim import (
@@ -52,17 +52,17 @@ class OnlyStdout(PlainClient):
 class Alters(PlainClient):
     takes = PlainClient.takes | {"arguments"}
 
-    async def call(self, ask: TrialAsk) -> Told:
+    async def call(self, ask: TrialAsk) -> Returned:
         if not ask.code:
-            return Told("refused", altered="{} became {'code': ''}")
+            return Returned("refused", altered="{} became {'code': ''}")
         return await super().call(ask)
 
 
 class AlwaysRight(PlainClient):
     takes = PlainClient.takes | {"reward"}
 
-    async def call(self, ask: TrialAsk) -> Told:
-        return Told(await self.run(ask), reward=1.0)
+    async def call(self, ask: TrialAsk) -> Returned:
+        return Returned(await self.run(ask), reward=1.0)
 
 
 class LeavesTasks(PlainClient):

@@ -20,8 +20,11 @@ from tests.harness.lab.scenarios.test_own_tools import SCHEMA
 
 FILES = {path.stem: path for path in in_folder(bundled_folder() / "incidents")}
 HAPPENED = {
-    "kill": {"killed", "limiter_died"}, "crash": {"crash"}, "wedge": {"wedge"}, "cancel": {"cancelled"},
-}  # fmt: skip
+    "kill": {"killed", "limiter_died"},
+    "crash": {"crash"},
+    "wedge": {"wedge"},
+    "cancel": {"cancelled"},
+}
 """The journal's events for the events that incidents have."""
 
 

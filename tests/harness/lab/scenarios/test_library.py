@@ -64,10 +64,25 @@ def test_there_are_enough_scenarios_and_each_has_an_about() -> None:
 def test_the_cases_of_verls_original_design_are_covered() -> None:
     names = {path.stem for path in FILES + INCIDENTS}
     for word in (
-        "single-node", "multi-node", "rotten-raise", "rotten-exit", "rotten-hang", "rotten-killed", "rotten-garbage",
-        "oversize-prompt", "oversize-response", "oversize-tool-text", "oversize-model", "throttled-gateway",
-        "crash-and-restart", "wedged-sandbox", "slow-degradation", "worker-death", "limiter-death", "cancel-storm",
-    ):  # fmt: skip
+        "single-node",
+        "multi-node",
+        "rotten-raise",
+        "rotten-exit",
+        "rotten-hang",
+        "rotten-killed",
+        "rotten-garbage",
+        "oversize-prompt",
+        "oversize-response",
+        "oversize-tool-text",
+        "oversize-model",
+        "throttled-gateway",
+        "crash-and-restart",
+        "wedged-sandbox",
+        "slow-degradation",
+        "worker-death",
+        "limiter-death",
+        "cancel-storm",
+    ):
         assert word in names
 
 

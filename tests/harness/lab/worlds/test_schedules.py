@@ -63,9 +63,7 @@ def test_callbacks_of_one_process_keep_their_order_and_those_of_two_do_not() -> 
     )
 
 
-def test_what_arrives_on_one_connection_stays_in_order_and_never_overtakes_what_was_ready_before() -> (
-    None
-):
+def test_one_connection_stays_in_order_and_never_overtakes_what_was_ready_before() -> None:
     async def scene() -> list[str]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)

@@ -391,9 +391,7 @@ def test_an_end_that_was_closed_reads_nothing_more() -> None:
     assert run_virtually(main()) == asyncio.run(main()) == b""
 
 
-def test_timers_of_one_time_are_due_in_the_order_of_their_making_whatever_other_timers_there_are() -> (
-    None
-):
+def test_timers_of_one_time_are_due_in_order_of_creation_whatever_others_there_are() -> None:
     async def main(others: int) -> list[int]:
         loop = asyncio.get_running_loop()
         due: list[int] = []

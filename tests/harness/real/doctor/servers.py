@@ -115,10 +115,13 @@ async def serving_tls(context: ssl.SSLContext, answer: bytes = b'"pong"') -> Asy
         head = await reader.readuntil(b"\r\n\r\n")
         status = b"200 OK" if head.startswith(b"GET /v1/ping") else b"404 Not Found"
         length = str(len(answer)).encode()
-        writer.write(
-            b"HTTP/1.1 " + status + (b"\r\ncontent-type: " b"application/json\r\nconnection: " b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"" b"close\r\ncontent-length: ")
-            + length + b"\r\n\r\n" + answer
-        )  # fmt: skip
+        headers = (
+            b"content-type: application/json",
+            b"connection: close",
+            b"content-length: " + length,
+        )
+        reply = b"\r\n".join((b"HTTP/1.1 " + status, *headers, b"", answer))
+        writer.write(reply)
         await writer.drain()
         writer.transport.abort()
 

@@ -155,9 +155,17 @@ ANY_FAULT: list[Any] = [
 @virtually
 async def test_there_is_a_report_whatever_the_server_does(what: Any) -> None:
     plan = Plan(
-        patience=0.4, per_check=3.0, seconds=0.3, timed_out_after=0.1, languages=(), packages=["json"], burst=3,
-        levels=2, sweep_sleep=0.01, pause=0.0,
-    )  # fmt: skip
+        patience=0.4,
+        per_check=3.0,
+        seconds=0.3,
+        timed_out_after=0.1,
+        languages=(),
+        packages=["json"],
+        burst=3,
+        levels=2,
+        sweep_sleep=0.01,
+        pause=0.0,
+    )
     prints: list[Any] = [GREETS, {"pattern": "json.dumps", "prints": "[]\n"}]
     async with FakeSandbox(
         executor="scripted", scripts=prints, faults=[{"every": 2, "what": what}]

@@ -19,7 +19,8 @@ def sfusion(*arguments):
     print(arguments[0], done.exit_code, done.stderr.splitlines()[-1:], flush=True)
 
 with FakeSandbox(executor="python") as sandbox:
-    sfusion("doctor", sandbox.url, "--quick", "--languages", "python", "--packages", "json", "--timeout", "30")
+    options = "--quick --languages python --packages json --timeout 30"
+    sfusion("doctor", sandbox.url, *options.split())
     sfusion("drift", sandbox.url, "--record", "answers.jsonl", "-k", "http/ping")
 sfusion("drift", "answers.jsonl", "-k", "http/ping")
 sfusion("doctor", "docker")

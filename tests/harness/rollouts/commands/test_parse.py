@@ -19,7 +19,10 @@ tools:
     config: {type: native}
     tool_schema:
       type: function
-      function: {name: calc_gsm8k_reward, description: Score., parameters: {type: object, properties: {}}}
+      function:
+        name: calc_gsm8k_reward
+        description: Score.
+        parameters: {type: object, properties: {}}
 """
 
 

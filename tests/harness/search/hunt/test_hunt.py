@@ -24,7 +24,7 @@ from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt.case import LOGGED, HuntCase, HuntResult, play_case, scenario_of
 from sfusion.harness.search.hunt.command import render_hunt
 from sfusion.harness.search.hunt.corpus import HUNT, Corpus
-from sfusion.harness.search.hunt.generate import FEATURES, generate, mutate, valid
+from sfusion.harness.search.hunt.generate import FEATURES, SCENES, generate, mutate, valid
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt
 from sfusion.harness.search.shrink import Failure
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
@@ -288,17 +288,28 @@ WIDE = {
 }
 PASSED: dict[str, dict[str, Any]] = {
     "a sandbox that recovers beside one that does not": {
-        "sandbox": {**SICK, "faults": [{"name": "gentle", "first_attempts": 1, "what": {"truncate": 0.5}}]},
+        "sandbox": {
+            **SICK,
+            "faults": [{"name": "gentle", "first_attempts": 1, "what": {"truncate": 0.5}}],
+        },
         "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
     },
     "a slow sandbox that crashes too": {
-        "tools": {"enable_global_rate_limit": False, "max_attempts": 3, "retry_may_have_run": False},
+        "tools": {
+            "enable_global_rate_limit": False,
+            "max_attempts": 3,
+            "retry_may_have_run": False,
+        },
         "sandbox": {"instances": 2, "each": {"sandbox-1": {"faults": [CRASHES]}}},
         "load": WIDE,
     },
     "more than an hour of timeouts": {
         "tools": {"rate_limit": 1},
-        "sandbox": {"faults": [{"name": "one", "every": 2, "phase": "before", "what": {"wedge": {"ping": "alive"}}}]},
+        "sandbox": {
+            "faults": [
+                {"name": "one", "every": 2, "phase": "before", "what": {"wedge": {"ping": "alive"}}}
+            ]
+        },
         "load": {"calls": 32, "concurrency": 1, "program": {"prints": "{call}\n"}},
     },
     "a gateway that a paced tool never exceeds": {
@@ -308,24 +319,32 @@ PASSED: dict[str, dict[str, Any]] = {
     },
     "answers that break off after a while": {
         "tools": {"retry_may_have_run": False},
-        "sandbox": {"faults": [{"name": "one", "phase": "body", "what": {"hang": {"seconds": 0.1}}}]},
+        "sandbox": {
+            "faults": [{"name": "one", "phase": "body", "what": {"hang": {"seconds": 0.1}}}]
+        },
         "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
     },
     "one of several sandboxes is slow": {
         "tools": {"rate_limit": 8},
         "sandbox": {
-            "instances": 2, "each": {"sandbox-1": {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}},
+            "instances": 2,
+            "each": {"sandbox-1": {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}},
         },
         "load": {"calls": 96, "concurrency": 16, "program": {"prints": "{call}\n"}},
     },
     "an answer that drips": {
-        "sandbox": {"faults": [{"name": "one", "times": 1, "what": {"drip": {"bytes": 1, "every": 1.019}}}]},
+        "sandbox": {
+            "faults": [{"name": "one", "times": 1, "what": {"drip": {"bytes": 1, "every": 1.019}}}]
+        },
         "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
     },
     "colours": {
-        "load": {"calls": 2, "program": {"prints": "{call}\n", "errors": "\x1b[0;31m\x1b[1m" * 400 + "oh\n"}},
+        "load": {
+            "calls": 2,
+            "program": {"prints": "{call}\n", "errors": "\x1b[0;31m\x1b[1m" * 400 + "oh\n"},
+        },
     },
-}  # fmt: skip
+}
 """Hunted cases that a right tool passes."""
 
 
@@ -358,6 +377,32 @@ def test_a_mistake_shows(case: str, mistake: str, promise: str) -> None:
     assert promise in [one.promise for one in found]
 
 
+@pytest.mark.parametrize(
+    ("scene", "mistake", "promise"),
+    [
+        ("one of several sandboxes is slow", "round-robin", "throughput_at_least"),
+        (
+            "calls wait for permits for longer than programs may run",
+            "timeout-includes-the-queue",
+            "outcomes",
+        ),
+    ],
+)
+def test_a_scene_shows_what_chance_hardly_draws(scene: str, mistake: str, promise: str) -> None:
+    case = HuntCase(0, SCENES[scene])
+    assert not play_case(case).findings
+    assert not play_case(case, tool_config(GoodTool)).findings
+    found = play_case(case, tool_config(MISTAKES[mistake].tool)).findings
+    assert promise in [finding.promise for finding in found]
+
+
+def test_every_scene_is_drawn_with_the_keys_that_a_tool_has() -> None:
+    drawn = [generate(random.Random(seed), frozenset({"rate_limit"})) for seed in range(600)]
+    for scene in SCENES.values():
+        limit = {"rate_limit": scene["tools"]["rate_limit"]}
+        assert {**scene, "tools": limit} in drawn
+
+
 SLOW = {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}
 SHORT = {"prints": "{call}\n", "seconds": 0.051}
 
@@ -379,12 +424,15 @@ SHORT = {"prints": "{call}\n", "seconds": 0.051}
         {
             "tools": {"rate_limit": 8},
             "sandbox": {
-                "model": {"kind": "unbounded", "spawn_cost": 0.4}, "instances": 2, "each": {"sandbox-1": SLOW},
+                "model": {"kind": "unbounded", "spawn_cost": 0.4},
+                "instances": 2,
+                "each": {"sandbox-1": SLOW},
             },
             "load": {"calls": 96, "concurrency": 16, "program": SHORT},
         },
         {
-            "cluster": {"link": {"delay": 0.5}}, "tools": {"permit_lease": 1.0},
+            "cluster": {"link": {"delay": 0.5}},
+            "tools": {"permit_lease": 1.0},
             "load": {"calls": 12, "concurrency": 12, "program": SHORT},
         },
         {  # the rest of an answer that is too large is not read, and its connection closed
@@ -392,15 +440,19 @@ SHORT = {"prints": "{call}\n", "seconds": 0.051}
             "load": {"calls": 12, "concurrency": 6, "program": {"prints": "{fill:99999}\n"}},
         },
     ],
-    ids=["pace on a slow link", "jitter on a link", "slow to start", "short leases", "large answers"],
-)  # fmt: skip
+    ids=[
+        "pace on a slow link",
+        "jitter on a link",
+        "slow to start",
+        "short leases",
+        "large answers",
+    ],
+)
 def test_what_is_expected_of_our_own_tool_is_possible(data: dict[str, Any]) -> None:
     assert not play_case(HuntCase(0, data)).findings
 
 
-def test_requests_that_a_sandbox_keeps_in_its_queue_are_not_held_against_tools_that_do_not_report_theirs() -> (
-    None
-):
+def test_requests_queued_in_a_sandbox_are_not_held_against_tools_without_reports() -> None:
     case = HuntCase(0, {**CALM, "sandbox": {"model": {"kind": "queue", "workers": 1}}})
     states = [
         play_case(case, tools).states["in_flight_within_limit"]

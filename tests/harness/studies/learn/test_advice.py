@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.advice_round_trips import productions, round_trip, sweep
-from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.promises import RunEvents
 from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
@@ -37,7 +37,7 @@ def played(**data: Any) -> list[Call]:
     (result,) = run_scenario(
         {"scenario": "x", "about": "x", "promises": ["every_call_ends_once"], **data}, check=False
     )
-    return list(Story(result.journal).records)
+    return list(RunEvents(result.journal).records)
 
 
 def advised(learned: Learned) -> tuple[Any, str]:
@@ -56,9 +56,7 @@ def test_the_advice_from_a_log_is_that_for_its_production(kind: str) -> None:
     assert found.verdict in ("same", "neighbour"), found
 
 
-def test_a_server_that_was_always_full_with_as_many_is_not_blamed_on_the_client_and_nothing_is_recommended() -> (
-    None
-):
+def test_a_server_that_was_always_equally_full_is_not_blamed_on_the_client() -> None:
     learned = learn(played(**MEASURED, sandbox={"model": {"kind": "unbounded", "cores": 2}}))
     assert "or by a server that is full with as many" in learned.causes[0].says
     value, says = advised(learned)
@@ -118,13 +116,14 @@ def test_a_queue_before_the_programs_is_the_server_s_and_not_the_programs_own_ti
 
 def test_the_time_limit_of_programs_is_read_from_how_long_they_ran() -> None:
     ran = [6.0, 6.1, 6.4, 7.0, 8.7]
-    calls = [
-        call_at(
-            f"c{n}", 10.0 * n, 9.0 + n % 7, "client", "program_timeout", "w",
-            (attempt_at(10.0 * n, 9.0 + n % 7, "s", 200, "program_timeout", execution_time=ran[n % 5]),),
-        )
-        for n in range(40)
-    ]  # fmt: skip
+    calls = []
+    for n in range(40):
+        began = 10.0 * n
+        took = 9.0 + n % 7
+        end = "program_timeout"
+        attempt = attempt_at(began, took, "s", 200, end, execution_time=ran[n % 5])
+        made = call_at(f"c{n}", began, took, outcome=end, worker="w", attempts=(attempt,))
+        calls.append(made)
     assert learn(calls).client["default_timeout"][0] == 6
 
 
@@ -205,9 +204,7 @@ def outage() -> list[Call]:
     return found
 
 
-def test_an_outage_stands_where_its_attempts_failed_and_refused_connections_are_not_fast_answers() -> (
-    None
-):
+def test_an_outage_stands_where_attempts_failed_and_refusals_are_not_fast_answers() -> None:
     digest = Digest()
     for call in outage():
         digest.add(call)

@@ -84,9 +84,7 @@ def test_requests_that_end_with_the_attempts_of_their_calls_show_call_deadline()
     assert not {"default_timeout", "total_timeout", "max_attempts"} & learned.client.keys()
 
 
-def test_a_deadline_that_ends_calls_of_a_sandbox_without_answers_hides_neither_the_outage_nor_the_timeout() -> (
-    None
-):
+def test_a_deadline_hides_neither_the_outage_of_a_silent_sandbox_nor_the_timeout() -> None:
     learned = learned_of(
         {"rate_limit": 16, "default_timeout": 5, "transport_margin": 2, "call_deadline": 10},
         {"calls": 120, "concurrency": 16, "program": {"seconds": {"uniform": [1, 2]}}},
@@ -100,9 +98,7 @@ def test_a_deadline_that_ends_calls_of_a_sandbox_without_answers_hides_neither_t
     assert "max_attempts" not in learned.client
 
 
-def test_calls_that_got_no_permit_within_the_same_time_show_queue_timeout_and_the_limit_is_the_cause() -> (
-    None
-):
+def test_calls_without_a_permit_in_time_show_queue_timeout_and_blame_the_limit() -> None:
     learned = learned_and_checked(
         {"rate_limit": 8, "queue_timeout": 2},
         {"calls": 400, "concurrency": 64, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},

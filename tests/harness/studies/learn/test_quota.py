@@ -72,8 +72,9 @@ def test_refusals_at_any_load_are_not_a_limit() -> None:
         began = draw.uniform(0, 60)
         refused = draw.random() < 0.2
         calls.append(call(number, began, 0.001 if refused else 1.0, status=429 if refused else 200))
-    calls = [one if one.attempts[0].status == 200 else call(0, one.began, 0.001, outcome="throttled", status=429)
-             for one in calls]  # fmt: skip
+    for place, found in enumerate(calls):
+        if found.attempts[0].status != 200:
+            calls[place] = call(0, found.began, 0.001, outcome="throttled", status=429)
     assert quota_of(calls) is None
     learned = learn(sorted(calls, key=lambda one: one.began))
     assert learned.headline == "unknown_limit"

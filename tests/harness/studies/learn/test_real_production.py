@@ -9,7 +9,9 @@ from sfusion.harness.lab.scenarios import parse_scenarios
 
 PRODUCTION = """
 scenario: flaky
-about: A third of the requests get a 502, and some calls are malformed. Nothing here depends on how fast the machine is.
+about: >-
+  A third of the requests get a 502, and some calls are malformed. Nothing here depends on how fast
+  the machine is.
 tools: {max_attempts: 1}
 sandbox: {faults: [{name: flaky, probability: 0.33, what: {status: 502}}]}
 load:

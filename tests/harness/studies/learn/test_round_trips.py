@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learn_round_trips import CAUSES, PRODUCTIONS, production
-from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.promises import RunEvents
 from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
@@ -24,7 +24,7 @@ FEWER_CALLS = 200
 
 def learned_from(data: dict[str, object]) -> Learned:
     (result,) = run_scenario(data, check=False)
-    return learn(Story(result.journal).records)
+    return learn(RunEvents(result.journal).records)
 
 
 def test_every_production_has_a_known_cause() -> None:

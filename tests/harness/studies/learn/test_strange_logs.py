@@ -59,12 +59,19 @@ LOGS = {
     "only successes": several(200),
     "only refusals": several(60, outcome="throttled", status=429, retry_after=1.0),
     "only lost connections": several(60, outcome="unreachable", status=None),
-    "only hangs": [call(n, START + n, 13.0, outcome="transport_timeout", status=None) for n in range(40)],
+    "only hangs": [
+        call(n, START + n, 13.0, outcome="transport_timeout", status=None) for n in range(40)
+    ],
     "only bad gateways": several(60, outcome="sandbox_error", status=502),
-    "only malformed calls": [call_at(f"c{n}", START + n, 0.0, "client", "bad_arguments") for n in range(30)],
+    "only malformed calls": [
+        call_at(f"c{n}", START + n, 0.0, "client", "bad_arguments") for n in range(30)
+    ],
     "only cancelled": several(30, outcome="cancelled", status=None),
-    "only program timeouts": [call(n, START + n, 70.0, outcome="program_timeout") for n in range(30)],
-    "half never ended": several(30) + [call(n, START + 3 + n, None, outcome=None, status=None) for n in range(30)],
+    "only program timeouts": [
+        call(n, START + n, 70.0, outcome="program_timeout") for n in range(30)
+    ],
+    "half never ended": several(30)
+    + [call(n, START + 3 + n, None, outcome=None, status=None) for n in range(30)],
     "nothing ended": [call(n, START + n, None, outcome=None, status=None) for n in range(30)],
     "no attempts": [call_at(f"c{n}", START + n, 0.1, "client", "throttled") for n in range(30)],
     "a hundred sandboxes": mixed_sandboxes(),
@@ -75,8 +82,9 @@ LOGS = {
     "no times": without_times(),
     "a server's log": several(80, source="server"),
     "durations of zero": [call(n, START + n, 0.0) for n in range(50)],
-    "redirects and lost clients": several(30, outcome=None, status=302) + several(30, outcome=None, status=499),
-}  # fmt: skip
+    "redirects and lost clients": several(30, outcome=None, status=302)
+    + several(30, outcome=None, status=499),
+}
 
 
 @pytest.mark.parametrize("name", LOGS)

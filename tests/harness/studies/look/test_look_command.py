@@ -41,7 +41,8 @@ def test_summary_page_and_json_of_a_training_that_degrades(tmp_path):
         "% failed, 2025-11-15 09:46:40 UTC to 2025-11-15 10:46:40 UTC (60 min 0 s), 4 workers"
     )
     assert re.search(
-        r"^2025-11-15 10:0[67]:\d\d UTC: it got worse: 2\d\.\d% of calls failed instead of 0\.0%, mostly throttled$",
+        r"^2025-11-15 10:0[67]:\d\d UTC: it got worse: "
+        r"2\d\.\d% of calls failed instead of 0\.0%, mostly throttled$",
         output,
         re.M,
     )
@@ -124,7 +125,10 @@ def test_a_log_without_a_call_says_so(tmp_path):
 
 def test_calls_that_the_guard_refused_are_counted(tmp_path):
     log = write(tmp_path / "events.ndjson", degrading(50))
-    refused = '{"event_log":1,"call":"r","began":1763200800,"seconds":0,"outcome":"cancelled","refused":"guard"}\n'
+    refused = (
+        '{"event_log":1,"call":"r","began":1763200800,"seconds":0,'
+        '"outcome":"cancelled","refused":"guard"}\n'
+    )
     log.write_text(log.read_text() + refused * 3)
     code, output = look(log, "--html", tmp_path / "page.html")
     assert (code, output.startswith("54 calls, ")) == (0, True)
@@ -133,7 +137,10 @@ def test_calls_that_the_guard_refused_are_counted(tmp_path):
 
 
 def test_calls_that_were_cancelled_in_the_queue_were_waiting(tmp_path):
-    line = '{"event_log":1,"call":"w","began":1763200000,"seconds":8,"outcome":"cancelled","waited":8,"attempts":[]}\n'
+    line = (
+        '{"event_log":1,"call":"w","began":1763200000,"seconds":8,'
+        '"outcome":"cancelled","waited":8,"attempts":[]}\n'
+    )
     (tmp_path / "events.ndjson").write_text(line * 4)
     assert look(tmp_path, "--json", tmp_path / "look.json")[0] == 0
     told = json.loads((tmp_path / "look.json").read_text())

@@ -1,5 +1,4 @@
-"""Puts the guard into bubblewrap's namespaces, where bubblewrap may make some and the guard may
-not.
+"""Puts the guard into bubblewrap's namespaces, where only bubblewrap may make some.
 
 That is so where a security module lets only known programs make namespaces, and for a root without
 capabilities. Then all programs share one set of namespaces: they see each other, but no other
@@ -17,19 +16,23 @@ from .spec import GuardOptions
 
 
 def command(bubblewrap: str, writable: Sequence[str], *, network: bool) -> list[str]:
-    """Return the command before a command to run: everything but the writable directories is
-    read-only."""
+    """Return what stands before a command to run it confined.
+
+    Everything but the writable directories is read-only.
+    """
     view = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     for path in writable:
         view += ["--bind", path, path]
-    shared = ["--tmpfs", "/dev/shm"] if os.path.isdir("/dev/shm") else []
-    own = [
-        "--unshare-user",
-        "--unshare-pid",
-        "--unshare-ipc",
-        *([] if network else ["--unshare-net"]),
-    ]
-    return [bubblewrap, *view, *shared, *own, "--"]
+    if os.path.isdir("/dev/shm"):
+        view += ["--tmpfs", "/dev/shm"]
+    own = ["--unshare-user", "--unshare-pid", "--unshare-ipc"]
+    if not network:
+        own.append("--unshare-net")
+    return [bubblewrap, *view, *own, "--"]
+
+
+_PATIENCE = 10
+"""Seconds for a trial of bubblewrap (chosen: it takes milliseconds on an idle machine)."""
 
 
 def works(bubblewrap: str, writable: Sequence[str], *, network: bool) -> bool:
@@ -37,17 +40,17 @@ def works(bubblewrap: str, writable: Sequence[str], *, network: bool) -> bool:
 
     trial = [*command(bubblewrap, writable, network=network), "true"]
     try:
-        return subprocess.run(trial, capture_output=True, check=False, timeout=10).returncode == 0
+        tried = subprocess.run(trial, capture_output=True, check=False, timeout=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
         return False
+    return tried.returncode == 0
 
 
 def enter(options: GuardOptions, writable: Sequence[str]) -> None:
     """Run this process again inside; never returns."""
     for descriptor in (0, options.lock):
         os.set_inheritable(descriptor, True)
-    again = [sys.executable, *sys.orig_argv[1:-1], replace(options, wrapped=True).to_json()]
-    os.execv(
-        options.bubblewrap,
-        [*command(options.bubblewrap, writable, network=options.network), *again],
-    )
+    wrapped = replace(options, wrapped=True)
+    again = [sys.executable, *sys.orig_argv[1:-1], wrapped.to_json()]
+    before = command(options.bubblewrap, writable, network=options.network)
+    os.execv(options.bubblewrap, [*before, *again])

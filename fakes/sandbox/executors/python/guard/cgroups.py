@@ -1,5 +1,7 @@
-"""A control group for each command, of either version: the kernel bounds its memory and its
-tasks."""
+"""A control group for each command, of either version.
+
+With it, the kernel bounds the command's memory and its tasks.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +11,42 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from .processes import read
 from .spec import ResourceBounds
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PERIOD = 100_000
-"""Microseconds over which processor time is shared out."""
-_PATIENCE = 1.0
-"""Seconds for the kernel to let go of the processes of a group that has been killed."""
+"""Microseconds over which processor time is shared out: the kernel's default."""
 
 _Settings = dict[str, dict[str, str]]
 """By controller: what to write into which file. A name with a question mark may be missing."""
 
 
 def _settings(bounds: ResourceBounds, version: int) -> _Settings:
-    memory, tasks = str(bounds.memory), {"pids.max": str(bounds.tasks)}
+    """Return the settings that bound one command."""
+    memory = str(bounds.memory)
     quota = int((bounds.cpus or 0) * _PERIOD)
+    settings: _Settings = {}
     if version == 1:
         # The second one counts swap, and may not be smaller than the first.
-        made = {
-            "memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes?": memory},
-            "pids": tasks,
+        settings["memory"] = {
+            "memory.limit_in_bytes": memory,
+            "memory.memsw.limit_in_bytes?": memory,
         }
-        return made | ({"cpu": {"cpu.cfs_quota_us": str(quota)}} if quota else {})
-    whole = {"memory.max": memory, "memory.swap.max?": "0", "memory.oom.group?": "1"}
-    return {"memory": whole, "pids": tasks} | (
-        {"cpu": {"cpu.max": f"{quota} {_PERIOD}"}} if quota else {}
-    )
+    else:
+        settings["memory"] = {
+            "memory.max": memory,
+            "memory.swap.max?": "0",
+            "memory.oom.group?": "1",
+        }
+    settings["pids"] = {"pids.max": str(bounds.tasks)}
+    if quota and version == 1:
+        settings["cpu"] = {"cpu.cfs_quota_us": str(quota)}
+    elif quota:
+        settings["cpu"] = {"cpu.max": f"{quota} {_PERIOD}"}
+    return settings
 
 
 class ControlGroups:
@@ -61,26 +71,24 @@ class ControlGroups:
                 path = os.path.join(folder, name)
                 with suppress(FileExistsError):  # of a guard of this server that was killed
                     os.mkdir(path)
-                files = {
-                    file: text
-                    for controller in controllers
-                    for file, text in settings[controller].items()
-                }
-                self._parents.append((os.open(path, _DIRECTORY), files))
+                files: dict[str, str] = {}
+                for controller in controllers:
+                    files |= settings[controller]
+                group = os.open(path, _DIRECTORY)
+                self._parents.append((group, files))
                 if version == 2:
-                    _write(
-                        self._parents[-1][0],
-                        "cgroup.subtree_control",
-                        " ".join(f"+{one}" for one in controllers),
-                    )
+                    passed_on = " ".join(f"+{controller}" for controller in controllers)
+                    _write(group, "cgroup.subtree_control", passed_on)
         except OSError:
             self.close()
             raise
 
     @classmethod
     def of_this_process(cls, bounds: ResourceBounds, name: str) -> ControlGroups | None:
-        """Return the groups that this process may make; None if there are none with all that is
-        bounded."""
+        """Return the groups that this process may make.
+
+        Return None if there are none with all that is bounded.
+        """
         for version, folders in _places(bounds):
             with suppress(OSError):
                 return cls(bounds, name, version, folders)
@@ -114,18 +122,16 @@ class ControlGroup:
     def __init__(
         self, parents: list[tuple[int, dict[str, str]]], name: str, bounds: ResourceBounds
     ) -> None:
-        self._name, self._bounds = name, bounds
+        self._name = name
+        self._bounds = bounds
         self._groups: list[tuple[int, int]] = []
         try:
             for parent, files in parents:
                 os.mkdir(name, dir_fd=parent)
-                self._groups.append((parent, os.open(name, _DIRECTORY, dir_fd=parent)))
+                group = os.open(name, _DIRECTORY, dir_fd=parent)
+                self._groups.append((parent, group))
                 for file, text in files.items():
-                    try:
-                        _write(self._groups[-1][1], file.rstrip("?"), text)
-                    except OSError:
-                        if not file.endswith("?"):
-                            raise
+                    _set(group, file, text)
         except OSError:
             self.close()
             raise
@@ -137,23 +143,15 @@ class ControlGroup:
 
     def broken_bound(self) -> str:
         """Say which bound the kernel had to enforce; empty if none."""
+        memory = f"more than {self._bounds.memory // 2**20} MiB of memory"
+        tasks = f"more than {self._bounds.tasks} processes and threads"
         for _, group in self._groups:
-            for file, word, bound in (
-                (
-                    "memory.events",
-                    "oom_kill",
-                    f"more than {self._bounds.memory // 2**20} MiB of memory",
-                ),
-                (
-                    "memory.oom_control",
-                    "oom_kill",
-                    f"more than {self._bounds.memory // 2**20} MiB of memory",
-                ),
-                ("pids.events", "max", f"more than {self._bounds.tasks} processes and threads"),
-            ):
-                found = re.search(rf"^{word} (\d+)", read(file, group), re.MULTILINE)
-                if found and int(found[1]):
-                    return bound
+            if _count(group, "memory.events", "oom_kill"):  # version 2
+                return memory
+            if _count(group, "memory.oom_control", "oom_kill"):  # version 1
+                return memory
+            if _count(group, "pids.events", "max"):
+                return tasks
         return ""
 
     def close(self) -> None:
@@ -166,52 +164,80 @@ class ControlGroup:
             _remove(parent, self._name)
 
 
+class _Mount(NamedTuple):
+    """A line of /proc/mounts, as far as it matters here."""
+
+    point: str
+    kind: str
+    options: str
+
+
 def _places(bounds: ResourceBounds) -> Iterator[tuple[int, dict[str, set[str]]]]:
-    """Yield where groups with all controllers might be made: version, and the groups to make
-    them in."""
-    mounts = [line.split() for line in read("/proc/mounts").splitlines()]
-    own = {
-        names: path
-        for _, names, path in (
-            line.split(":", 2) for line in read("/proc/self/cgroup").splitlines()
-        )
-    }
+    """Yield where groups with all controllers might be made.
+
+    That is the version, and the groups to make them in, each with its controllers.
+    """
+    mounts = [_Mount(*line.split()[1:4]) for line in read("/proc/mounts").splitlines()]
+    own: dict[str, str] = {}
+    for line in read("/proc/self/cgroup").splitlines():
+        _number, names, path = line.split(":", 2)
+        own[names] = path
+
     wanted = set(_settings(bounds, 2))
-    for _, point, kind, *_ in mounts:
-        path = own.get("", "/") if kind == "cgroup2" else "/"
-        while (
-            path != "/"
-        ):  # a group with processes may have no children with controllers; those above it may
-            path = os.path.dirname(path)
-            folder = point + path.rstrip("/")
-            if wanted <= set(read(f"{folder}/cgroup.subtree_control").split()):
+    for mount in mounts:
+        if mount.kind == "cgroup2":
+            for folder in _parents_with(wanted, mount, own.get("", "/")):
                 yield 2, {folder: wanted}
+
+    places = _hierarchies(wanted, mounts, own)
+    if set().union(*places.values()) == wanted:
+        yield 1, places
+
+
+def _parents_with(wanted: set[str], mount: _Mount, path: str) -> Iterator[str]:
+    """Yield the groups of version 2 above this process whose children have these controllers.
+
+    A group with processes may have no children with controllers; those above it may.
+    """
+    while path != "/":
+        path = os.path.dirname(path)
+        folder = mount.point + path.rstrip("/")
+        if wanted <= set(read(f"{folder}/cgroup.subtree_control").split()):
+            yield folder
+
+
+def _hierarchies(
+    wanted: set[str], mounts: list[_Mount], own: dict[str, str]
+) -> dict[str, set[str]]:
+    """Return the groups of version 1 of this process, each with those controllers it has."""
     places: dict[str, set[str]] = {}
     for names, path in own.items():
-        for _, point, kind, options, *_ in mounts:
-            found = wanted & set(names.split(",")) & set(options.split(","))
-            if kind == "cgroup" and found:
+        for mount in mounts:
+            found = wanted & set(names.split(",")) & set(mount.options.split(","))
+            if mount.kind == "cgroup" and found:
+                folder = mount.point + path.rstrip("/")
                 # In a container the path may be that of the machine, which is mounted as the root
                 # here.
-                folder = point + path.rstrip("/")
-                places[folder if os.path.isdir(folder) else point] = found
-    if {name for names in places.values() for name in names} == wanted:
-        yield 1, places
+                places[folder if os.path.isdir(folder) else mount.point] = found
+    return places
 
 
 def writable_places(bounds: ResourceBounds) -> list[str]:
     """Return the folders in which groups may be made."""
-    return next(
-        (
-            list(folders)
-            for _, folders in _places(bounds)
-            if all(os.access(one, os.W_OK) for one in folders)
-        ),
-        [],
-    )
+    for _version, folders in _places(bounds):
+        if all(os.access(folder, os.W_OK) for folder in folders):
+            return list(folders)
+    return []
+
+
+_PATIENCE = 1.0
+"""Seconds for the kernel to let go of the processes of a group that has been killed (chosen)."""
+_LOOK = 0.001
+"""Seconds between two looks whether it has (chosen)."""
 
 
 def _remove(parent: int, name: str) -> None:
+    """Kill what is in a group and remove it."""
     with suppress(OSError):  # from Linux 5.14
         _write(parent, f"{name}/cgroup.kill", "1")
     end = time.monotonic() + _PATIENCE
@@ -224,7 +250,22 @@ def _remove(parent: int, name: str) -> None:
         except FileNotFoundError:
             return
         except OSError:
-            time.sleep(0.001)
+            time.sleep(_LOOK)
+
+
+def _count(group: int, file: str, word: str) -> int:
+    """Return the number after a word in a file of a group; 0 if there is none."""
+    found = re.search(rf"^{word} (\d+)", read(file, group), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _set(group: int, file: str, text: str) -> None:
+    """Change a setting; one with a question mark may be missing."""
+    try:
+        _write(group, file.rstrip("?"), text)
+    except OSError:
+        if not file.endswith("?"):
+            raise
 
 
 def _write(folder: int, name: str, text: str) -> None:

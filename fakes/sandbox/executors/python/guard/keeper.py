@@ -1,9 +1,9 @@
-"""Runs one command: makes the place for it ahead of time, starts it there, waits for its end,
-leaves nothing behind.
+"""Runs one command, and leaves nothing behind.
 
-The keeper is outside the namespaces, so that a program cannot even name it. The first process
-inside adopts orphans, and the kernel kills everything in the namespace with it. Without namespaces
-it adopts them too (Linux), and the keeper kills all its descendants.
+It makes the place for the command ahead of time, starts it there and waits for its end. The keeper
+is outside the namespaces, so that a program cannot even name it. The first process inside adopts
+orphans, and the kernel kills everything in the namespace with it. Without namespaces it adopts
+them too (Linux), and the keeper kills all its descendants.
 """
 
 from __future__ import annotations
@@ -29,15 +29,25 @@ from .processes import descendants, has_ended, numbers, tasks_of_user
 from .spec import Abilities, CommandReport, CommandSpec, GuardOptions
 
 DESCRIPTORS = 5
-"""Standard input, output and error of the program, perhaps a file for results, and the socket
-that reports its end."""
+"""Those that come with a command.
+
+Standard input, output and error of the program, perhaps a file for results, and the socket that
+reports its end.
+"""
 SPARE = 64
-"""Above the descriptors of the program."""
+"""A descriptor above all those of the program (chosen)."""
 LONGEST_WAIT = 1e6
-GRACE = 0.02
-GRACE_LOOKS = 5
+"""Seconds in one wait: poll() takes milliseconds in 31 bits."""
 FEW = 4
-"""Seconds, and checks in that time, for a few processes to end by themselves after the program."""
+"""Leftover processes that are waited for; more of them do not end by themselves (chosen)."""
+GRACE = 0.02
+"""Seconds for a few processes to end by themselves after the program (chosen)."""
+GRACE_LOOKS = 5
+"""Checks in that time."""
+_LOOK = 0.001
+"""Seconds between two looks whether killed processes are gone (chosen)."""
+_MOST_KILLABLE = "1000"
+"""The highest ``oom_score_adj``: out of memory, the kernel kills programs before the server."""
 _SIZE = struct.Struct("!I")
 _NUMBER = struct.Struct("!i")
 
@@ -50,14 +60,15 @@ def send_command(receiver: socket.socket, payload: bytes, descriptors: list[int]
 def receive_command(sender: socket.socket) -> tuple[bytes, list[int]]:
     """Return the next command and its descriptors; raises EOFError if there will be none."""
     header, descriptors, _, _ = socket.recv_fds(sender, _SIZE.size, DESCRIPTORS)
+    if not header:
+        raise EOFError
+    (size,) = _SIZE.unpack(header)
     payload = b""
-    while header and len(payload) < _SIZE.unpack(header)[0]:
-        chunk = sender.recv(_SIZE.unpack(header)[0] - len(payload))
+    while len(payload) < size:
+        chunk = sender.recv(size - len(payload))
         if not chunk:
             raise EOFError
         payload += chunk
-    if not header:
-        raise EOFError
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     return payload, descriptors
@@ -69,7 +80,8 @@ class Keeper:
     def __init__(
         self, options: GuardOptions, able: Abilities, groups: ControlGroups | None
     ) -> None:
-        self._options, self._able = options, able
+        self._options = options
+        self._able = able
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         self._group = groups.open() if groups is not None else None
@@ -85,21 +97,22 @@ class Keeper:
         if self._first == 0:
             with self._door:
                 self._be_first(inside, complaint, tell)
-        for one in (complaint, tell):
-            os.close(one)
+        os.close(complaint)
+        os.close(tell)
         inside.close()
 
     def run(self, payload: bytes, descriptors: list[int]) -> CommandReport:
-        """Run a command and return how it ended, once no process of it is left; `end` must
-        follow."""
+        """Run a command and return how it ended, once no process of it is left.
+
+        `end` must follow.
+        """
         *standard, control = descriptors
         spec = CommandSpec(**json.loads(payload))
         started = time.monotonic()
         nothing_left = False
         try:
-            with suppress(
-                BrokenPipeError
-            ):  # the first process could not start, and has written why
+            with suppress(BrokenPipeError):
+                # If the first process could not start, it has written why.
                 send_command(self._door, payload, standard)
             for descriptor in standard:
                 os.close(descriptor)
@@ -110,16 +123,13 @@ class Keeper:
             else:
                 self._program = self._read_number() or 0
                 report = self._wait(control, spec.timeout)
-            nothing_left = (
-                self._able.namespaces and report.event == "exited" and not report.leftovers
-            )
+            is_over = report.event == "exited" and not report.leftovers
+            nothing_left = self._able.namespaces and is_over
             # The program may have run before it was watched, which does not count towards its time
             # limit.
-            return replace(
-                report,
-                seconds=time.monotonic() - started,
-                bound=self._group.broken_bound() if self._group is not None else "",
-            )
+            seconds = time.monotonic() - started
+            bound = self._group.broken_bound() if self._group is not None else ""
+            return replace(report, seconds=seconds, bound=bound)
         finally:
             if not nothing_left:  # else the report need not wait for it
                 self.end()
@@ -137,9 +147,9 @@ class Keeper:
             ready = dict(poller.poll(max(min(left, LONGEST_WAIT), 0) * 1000))
             if self._ended in ready:
                 code = self._read_number()
-                return CommandReport(
-                    "exited", 0, -signal.SIGKILL if code is None else code, self._leftovers()
-                )
+                if code is None:
+                    code = -signal.SIGKILL
+                return CommandReport("exited", code=code, leftovers=self._leftovers())
             if ready:
                 return CommandReport("stopped")
             if left <= 0:
@@ -152,17 +162,18 @@ class Keeper:
     def _leftovers(self) -> int:
         """Count leftover processes; those that are about to end get a moment to do so."""
         for _ in range(GRACE_LOOKS):
-            # In a namespace, whose /proc is mounted here too, the first process is number 1.
-            pids = (
-                [pid for pid in numbers("/proc") if pid > 1]
-                if self._able.namespaces
-                else descendants(self._first)
-            )
-            left = sum(not has_ended(pid) for pid in pids)
+            left = sum(not has_ended(pid) for pid in self._pids())
             if not left or left > FEW:
                 break
             time.sleep(GRACE / GRACE_LOOKS)
         return left
+
+    def _pids(self) -> list[int]:
+        """List the processes in the place, but for the first."""
+        if not self._able.namespaces:
+            return descendants(self._first)
+        # In a namespace, whose /proc is mounted here too, the first process is number 1.
+        return [pid for pid in numbers("/proc") if pid > 1]
 
     def end(self) -> None:
         """Kill everything in the place, and remove its control group."""
@@ -186,37 +197,30 @@ class Keeper:
                 # Stop them first, so that they start nothing new while the others are being killed.
                 # Elsewhere this one does not adopt them: what it has stopped could get out of
                 # reach.
-                for number in (signal.SIGSTOP, signal.SIGKILL) if kernel.LINUX else ():
-                    for pid in descendants(os.getpid()):
-                        _kill(pid, number)
+                if kernel.LINUX:
+                    for number in (signal.SIGSTOP, signal.SIGKILL):
+                        for pid in descendants(os.getpid()):
+                            _kill(pid, number)
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-                time.sleep(0.001)
+                time.sleep(_LOOK)
 
     def _be_first(self, door: socket.socket, complaint: int, tell: int) -> NoReturn:
-        """Be the first process: start the program, adopt orphans, send the exit code, and wait
-        to be killed."""
-        options = self._options
+        """Be the first process.
+
+        Start the program, adopt orphans, send the exit code, and wait to be killed.
+        """
         try:
-            if kernel.LINUX:
-                kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-            if self._group is not None:
-                self._group.join()
-            if self._able.namespaces:
-                room = os.open(options.room, os.O_PATH | os.O_CLOEXEC)
-                kernel.isolate_namespace(
-                    room, options.bounds.shared_memory, options.hidden, options.needed
-                )
-            elif kernel.LINUX:
-                kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+            room = self._isolate()
             program, parent = self._fork_program(complaint)
             payload, standard = receive_command(door)
             spec = CommandSpec(**json.loads(payload))
-            if self._able.namespaces:
-                kernel.mount_directories(room, spec.mounts, options.needed)
+            if room is not None:
+                kernel.mount_directories(room, spec.mounts, self._options.needed)
             send_command(parent, payload, standard)
             if spec.user is not None and spec.user_kind == "root-of-own":
                 privileges.map_user(parent, program, spec.user)
+
             os.write(tell, _NUMBER.pack(program))
             os.closerange(0, tell)
             os.closerange(tell + 1, SPARE)
@@ -232,14 +236,31 @@ class Keeper:
                 os.write(complaint, str(exc).encode("utf-8", "replace") or b"?")
         os._exit(1)
 
+    def _isolate(self) -> int | None:
+        """Confine the first process to its place.
+
+        Return a descriptor of the room, which is there only with namespaces.
+        """
+        options = self._options
+        if kernel.LINUX:
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if self._group is not None:
+            self._group.join()
+        if self._able.namespaces:
+            room = os.open(options.room, os.O_PATH | os.O_CLOEXEC)
+            shared_memory = options.bounds.shared_memory
+            kernel.isolate_namespace(room, shared_memory, options.hidden, options.needed)
+            return room
+        if kernel.LINUX:
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        return None
+
     def _fork_program(self, complaint: int) -> tuple[int, socket.socket]:
-        """Return the process that becomes the program, once it receives the command on this
-        socket."""
+        """Return the process that becomes the program, and the socket for its command."""
         ours, theirs = socket.socketpair()
         if kernel.LINUX:
-            kernel.prctl(
-                kernel.PR_SET_DUMPABLE, 0
-            )  # programs of the same user cannot inspect these processes
+            # Programs of the same user cannot inspect these processes.
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         program = os.fork()
         if program == 0:
             ours.close()
@@ -253,23 +274,18 @@ class Keeper:
             complaint = _duplicate(complaint)
             parent = socket.socket(fileno=_duplicate(parent.fileno()))
             os.setsid()
-            # Reset signals that this process ignores, also because of a shell's `nohup` or `&`.
-            for number in signal.valid_signals():
-                if signal.getsignal(number) is signal.SIG_IGN:
-                    signal.signal(number, signal.SIG_DFL)
+            _reset_signals()
             if kernel.LINUX:
-                with (
-                    suppress(OSError),
-                    open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file,
-                ):
-                    file.write("1000")
+                _offer_to_oom_killer()
                 kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+
             payload, standard = receive_command(parent)
             spec = CommandSpec(**json.loads(payload))
             # Move the descriptors away from those of the program first, so that none is
             # overwritten.
-            for target, fd in enumerate([_duplicate(fd) for fd in standard]):
-                os.dup2(fd, target)
+            moved = [_duplicate(descriptor) for descriptor in standard]
+            for target, descriptor in enumerate(moved):
+                os.dup2(descriptor, target)
             os.chdir(spec.cwd)
             if kernel.LINUX:
                 kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
@@ -277,10 +293,11 @@ class Keeper:
             self._limit(spec)
             if self._able.seccomp:
                 seccomp.install(namespaces=self._able.namespaces, same_user=spec.user is None)
+
             if spec.program:
                 with suppress(OSError):  # bash has words for it
-                    given = {"PWD": spec.cwd, **spec.env, "_": spec.program}
-                    os.execve(spec.program, spec.command.split(" "), given)
+                    env = {"PWD": spec.cwd, **spec.env, "_": spec.program}
+                    os.execve(spec.program, spec.command.split(" "), env)
             os.execve("/bin/bash", ["/bin/bash", "-c", spec.command], spec.env)
         except BaseException as exc:
             with suppress(BaseException):
@@ -290,8 +307,12 @@ class Keeper:
     def _confine(self, spec: CommandSpec, parent: socket.socket) -> None:
         if self._able.landlock:
             # Programs need shared memory; terminals only if they are the program's own.
-            usual = [SHARED_MEMORY, *([kernel.TERMINALS] if self._able.namespaces else [])]
-            kernel.allow_writes_only_beneath([*spec.writable, *filter(os.path.isdir, usual)])
+            writable = list(spec.writable)
+            if os.path.isdir(SHARED_MEMORY):
+                writable.append(SHARED_MEMORY)
+            if self._able.namespaces and os.path.isdir(kernel.TERMINALS):
+                writable.append(kernel.TERMINALS)
+            kernel.allow_writes_only_beneath(writable)
         if spec.user is not None and spec.user_kind == "root-of-own":
             privileges.become_root_of_own(parent)
         elif spec.user is not None:
@@ -300,32 +321,51 @@ class Keeper:
             privileges.drop_capabilities()
 
     def _limit(self, spec: CommandSpec) -> None:
+        """Set the limits of the process: those of the guard, then that of the request."""
         bounds = self._options.bounds
         _lower(resource.RLIMIT_CORE, 0)
         _lower(resource.RLIMIT_FSIZE, bounds.file_size)
         if kernel.LINUX and not self._able.control_groups:
-            # Counted for its own user or user namespace, else with the other processes of the
-            # server's user.
+            tasks = bounds.tasks
             counted_alone = self._able.namespaces or spec.user is not None
-            _lower(
-                resource.RLIMIT_NPROC,
-                bounds.tasks + (0 if counted_alone else tasks_of_user(os.getuid())),
-            )
+            if not counted_alone:
+                # The kernel counts them with the other processes of the server's user.
+                tasks += tasks_of_user(os.getuid())
+            _lower(resource.RLIMIT_NPROC, tasks)
             _lower(resource.RLIMIT_DATA, bounds.memory)
         if spec.memory_limit > 0:
             try:
-                for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_STACK):
-                    if which == resource.RLIMIT_STACK and sys.platform == "darwin":
-                        continue
-                    hard = resource.getrlimit(which)[1]
-                    if (
-                        which != resource.RLIMIT_DATA
-                        or hard == resource.RLIM_INFINITY
-                        or spec.memory_limit < hard
-                    ):
-                        resource.setrlimit(which, (spec.memory_limit, hard))
+                _limit_memory(spec.memory_limit)
             except (OSError, OverflowError, ValueError, MemoryError) as exc:
+                # The words of the real server.
                 raise OSError("Exception occurred in preexec_fn.") from exc
+
+
+def _reset_signals() -> None:
+    """Reset signals that this process ignores, also because of a shell's `nohup` or `&`."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _offer_to_oom_killer() -> None:
+    """Let the kernel kill this process first when memory runs out."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
+        file.write(_MOST_KILLABLE)
+
+
+def _limit_memory(limit: int) -> None:
+    """Set the limits that the real server sets for the memory of a request."""
+    kinds = [resource.RLIMIT_AS, resource.RLIMIT_DATA]
+    if sys.platform != "darwin":
+        kinds.append(resource.RLIMIT_STACK)
+    for kind in kinds:
+        _, hard = resource.getrlimit(kind)
+        # The guard's own bound on data may be lower than what the request asks for.
+        is_lower = hard != resource.RLIM_INFINITY and hard <= limit
+        if kind == resource.RLIMIT_DATA and is_lower:
+            continue
+        resource.setrlimit(kind, (limit, hard))
 
 
 def _duplicate(fd: int) -> int:

@@ -16,17 +16,27 @@ from collections.abc import Mapping, Sequence
 
 LINUX = sys.platform.startswith("linux")
 
+# All numbers are the kernel's: linux/sched.h, linux/mount.h, linux/prctl.h, linux/landlock.h.
+
 CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
-SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
 
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
 SYS_MOUNT_SETATTR = 442
 AT_RECURSIVE = 0x8000
-MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
+MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_NOSUID = 2
+MOUNT_ATTR_NODEV = 4
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -34,17 +44,25 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
 # Landlock's syscalls have the same numbers on every architecture.
-SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
+SYS_LANDLOCK_CREATE_RULESET = 444
+SYS_LANDLOCK_ADD_RULE = 445
+SYS_LANDLOCK_RESTRICT_SELF = 446
 LANDLOCK_CREATE_RULESET_VERSION = 1
 LANDLOCK_RULE_PATH_BENEATH = 1
 
 WRITE_FILE = 1 << 1
-MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
-# write, remove dir and file, make char, dir, reg, sock, fifo, block, sym: all rights of the first
-# version
+MAKE_CHAR = 1 << 6
+MAKE_BLOCK = 1 << 11
 WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))
-REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-SCOPE_ABSTRACT_SOCKET, SCOPE_SIGNAL = 1, 2
+"""All rights of the first version that change something.
+
+Write, remove dir and file, make char, dir, reg, sock, fifo, block, sym.
+"""
+REFER = 1 << 13
+TRUNCATE = 1 << 14
+IOCTL_DEV = 1 << 15
+SCOPE_ABSTRACT_SOCKET = 1
+SCOPE_SIGNAL = 2
 
 DEVICES = (
     "/dev/null",
@@ -72,10 +90,8 @@ def check(result: int, what: str) -> int:
 def prctl(option: int, value: int = 0, more: int = 0) -> None:
     """Call ``prctl``; raises OSError."""
     zero = ctypes.c_ulong(0)
-    check(
-        libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), zero, zero),
-        f"prctl {option}",
-    )
+    result = libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), zero, zero)
+    check(result, f"prctl {option}")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
@@ -93,8 +109,10 @@ def enter_namespaces() -> None:
 
 
 def enter_network() -> None:
-    """Give this process and its children a network of their own, which has nothing but a
-    loopback."""
+    """Give this process and its children a network of their own.
+
+    It has nothing but a loopback.
+    """
     _unshare(CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
@@ -102,16 +120,18 @@ def enter_network() -> None:
 
 def _unshare(flags: int) -> None:
     """Users other than root need a user namespace for that, in which their ids stay the same."""
-    uid, gid = os.geteuid(), os.getegid()
+    uid = os.geteuid()
+    gid = os.getegid()
     check(libc.unshare(flags if uid == 0 else flags | CLONE_NEWUSER), "unshare")
     if uid:
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{uid} {uid} 1"),
-            ("gid_map", f"{gid} {gid} 1"),
-        ):
-            with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
-                file.write(text)
+        map_ids("self", f"{uid} {uid} 1", f"{gid} {gid} 1")
+
+
+def map_ids(process: int | str, users: str, groups: str) -> None:
+    """Say which users and groups the user namespace of a process has."""
+    for name, text in (("setgroups", "deny"), ("uid_map", users), ("gid_map", groups)):
+        with open(f"/proc/{process}/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 EMPTY = "/empty"
@@ -120,36 +140,30 @@ EMPTY = "/empty"
 
 def make_empty(room: str, hidden: Sequence[str], needed: Sequence[str]) -> None:
     """Make the directories that hide others, with places for what is needed."""
-    for path in (
-        *hidden,
-        *(path for path in needed if path.startswith(tuple(point + os.sep for point in hidden))),
-    ):
+    inside = tuple(point + os.sep for point in hidden)
+    places = [path for path in needed if path.startswith(inside)]
+    for path in (*hidden, *places):
         os.makedirs(room + EMPTY + path, 0o755, exist_ok=True)
 
 
 def isolate_namespace(
     room: int, shared_memory: int, hidden: Sequence[str], needed: Sequence[str]
 ) -> None:
-    """Restrict the first process of a new namespace to its own processes, shared memory and
-    terminals.
+    """Restrict the first process of a new namespace to what is its own.
 
-    What is left of the machine is read-only, and of the `hidden` directories only what is `needed`.
+    That is its processes, shared memory and terminals. What is left of the machine is read-only,
+    and of the `hidden` directories only what is `needed`.
     """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     set_mount(AT_RECURSIVE, "/", MOUNT_ATTR_RDONLY)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if os.path.isdir(SHARED_MEMORY):
-        mount(
-            "tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={shared_memory},mode=1777"
-        )
+        size = f"size={shared_memory},mode=1777"
+        mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, size)
     if os.path.isdir(TERMINALS):
-        mount(
-            "devpts",
-            TERMINALS,
-            "devpts",
-            MS_NOSUID | MS_NOEXEC,
-            "newinstance,ptmxmode=0666,mode=620",
-        )
+        own = "newinstance,ptmxmode=0666,mode=620"
+        mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, own)
+
     for point in hidden:
         kept = {
             path: os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -166,23 +180,17 @@ def isolate_namespace(
 
 
 def mount_directories(room: int, mounts: Mapping[str, str], needed: Sequence[str]) -> None:
-    """Mount directories of the room, which can be written to, in place of the machine's; the needed
-    ones stay visible.
+    """Mount directories of the room, which can be written to, in place of the machine's.
 
-    The room is given by a descriptor, because its path may be hidden.
+    The needed ones stay visible. The room is given by a descriptor, because its path may be
+    hidden.
     """
     opened = {}
     for point, directory in mounts.items():
         directory = f"/proc/self/fd/{room}{directory}"
         for path in needed:
             if path.startswith(point + os.sep):
-                target = directory + path.removeprefix(point)
-                if os.path.realpath(target) != os.path.realpath(directory) + path.removeprefix(
-                    point
-                ):
-                    # An earlier command of the request put a link there.
-                    raise OSError(f"{path} cannot be mounted: a link is in its place")
-                mount(path, target, None, MS_BIND | MS_REC)
+                _mount_needed(path, directory, path.removeprefix(point))
         # Opened first: the first mount may hide the directories of the others.
         opened[point] = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     for point, descriptor in opened.items():
@@ -191,6 +199,15 @@ def mount_directories(room: int, mounts: Mapping[str, str], needed: Sequence[str
         set_mount(0, point, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, MOUNT_ATTR_RDONLY)
     for path in ("/", *needed):
         refuse_writable(path)
+
+
+def _mount_needed(path: str, directory: str, beneath: str) -> None:
+    """Mount a directory of the machine beneath one of the room."""
+    target = directory + beneath
+    if os.path.realpath(target) != os.path.realpath(directory) + beneath:
+        # An earlier command of the request put a link there.
+        raise OSError(f"{path} cannot be mounted: a link is in its place")
+    mount(path, target, None, MS_BIND | MS_REC)
 
 
 def set_mount(flags: int, path: str, added: int, removed: int = 0) -> None:
@@ -227,17 +244,13 @@ def allow_writes_only_beneath(directories: list[str]) -> None:
     if not version:
         raise OSError("Landlock is not available")
     handled = WRITES
-    handled |= REFER if version >= 2 else 0
-    handled |= TRUNCATE if version >= 3 else 0
-    handled |= IOCTL_DEV if version >= 5 else 0
-    scoped = SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL if version >= 6 else 0
-    # Older kernels refuse unknown fields of this structure: file rights, network rights, scopes.
-    fields = 3 if version >= 6 else 2 if version >= 4 else 1
-    attributes = struct.pack("QQQ", handled, 0, scoped)[: 8 * fields]
-    created = libc.syscall(
-        SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0
-    )
-    ruleset = check(created, "landlock_create_ruleset")
+    if version >= 2:
+        handled |= REFER
+    if version >= 3:
+        handled |= TRUNCATE
+    if version >= 5:
+        handled |= IOCTL_DEV
+    ruleset = _make_ruleset(version, handled)
     file_rights = handled & (WRITE_FILE | TRUNCATE | IOCTL_DEV)
     try:
         for directory in directories:
@@ -248,6 +261,18 @@ def allow_writes_only_beneath(directories: list[str]) -> None:
         check(libc.syscall(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
     finally:
         os.close(ruleset)
+
+
+def _make_ruleset(version: int, handled: int) -> int:
+    """Return a new ruleset for these rights; older kernels refuse fields that they do not know."""
+    attributes = struct.pack("Q", handled)
+    if version >= 4:
+        attributes += struct.pack("Q", 0)  # network rights
+    if version >= 6:
+        attributes += struct.pack("Q", SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL)
+    size = ctypes.c_size_t(len(attributes))
+    created = libc.syscall(SYS_LANDLOCK_CREATE_RULESET, attributes, size, 0)
+    return check(created, "landlock_create_ruleset")
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

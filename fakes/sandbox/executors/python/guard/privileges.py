@@ -1,5 +1,7 @@
-"""Takes a program's privileges: capabilities, and with them root's user, for which it gets a
-user of its own."""
+"""Takes a program's privileges: capabilities, and with them root's user.
+
+In place of root it gets a user of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,22 @@ from .kernel import SHARED_MEMORY
 from .processes import read
 from .trees import remove_tree
 
-PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP = 28, 4
+# The kernel's numbers: linux/prctl.h, linux/securebits.h, linux/capability.h.
+PR_SET_SECUREBITS = 28
+SECBIT_NO_SETUID_FIXUP = 4
 PR_CAPBSET_DROP = 24
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_RAISE = 2
+PR_CAP_AMBIENT_CLEAR_ALL = 4
 CAP_DAC_READ_SEARCH = 2
 CAPABILITY_VERSION = 0x20080522
 
 OWN_USERS = ((0x53460000, 0xFFFF), (61_184, 4_096))
-"""First id and number of the users that programs may become; the second range also exists in
-most user namespaces."""
+"""First id and number of the users that programs may become.
+
+Chosen: nobody has ids of the first range ("SF" in its upper half); the second also exists in most
+user namespaces.
+"""
 
 
 def drop_capabilities() -> None:
@@ -43,13 +52,18 @@ def _bound_capabilities(*kept: int) -> None:
 def _set_capabilities(*kept: int) -> None:
     mask = sum(1 << capability for capability in kept)
     header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
-    sets = struct.pack("=6I", mask, mask, mask, 0, 0, 0)
+    # Effective, permitted and inheritable: the lower 32 capabilities of each, then the others.
+    lower = (mask, mask, mask)
+    others = (0, 0, 0)
+    sets = struct.pack("=6I", *lower, *others)
     kernel.check(kernel.libc.capset(header, sets), "capset")
 
 
 def become(user: int, *, reads: bool) -> None:
-    """Turn from root into a user of its own without capabilities; with `reads`, it may read all
-    that root may."""
+    """Turn from root into a user of its own without capabilities.
+
+    With `reads`, it may read all that root may.
+    """
     kept = [CAP_DAC_READ_SEARCH] if reads else []
     os.setgroups([])
     os.setresgid(user, user, user)
@@ -77,16 +91,9 @@ def become_root_of_own(parent: socket.socket) -> None:
 
 
 def map_user(child: socket.socket, pid: int, user: int) -> None:
-    """Call the user `user` root in the user namespace of the process `pid`, once it has entered
-    it."""
+    """Call the user `user` root in the user namespace of a process, once it has entered it."""
     if child.recv(1):
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"0 {user} 1"),
-            ("gid_map", f"0 {user} 1"),
-        ):
-            with open(f"/proc/{pid}/{name}", "w", encoding="utf-8") as file:
-                file.write(text)
+        kernel.map_ids(pid, f"0 {user} 1", f"0 {user} 1")
         child.send(b"!")
 
 
@@ -100,14 +107,22 @@ _REMOVE: dict[str, Callable[[int], object]] = {
 
 def remove_leftovers(user: int) -> None:
     """Remove what a user has in /dev/shm, and its segments, semaphores and queues of System V."""
-    for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
-        with suppress(OSError):
-            if entry.stat(follow_symlinks=False).st_uid == user:
-                remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(
-                    entry.path
-                )
+    if os.path.isdir(SHARED_MEMORY):
+        for entry in os.scandir(SHARED_MEMORY):
+            with suppress(OSError):
+                _remove_of(user, entry)
     for kind, remove in _REMOVE.items():
         lines = [line.split() for line in read(f"/proc/sysvipc/{kind}").splitlines()]
         for fields in lines[1:]:
             if int(fields[lines[0].index("uid")]) == user:
                 remove(int(fields[1]))
+
+
+def _remove_of(user: int, entry: os.DirEntry[str]) -> None:
+    """Remove a file or a directory if it belongs to this user."""
+    if entry.stat(follow_symlinks=False).st_uid != user:
+        return
+    if entry.is_dir(follow_symlinks=False):
+        remove_tree(entry.path)
+    else:
+        os.unlink(entry.path)

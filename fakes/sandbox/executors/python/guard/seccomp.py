@@ -10,16 +10,36 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 from . import kernel
 
+# All numbers here are the kernel's: linux/seccomp.h, linux/bpf_common.h, linux/audit.h,
+# linux/fs.h, linux/sched.h and the tables of system calls.
+
 SECCOMP_SET_MODE_FILTER = 1
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_LOAD, _EQUAL, _AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x35, 0x06, 0x54
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+
+# What a filter answers: SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO.
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+
+# Instructions: BPF_LD, BPF_JMP with BPF_JEQ and BPF_JGE, BPF_RET, BPF_ALU with BPF_AND.
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_RETURN = 0x06
+_AND = 0x54
+
+# Where a filter finds what, in struct seccomp_data.
+_NUMBER = 0
+_ARCHITECTURE = 4
+_ARGUMENTS = 16
+
 _X32 = 0x40000000
-_PRIO_USER, _IOPRIO_WHO_USER = 2, 3
+"""From this number on, calls of x86-64 are in the manner of x32."""
+_PRIO_USER = 2
+_IOPRIO_WHO_USER = 3
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602)
 """ioctl: FS_IOC_SETFLAGS, its variant for 32 bits, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION."""
 
@@ -35,8 +55,10 @@ CALLS = {
         "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "setxattrat": 463,
         "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "removexattrat": 466,
         "ioctl": 16, "file_setattr": 469, "io_uring_setup": 425, "mq_open": 240,
-        "shmget": 29, "semget": 64, "msgget": 68, "prlimit64": 302, "setpriority": 141, "ioprio_set": 251,
-        "sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203, "sched_setattr": 314,
+        "shmget": 29, "semget": 64, "msgget": 68,
+        "prlimit64": 302, "setpriority": 141, "ioprio_set": 251,
+        "sched_setparam": 142, "sched_setscheduler": 144,
+        "sched_setaffinity": 203, "sched_setattr": 314,
     },
     "aarch64": {
         "clone": 220, "clone3": 435, "unshare": 97, "setns": 268, "memfd_secret": 447,
@@ -44,8 +66,10 @@ CALLS = {
         "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "setxattrat": 463,
         "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16, "removexattrat": 466,
         "ioctl": 29, "file_setattr": 469, "io_uring_setup": 425, "mq_open": 180,
-        "shmget": 194, "semget": 190, "msgget": 186, "prlimit64": 261, "setpriority": 140, "ioprio_set": 30,
-        "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122, "sched_setattr": 274,
+        "shmget": 194, "semget": 190, "msgget": 186,
+        "prlimit64": 261, "setpriority": 140, "ioprio_set": 30,
+        "sched_setparam": 118, "sched_setscheduler": 119,
+        "sched_setaffinity": 122, "sched_setattr": 274,
     },
 }  # fmt: skip
 _ALWAYS_REFUSED = {
@@ -76,10 +100,15 @@ _OF_PROCESS = {
     "sched_setaffinity": errno.EPERM,
     "sched_setattr": errno.EPERM,
 }
-"""What those that name another process or thread than the caller get; 0 is a success that changes
-nothing."""
+"""What those that name another process or thread than the caller get.
+
+0 is a success that changes nothing.
+"""
 
 _Instruction = tuple[int, int, int, int]
+"""Code, how many to skip if true, how many if false, and a value."""
+_Block = tuple[str, list[_Instruction]]
+"""A system call, and what is done with it."""
 
 
 def _load(offset: int) -> _Instruction:
@@ -98,51 +127,82 @@ def _unless_equal(value: int, skipped: int) -> _Instruction:
     return _EQUAL, 0, skipped, value
 
 
-_DENY = _answer(_ERRNO | errno.EPERM)
+def _fail(code: int) -> _Instruction:
+    return _answer(_ERRNO | code)
+
+
+_DENY = _fail(errno.EPERM)
 _ONLY_SELF = [_unless_equal(0, 1), _answer(_ALLOW), _DENY]
+
+
+def _always() -> list[_Block]:
+    """What is refused in any case."""
+    without_namespaces = [
+        _argument(0),
+        (_AND, 0, 0, _NEW_NAMESPACES),
+        _unless_equal(0, 1),
+        _answer(_ALLOW),
+        _DENY,
+    ]
+    return [("clone", without_namespaces), *_refusing(_ALWAYS_REFUSED)]
+
+
+def _for_machine() -> list[_Block]:
+    """What is refused where a program has no namespaces of its own."""
+    flags = [_argument(1)]
+    for value in _FILE_FLAGS:
+        flags += [_unless_equal(value, 1), _DENY]
+    return [*_refusing(_REFUSED), ("ioctl", [*flags, _answer(_ALLOW)])]
+
+
+def _for_processes() -> list[_Block]:
+    """What is refused to protect other processes of the same user, such as the server."""
+    blocks: list[_Block] = [(name, [_fail(errno.ENOSYS)]) for name in _LEFT_BEHIND]
+    for name, code in _OF_PROCESS.items():
+        of_others = [_argument(0), _unless_equal(0, 1), _answer(_ALLOW), _fail(code)]
+        blocks.append((name, of_others))
+    for name, user in (("setpriority", _PRIO_USER), ("ioprio_set", _IOPRIO_WHO_USER)):
+        not_of_user = [_argument(0), _unless_equal(user, 1), _DENY]
+        blocks.append((name, [*not_of_user, _argument(1), *_ONLY_SELF]))
+    reads_only = [
+        _argument(2),
+        _unless_equal(0, 3),
+        _load(_ARGUMENTS + 20),
+        _unless_equal(0, 1),
+        _answer(_ALLOW),
+    ]
+    blocks.append(("prlimit64", [*reads_only, _argument(0), *_ONLY_SELF]))
+    return blocks
+
+
+def _refusing(refused: Mapping[int, tuple[str, ...]]) -> Iterator[_Block]:
+    for code, names in refused.items():
+        for name in names:
+            yield name, [_fail(code)]
 
 
 @cache
 def assembled(machine: str, *, namespaces: bool, same_user: bool) -> bytes:
-    """Return the filter; with `same_user`, it also protects other processes of the same user, such
-    as the server."""
-    calls = CALLS[machine]
-    new = [_argument(0), (_AND, 0, 0, _NEW_NAMESPACES), _unless_equal(0, 1), _answer(_ALLOW), _DENY]
-    blocks: list[tuple[str, list[_Instruction]]] = [("clone", new)]
-    for refused in (_ALWAYS_REFUSED, *([] if namespaces else [_REFUSED])):
-        for code, names in refused.items():
-            blocks += [(name, [_answer(_ERRNO | code)]) for name in names]
+    """Return the filter.
+
+    With `same_user`, it also protects other processes of the same user, such as the server.
+    """
+    blocks = _always()
     if not namespaces:
-        flags = [part for value in _FILE_FLAGS for part in (_unless_equal(value, 1), _DENY)]
-        blocks.append(("ioctl", [_argument(1), *flags, _answer(_ALLOW)]))
-    if same_user and not namespaces:
-        blocks += [(name, [_answer(_ERRNO | errno.ENOSYS)]) for name in _LEFT_BEHIND]
-        for name, code in _OF_PROCESS.items():
-            blocks.append(
-                (name, [_argument(0), _unless_equal(0, 1), _answer(_ALLOW), _answer(_ERRNO | code)])
-            )
-        for name, user in (("setpriority", _PRIO_USER), ("ioprio_set", _IOPRIO_WHO_USER)):
-            blocks.append(
-                (name, [_argument(0), _unless_equal(user, 1), _DENY, _argument(1), *_ONLY_SELF])
-            )
-        reads_only = [
-            _argument(2),
-            _unless_equal(0, 3),
-            _load(_ARGUMENTS + 20),
-            _unless_equal(0, 1),
-            _answer(_ALLOW),
-        ]
-        blocks.append(("prlimit64", [*reads_only, _argument(0), *_ONLY_SELF]))
-    other = _answer(_ERRNO | errno.ENOSYS)  # calls in the manner of another architecture
+        blocks += _for_machine()
+        if same_user:
+            blocks += _for_processes()
+
+    other = _fail(errno.ENOSYS)  # calls in the manner of another architecture
     program = [_load(_ARCHITECTURE), (_EQUAL, 1, 0, _ARCHITECTURES[machine]), other, _load(_NUMBER)]
     if machine == "x86_64":
         program += [(_AT_LEAST, 0, 1, _X32), other]
+    calls = CALLS[machine]
     for name, block in blocks:
         if name in calls:
             program += [_unless_equal(calls[name], len(block)), *block]
-    return b"".join(
-        struct.pack("HBBI", *instruction) for instruction in [*program, _answer(_ALLOW)]
-    )
+    program.append(_answer(_ALLOW))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
 
 
 def available_here() -> bool:

@@ -21,7 +21,10 @@ from .processes import numbers
 from .spec import Abilities, CommandReport, GuardOptions
 from .trees import remove_tree, sweep
 
-TAKEN, NO_MORE = b"1", b"0"
+TAKEN = b"1"
+"""What a keeper tells when it has taken a command: the next keeper is needed."""
+NO_MORE = b"0"
+"""What it tells when the server has closed the socket."""
 _zygote = os.getpid()
 
 
@@ -30,19 +33,8 @@ def main() -> None:
     options = GuardOptions.from_json(sys.argv[2])
     kernel.make_empty(options.room, options.hidden, options.needed)
     if options.bubblewrap and not options.wrapped:
-        alone = _succeeds(partial(_try_namespaces, options)) or _own_users(options) is not None
-        writable = [
-            os.path.dirname(options.room),
-            *(writable_places(options.bounds) if options.control_groups else []),
-        ]
-        if not alone and bubblewrap.works(options.bubblewrap, writable, network=options.network):
-            bubblewrap.enter(options, writable)
-    groups = None
-    if kernel.LINUX and options.control_groups:
-        groups = ControlGroups.of_this_process(options.bounds, os.path.basename(options.room))
-    if groups is not None and not _succeeds(partial(_try_group, groups)):
-        groups.close()
-        groups = None
+        _enter_bubblewrap_if_needed(options)
+    groups = _groups(options)
     try:
         _serve(options, groups)
     finally:
@@ -54,6 +46,28 @@ def main() -> None:
             if groups is not None:
                 groups.close()
             remove_tree(options.room)
+
+
+def _enter_bubblewrap_if_needed(options: GuardOptions) -> None:
+    """Run this process again inside bubblewrap if only that can confine programs."""
+    if _succeeds(partial(_try_namespaces, options)) or _own_users(options) is not None:
+        return
+    writable = [os.path.dirname(options.room)]
+    if options.control_groups:
+        writable += writable_places(options.bounds)
+    if bubblewrap.works(options.bubblewrap, writable, network=options.network):
+        bubblewrap.enter(options, writable)
+
+
+def _groups(options: GuardOptions) -> ControlGroups | None:
+    """Return the control groups for commands, if this process may use any."""
+    if not kernel.LINUX or not options.control_groups:
+        return None
+    groups = ControlGroups.of_this_process(options.bounds, os.path.basename(options.room))
+    if groups is not None and not _succeeds(partial(_try_group, groups)):
+        groups.close()
+        return None
+    return groups
 
 
 def _serve(options: GuardOptions, groups: ControlGroups | None) -> None:
@@ -123,42 +137,51 @@ def _keep(
 
 
 def _abilities(options: GuardOptions, groups: ControlGroups | None) -> Abilities:
-    """Test it: there is no other way to find out what kernel, container and security modules
-    allow."""
+    """Test what kernel, container and security modules allow.
+
+    There is no other way to find out.
+    """
     if not kernel.LINUX:
         return Abilities()
-    network = options.wrapped and not options.network
-    if (
-        not options.network
-        and options.namespaces
-        and not network
-        and _succeeds(kernel.enter_network)
-    ):
-        kernel.enter_network()
-        network = True
+    own_network = _enter_own_network(options)
+    namespaces = options.namespaces and not options.wrapped
+    if namespaces:
+        namespaces = _succeeds(partial(_try_namespaces, options))
     users = _own_users(options)
     return Abilities(
-        namespaces=options.namespaces
-        and not options.wrapped
-        and _succeeds(partial(_try_namespaces, options)),
+        namespaces=namespaces,
         landlock=kernel.landlock_version() if options.landlock else 0,
         users=users,
         root_of_own=users is not None and _succeeds(partial(_try_root_of_own, users[0])),
         seccomp=seccomp.available_here() and _succeeds(_try_seccomp),
         control_groups=groups is not None,
         bubblewrap=options.wrapped,
-        own_network=network,
+        own_network=own_network,
     )
+
+
+def _enter_own_network(options: GuardOptions) -> bool:
+    """Leave the machine's network, if programs should not have it; return whether that worked."""
+    if options.network:
+        return False
+    if options.wrapped:  # bubblewrap has done it
+        return True
+    if not options.namespaces or not _succeeds(kernel.enter_network):
+        return False
+    kernel.enter_network()
+    return True
 
 
 def _own_users(options: GuardOptions) -> tuple[int, int] | None:
-    tried = (
-        users for users in privileges.OWN_USERS if _succeeds(partial(_try_user, options, users[0]))
-    )
-    return next(tried, None)
+    """Return first id and number of the users that programs may become, if this process may."""
+    for first, number in privileges.OWN_USERS:
+        if _succeeds(partial(_try_user, options, first)):
+            return first, number
+    return None
 
 
 def _succeeds(attempt: Callable[[], object]) -> bool:
+    """Try something in a process of its own."""
     pid = os.fork()
     if pid == 0:
         try:
