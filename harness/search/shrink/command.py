@@ -392,7 +392,7 @@ def counts_of(scenario: Scenario) -> tuple[int, int, int, int]:
     sandbox = scenario.sandbox
     rules = len(sandbox.faults) + sum(len(part.faults or ()) for part in sandbox.each.values())
     rules += len(rollouts.faults) if rollouts is not None else 0
-    calls = load.calls if load is not None else rollouts.count if rollouts is not None else 0
+    calls = load.count if load is not None else rollouts.count if rollouts is not None else 0
     deviations = scenario.schedule.deviations or () if scenario.schedule is not None else ()
     return calls, rules, len(scenario.events), len(deviations)
 
