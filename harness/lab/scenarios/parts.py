@@ -304,19 +304,11 @@ class LoadPart(ScenarioPart):
         Field([], description="what a client must take for `each`; see docs/judge.md")
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _single_calls(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not data.get("each"):
-            return data
-        if others := sorted(set(data) - {"each", "needs"}):
-            raise ValueError(f"`each` lists single calls, so that `{others[0]}` says nothing")
-        parts = [part for part in data["each"] if isinstance(part, dict)]
-        times = [part.get("times", 1) for part in parts]
-        return {**data, "calls": sum(number for number in times if isinstance(number, int)) or 1}
-
     @model_validator(mode="after")
-    def _known_needs(self) -> LoadPart:
+    def _single_calls(self) -> LoadPart:
+        others = sorted(self.model_fields_set - {"each", "needs"})
+        if self.each and others:
+            raise ValueError(f"`each` lists single calls, so that `{others[0]}` says nothing")
         for name in (*self.needs, *(name for part in self.each for name in part.needs)):
             if name not in TAKES:
                 raise ValueError(f"needs: {name!r} is not what a client takes; {near(name, TAKES)}")
@@ -326,6 +318,11 @@ class LoadPart(ScenarioPart):
                 known = f"the calls are {call_id(1)} to {call_id(len(single))}"
                 raise ValueError(f"program_of: there is no call {part.program_of!r}; {known}")
         return self
+
+    @property
+    def count(self) -> int:
+        """Return how many calls there are."""
+        return len(self.single_calls) or self.calls
 
     @cached_property
     def single_calls(self) -> dict[str, SingleCallPart]:

@@ -409,7 +409,7 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more
         workers=scenario.cluster.workers,
         sandboxes=sandboxes,
         limit=scenario.stated_limit,
-        calls=scenario.load.calls if scenario.load is not None else None,
+        calls=scenario.load.count if scenario.load is not None else None,
         secrets=len(recorder.secrets),
         asks=scenario.asks,
         **_more_settings(scenario),
