@@ -1,5 +1,7 @@
-"""Files that are complete or absent: written beside their name and then renamed; and folders for
-one at a time."""
+"""Files that are complete or absent, and folders for one process at a time.
+
+A file is written beside its name and then renamed.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,10 @@ def write_file(path: Path, text: str | Iterable[str]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise OSError unless ``write_file`` could replace or create this file; an existing one stays
-    as it is."""
+    """Raise OSError unless ``write_file`` could replace or create this file.
+
+    An existing one stays as it is.
+    """
     if _is_special(path):
         return
     probe = _beside(path.resolve())
@@ -68,10 +72,9 @@ def _beside(target: Path) -> Path:
 
 
 def lock_folder(folder: Path, name: str = ".lock", *, wait: bool = True) -> BinaryIO:
-    """Make the folder, and return a file of this name in it that keeps other processes out while it
-    is open.
+    """Make the folder, and return a file in it that keeps other processes out while it is open.
 
-    Raises BlockingIOError if another one is there already and it shall not wait. Systems and file
+    Raises BlockingIOError if another one is there already and ``wait`` is False. Systems and file
     systems without such locks keep nobody out.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +82,8 @@ def lock_folder(folder: Path, name: str = ".lock", *, wait: bool = True) -> Bina
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+        fcntl.flock(file, how)
     except ImportError:
         pass
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The command line ``sfusion``: commands are found by their files and imported only when they are
-used.
+"""The command line ``sfusion``.
 
-At its edge, every exception becomes a message and an exit code that is not 1.
+Commands are found by their files and imported only when they are used. At its edge, every exception
+becomes a message and an exit code that is not 1.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ from ..fakes.errors import FakeError
 from .commandline.declaring import declared
 from .commandline.exits import fail, say
 from .errors import HarnessError, exit_code_of
+
+INTERRUPTED = 130
+"""Exit code: as a shell has it for SIGINT, 128 + 2."""
+NO_READER = 141
+"""Exit code: as a shell has it for SIGPIPE, 128 + 13."""
 
 
 class _PlainHelp:
@@ -63,12 +68,10 @@ class Edge(_PlainHelp, TyperGroup):
             raise
         except KeyboardInterrupt as error:  # also SIGTERM, while a container is open
             say(f"interrupted: {error}" if str(error) else "interrupted")
-            raise typer.Exit(130) from None
-        except (
-            BrokenPipeError
-        ):  # whoever read the output is gone, such as `head`: what the shell calls SIGPIPE
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:  # the reader of the output is gone, such as `head`
             say("")
-            raise typer.Exit(141) from None
+            raise typer.Exit(NO_READER) from None
         except Exception as error:
             if os.environ.get("SFUSION_DEBUG"):
                 traceback.print_exc()
@@ -77,7 +80,7 @@ class Edge(_PlainHelp, TyperGroup):
 
 
 _ClickError: Any = next(
-    one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException"
+    ancestor for ancestor in typer.BadParameter.__mro__ if ancestor.__name__ == "ClickException"
 )
 """Of the click that this version of Typer uses, which may be its own copy."""
 
@@ -146,59 +149,54 @@ def found_commands() -> dict[str, FoundCommand]:
         place = file.relative_to(_HARNESS).with_suffix("")
         about = " ".join(first[2].split())
         about = about[0].upper() + about[1:]
+        module = ".".join(("sfusion.harness", *place.parts))
         panel = _PANELS.get(place.parts[0], "Others")
-        found.append(
-            FoundCommand(first[1], about, ".".join(("sfusion.harness", *place.parts)), panel)
-        )
+        found.append(FoundCommand(name=first[1], about=about, module=module, panel=panel))
     panels = [*_PANELS.values(), "Others"]
-    found.sort(key=lambda one: (panels.index(one.panel), one.name))
-    return {one.name: one for one in found}
+    found.sort(key=lambda command: (panels.index(command.panel), command.name))
+    return {command.name: command for command in found}
 
 
 _GROUPS = {"serve": "Run a fake as a server for any client."}
 
 
 class Commands(Edge):
-    """The commands, of which only the one that runs is imported; the help lists them by the first
-    lines of their files.
+    """The commands, of which only the one that runs is imported.
 
-    In a group, such as ``serve``, those whose names begin with the group's.
+    The help lists them by the first lines of their files. In a group, such as ``serve``, there are
+    those whose names begin with the group's.
     """
 
     def __init__(self, *, prefix: str = "", **attributes: Any) -> None:
         super().__init__(**attributes)
         self._prefix = prefix
         for found in found_commands().values():
-            name, _, rest = found.name.removeprefix(prefix).partition(" ")
             if not found.name.startswith(prefix):
                 continue
-            if rest:
-                about = {
-                    "help": _GROUPS.get(name, found.about),
-                    "no_args_is_help": True,
-                    "rich_help_panel": found.panel,
-                }
-                self.commands.setdefault(name, Commands(name=name, prefix=f"{name} ", **about))
-            else:
+            name, _, rest = found.name.removeprefix(prefix).partition(" ")
+            if not rest:
                 self.commands[name] = TyperCommand(
                     name, help=found.about, rich_help_panel=found.panel
+                )
+            elif name not in self.commands:
+                self.commands[name] = Commands(
+                    name=name,
+                    prefix=f"{name} ",
+                    help=_GROUPS.get(name, found.about),
+                    no_args_is_help=True,
+                    rich_help_panel=found.panel,
                 )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is to run."""
-        if (
-            args[0] not in self.commands
-            and not args[0].startswith("-")
-            and not ctx.resilient_parsing
-        ):
+        is_known = args[0] in self.commands or args[0].startswith("-")
+        if not is_known and not ctx.resilient_parsing:
             typed = f"{self._prefix}{args[0]}"
             fail(f"`sfusion {typed}` is not a command; {near(args[0], self.commands)}")
         name, command, rest = super().resolve_command(ctx, args)
-        return (
-            name,
-            command if isinstance(command, Commands) else load(f"{self._prefix}{name}"),
-            rest,
-        )
+        if not isinstance(command, Commands):
+            command = load(f"{self._prefix}{name}")
+        return name, command, rest
 
 
 def load(name: str) -> Any:
@@ -206,10 +204,10 @@ def load(name: str) -> Any:
     found = found_commands()[name]
     module = import_module(found.module)
     text = joined((module.__doc__ or "").partition(": ")[2])
+    text = text[0].upper() + text[1:]
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name.split()[-1], cls=PlainCommand, help=text[0].upper() + text[1:])(
-        declared[found.module]
-    )
+    declare = alone.command(name.split()[-1], cls=PlainCommand, help=text)
+    declare(declared[found.module])
     return typer.main.get_command(alone)
 
 
@@ -239,17 +237,21 @@ def _options(
     ] = False,
 ) -> None:
     """Options of every command."""
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-    ):  # while the command was imported (sfusion/__main__.py)
+    # It is SIG_DFL while the command is imported (sfusion/__main__.py).
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_GARBAGE = 20_000
+"""Objects between two searches for garbage (chosen; Python's default is 700).
+
+What a command imports and reads lives to its end; looking for garbage in it only delays the start.
+"""
 
 
 def main() -> None:
     """Run the command line."""
-    # What a command imports and reads lives to its end; looking for garbage in it only delays the
-    # start.
-    gc.set_threshold(20_000)
+    gc.set_threshold(_GARBAGE)
     # A closed stream (`>&-`) is like /dev/null; without it, the next file that is opened would get
     # its number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):

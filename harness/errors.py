@@ -40,8 +40,10 @@ from typing import Any, ClassVar
 
 
 class HarnessError(Exception):
-    """Base of every error of the harness. The message tells the user what was found and what to
-    do."""
+    """Base of every error of the harness.
+
+    The message tells the user what was found and what to do.
+    """
 
     exit_code: ClassVar[int] = 2
 
@@ -168,9 +170,9 @@ class PromisesBroken(AssertionError):
         lines = [
             f"{task.name}: not every promise held (world {task.world}, seed {task.scenario.seed})"
         ]
-        lines += [
-            f"  {one.state}: {one.promise}: {one.sentence}" for one in result.verdicts if one.failed
-        ]
+        for verdict in result.verdicts:
+            if verdict.failed:
+                lines.append(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
         lines += [f"  {text}" for text in (result.error, result.difference) if text]
         super().__init__("\n".join(lines))
 

@@ -1,7 +1,7 @@
-"""The pytest plugin: scenario files as tests, fixtures for the fakes, virtual time, scenarios and
-trials of clients.
+"""The pytest plugin: scenario files as tests, and fixtures.
 
-It does nothing by itself: YAML files are collected only where the command line or the ini option
+The fixtures are for the fakes, virtual time, scenarios and trials of clients. It does nothing by
+itself: YAML files are collected only where the command line or the ini option
 ``sfusion_scenarios`` names them, and heavy imports happen in the fixture that needs them.
 """
 
@@ -65,8 +65,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Pass the named paths to xdist workers, which cannot tell arguments of the command line from
-    others."""
+    """Pass the named paths to xdist workers.
+
+    They cannot tell arguments of the command line from others.
+    """
     node.workerinput[_SENT] = [str(path) for path in node.config.stash[_NAMED]]
 
 
@@ -75,11 +77,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     named = parent.config.stash[_NAMED]
-    if file_path not in named and (
-        file_path.name[0] == "_"  # it only serves `extends`
-        or file_path.with_name("journal.ndjson").exists()  # it is part of a recorded run
-        or not any(path in file_path.parents for path in named)
-    ):
+    if file_path not in named and not _is_beneath(file_path, named):
         return None
     with file_path.open("rb") as file:
         content = file.read(_LARGEST)
@@ -89,6 +87,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
     taken: ScenarioFile = ScenarioFile.from_parent(parent, path=file_path)
     return taken
+
+
+def _is_beneath(file: Path, folders: list[Path]) -> bool:
+    """Is a file one that naming a folder includes?"""
+    if file.name[0] == "_":  # it only serves `extends`
+        return False
+    if file.with_name("journal.ndjson").exists():  # it is part of a recorded run
+        return False
+    return any(folder in file.parents for folder in folders)
 
 
 def _named(config: pytest.Config) -> list[Path]:
@@ -142,8 +149,7 @@ def _faults(request: pytest.FixtureRequest) -> Any:
 
 
 def _forget_sandboxes() -> None:
-    # A sandbox of a later test may get the same port, and must not inherit the reputation of this
-    # one.
+    # A sandbox of a later test may get the same port, and must not inherit this one's reputation.
     from sfusion_tools.sandbox.fleet import process_fleet
 
     process_fleet().forget()
@@ -155,9 +161,8 @@ def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]
     fake."""
     from .real.targets import FakeTarget, TargetError, open_targets, read_target, silent
 
-    terminal: Any = request.config.pluginmanager.getplugin(
-        "terminalreporter"
-    )  # a worker of xdist has none
+    # A worker of xdist has none.
+    terminal: Any = request.config.pluginmanager.getplugin("terminalreporter")
     named = (
         request.config.getoption("--sfusion-sandbox")
         or request.config.getini("sfusion_sandbox")
@@ -173,9 +178,8 @@ def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]
         return
     except TargetError as error:
         problem = str(error)
-    pytest.fail(
-        f"--sfusion-sandbox: {problem}", pytrace=False
-    )  # outside of except, or pytest shows all causes too
+    # Outside of except, or pytest shows all causes too.
+    pytest.fail(f"--sfusion-sandbox: {problem}", pytrace=False)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
-"""Output of long-running commands: a progress bar and colours on a terminal, plain lines in a file
-or build log."""
+"""Output of long-running commands.
+
+On a terminal it has a progress bar and colours; in a file or a build log it is plain lines.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +19,45 @@ from rich.table import Table
 from rich.text import Text
 
 _MB = 1_000_000
+_BAR = 30
+"""Columns of a progress bar (chosen: the texts beside it fit into 80)."""
 _UNLIMITED = 1_000_000
-"""The width of a build log without ``COLUMNS``. Sentences there are never wrapped, tables only to
-fit ``COLUMNS``."""
+"""The width of a build log without ``COLUMNS`` (chosen: wider than any line).
+
+Sentences there are never wrapped, tables only to fit ``COLUMNS``.
+"""
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave the exit code to the command line; rich would exit with 1, which is a broken
-        promise."""
+        """Leave the exit code to the command line.
+
+        rich would exit with 1, which is a broken promise.
+        """
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class ProgressReporter:
-    """Base of the reporters. Subclasses supply the texts; colours and movement appear only on a
-    terminal."""
+    """Base of the reporters.
+
+    Subclasses supply the texts; colours and movement appear only on a terminal.
+    """
 
     def __init__(self, out: TextIO, total: int, label: str) -> None:
-        self._out, self._total = out, total
+        self._out = out
+        self._total = total
         self._bar: Progress | None = None
         if not out.isatty():
             # Also when FORCE_COLOR is set: a file with escape codes helps nobody.
             columns = os.environ.get("COLUMNS", "")
-            width = int(columns) if columns.isdecimal() and int(columns) else _UNLIMITED
+            width = int(columns) if columns.isdecimal() else 0
+            width = width or _UNLIMITED
             self._console = _Console(file=out, force_terminal=False, color_system=None, width=width)
             return
         self._console = _Console(file=out, force_terminal=True, highlight=False)
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
+            BarColumn(bar_width=_BAR),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
@@ -64,8 +76,10 @@ class ProgressReporter:
             self._bar.stop()
 
     def progress(self, done: int, note: Text | str = "", *, line: str = "") -> None:
-        """Move the bar to ``done`` with ``note`` beside it; without a terminal, print ``line``
-        unless it is empty."""
+        """Move the bar to ``done`` with ``note`` beside it.
+
+        Without a terminal, print ``line`` unless it is empty.
+        """
         if self._bar is not None:
             text = note if isinstance(note, Text) else Text(self._clean(note))
             self._bar.update(self._task, completed=done, note=text.markup)
@@ -90,40 +104,43 @@ class ProgressReporter:
         the very first; those after them are aligned to the right and never cut, though their
         headings may wrap.
         """
-        listed = [[self._clean(cell) for cell in row] for row in rows]
-        lines = [*_aligned([list(map(self._clean, head)), *listed] if head else listed, texts)]
-        columns = [*zip_longest(*listed, fillvalue="")]
-        box = SIMPLE_HEAD if head and self._bar is not None else None
-        lines_of_the_box = len(columns) + 1 if box is not None else 0
-        is_narrow = (
-            max(map(cell_len, lines), default=0) - 1 + lines_of_the_box > self._console.width
-        )
+        titles = self._clean_row(head)
+        listed = [self._clean_row(row) for row in rows]
+        columns = list(zip_longest(*listed, fillvalue=""))
+        lines = list(_aligned([titles, *listed] if titles else listed, texts))
+        has_box = bool(titles) and self._bar is not None
+        width = max(map(cell_len, lines), default=0) - 1
+        if has_box:
+            width += len(columns) + 1  # the lines of the box
+        is_narrow = width > self._console.width
         if self._bar is None and not is_narrow:
             self._out.writelines(lines)
             return
+
         table = Table(
-            box=None if is_narrow else box,
-            show_header=bool(head),
+            box=SIMPLE_HEAD if has_box and not is_narrow else None,
+            show_header=bool(titles),
             pad_edge=False,
             collapse_padding=is_narrow,
             header_style="dim",
         )
-        for column, cells in enumerate(columns):
-            title = self._clean(head[column]) if head else ""
-            wraps = 0 < column < texts or not is_narrow
-            width = None if wraps else max(map(cell_len, [*cells, *title.split()]))
-            table.add_column(
-                Text(title),
-                justify="left" if column < texts else "right",
-                overflow="fold",
-                min_width=width,
-                max_width=width,
+        for number, cells in enumerate(columns):
+            _add_column(
+                table,
+                cells,
+                title=titles[number] if titles else "",
+                is_text=number < texts,
+                wraps=0 < number < texts or not is_narrow,
             )
         for number, (first, *rest) in enumerate(listed):
-            table.add_row(Text(first, styles[number] if styles else ""), *map(Text, rest))
+            style = styles[number] if styles else ""
+            table.add_row(Text(first, style), *map(Text, rest))
         if self._bar is not None:
             self._bar.stop()
         self._console.print(table, crop=False)
+
+    def _clean_row(self, cells: Sequence[str]) -> list[str]:
+        return [self._clean(cell) for cell in cells]
 
     def _clean(self, text: str) -> str:
         """The text as the stream can encode it, unable to control a terminal."""
@@ -142,20 +159,44 @@ class ReadingReporter(ProgressReporter):
         self.progress(so_far // _MB)
 
 
+def _add_column(
+    table: Table, cells: Sequence[str], *, title: str, is_text: bool, wraps: bool
+) -> None:
+    """Add a column, which is as wide as its longest cell or word of its title unless it wraps."""
+    width = None
+    if not wraps:
+        width = max(map(cell_len, [*cells, *title.split()]))
+    table.add_column(
+        Text(title),
+        justify="left" if is_text else "right",
+        overflow="fold",
+        min_width=width,
+        max_width=width,
+    )
+
+
 def _aligned(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
-    """Yield the lines of a table that is as wide as it needs to be. For many rows, rich takes 0.1 s
-    longer."""
+    """Yield the lines of a table that is as wide as it needs to be.
+
+    For many rows, rich takes 0.1 s longer.
+    """
     widths = [max(map(cell_len, column)) for column in zip_longest(*rows, fillvalue="")]
     for row in rows:
-        gaps = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=False)]
-        cells = [
-            cell + gap if number < texts else gap + cell
-            for number, (cell, gap) in enumerate(zip(row, gaps, strict=True))
-        ]
+        cells = []
+        for number, cell in enumerate(row):
+            gap = " " * (widths[number] - cell_len(cell))
+            cells.append(cell + gap if number < texts else gap + cell)
         yield "  ".join(cells).rstrip() + "\n"
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with control characters, line breaks and lone surrogates spelled out, except those
-    in ``keep``."""
-    return "".join(one if one.isprintable() or one in keep else repr(one)[1:-1] for one in text)
+    """The text with control characters, line breaks and lone surrogates spelled out.
+
+    Those in ``keep`` stay.
+    """
+    shown = []
+    for sign in text:
+        if not sign.isprintable() and sign not in keep:
+            sign = repr(sign)[1:-1]
+        shown.append(sign)
+    return "".join(shown)

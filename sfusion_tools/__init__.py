@@ -1,5 +1,4 @@
-"""What training imports: runner, schemas, tools, registry, sandbox client, limiter, pool, rollout
-and reward.
+"""What training imports: runner, tools, registry, sandbox client, limiter, rollout, reward.
 
 The names below are imported on first use; everything else is imported from its own module.
 """

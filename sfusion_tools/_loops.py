@@ -61,8 +61,10 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and block until it is done; if waiting is interrupted, it is
-        cancelled."""
+        """Run a coroutine in the loop and block until it is done.
+
+        If waiting is interrupted, the coroutine is cancelled.
+        """
         done = self.start(work)
         try:
             # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked
@@ -83,8 +85,10 @@ class LoopThread:
 
 
 def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a loop that ends with it, and block until it is done; the caller's loop is
-    not touched."""
+    """Run a coroutine in a loop that ends with it, and block until it is done.
+
+    The caller's loop is not touched.
+    """
     thread = LoopThread("sfusion")
     try:
         return thread.run(work)
@@ -93,8 +97,10 @@ def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
-    """False if the loop keeps its own time, such as a simulated one, which means nothing to other
-    loops."""
+    """False if the loop keeps its own time, such as a simulated one.
+
+    That time means nothing to other loops.
+    """
     if type(loop).__module__ == "uvloop":
         return True
     clock = loop.time

@@ -12,10 +12,10 @@ S = TypeVar("S")
 
 
 class BaseTool:
-    """A tool the model may call. One object serves many trajectories, identified by
-    ``instance_id``.
+    """A tool the model may call.
 
-    create -> execute (any number of times) -> calc_reward -> release.
+    One object serves many trajectories, identified by ``instance_id``. create -> execute (any
+    number of times) -> calc_reward -> release.
     """
 
     def __init__(
@@ -44,8 +44,10 @@ class BaseTool:
     async def execute(
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
-        """Run one call; return what the model reads, the reward of this step if there is one, and
-        metrics."""
+        """Run one call.
+
+        Return what the model reads, the reward of this step if there is one, and metrics.
+        """
         return ToolResponse(text=f"{self.name} does nothing yet."), 0.0, {}
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | list[float] | None:
@@ -57,8 +59,10 @@ class BaseTool:
 
 
 class TrajectoryTool(BaseTool, Generic[S]):
-    """A tool with a default schema and state for each trajectory, which begins with its ground
-    truth."""
+    """A tool with a default schema and state for each trajectory.
+
+    The state begins with the ground truth.
+    """
 
     default_schema: ClassVar[OpenAIFunctionToolSchema]
 
@@ -78,8 +82,10 @@ class TrajectoryTool(BaseTool, Generic[S]):
     async def create(
         self, instance_id: str | None = None, **kwargs: Any
     ) -> tuple[str, ToolResponse]:
-        """Begin a trajectory, with ``ground_truth`` given directly or, as verl 0.7 does, in
-        ``create_kwargs``."""
+        """Begin a trajectory.
+
+        ``ground_truth`` is given directly or, as verl 0.7 does, in ``create_kwargs``.
+        """
         instance_id = instance_id or uuid4().hex
         nested = kwargs.get("create_kwargs")
         truth = nested.get("ground_truth") if isinstance(nested, dict) else None

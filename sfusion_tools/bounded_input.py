@@ -1,5 +1,4 @@
-"""Files and texts that a stranger may have written: what is read from them is bounded in size
-and depth."""
+"""Files and texts that a stranger may have written: size and depth are bounded."""
 
 from __future__ import annotations
 
@@ -13,9 +12,13 @@ from sfusion_tools.errors import InputError
 
 MAX_LINE = 50_000_000
 MAX_TOTAL = 1_000_000_000
+"""Bytes of a line and of a file that are read. Chosen: far above any log or dump that was seen, and
+what a machine can hold."""
+
 MAX_DEPTH = 100
-"""Of JSON. Python's own limit depends on the stack of whoever reads, and the writer may have
-less."""
+"""Levels of JSON. Chosen: no real text has so many. Python's own limit depends on the stack of the
+reader, and the writer may have less."""
+
 _PIECE = 2**16
 _OPENING = re.compile(r"[\[{]")
 _OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
@@ -48,8 +51,10 @@ def decoded(content: bytes, path: Path) -> str:
 def read_lines(
     path: Path, *, line: int = MAX_LINE, total: int = MAX_TOTAL
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers; raise InputError beyond the bounds, both in
-    bytes."""
+    """Yield the lines of a file with their numbers.
+
+    Raise InputError beyond the bounds, both in bytes.
+    """
     try:
         with path.open("rb") as file:
             yield from bounded_lines(file, str(path), line=line, total=total)
@@ -94,10 +99,10 @@ def bounded_lines(
 
 
 def parse_json(text: str | bytes, where: str, *, constants: bool = False) -> Any:
-    """Read JSON; raise InputError, which begins with ``where``, if it is not JSON or nested too
-    deep.
+    """Read JSON; raise InputError if it is not JSON or nested too deep.
 
-    NaN and Infinity, which only Python calls JSON, are refused unless ``constants``.
+    The error begins with ``where``. NaN and Infinity, which only Python calls JSON, are refused
+    unless ``constants``.
     """
     too_deep = InputError(f"{where}: nested more than {MAX_DEPTH} levels deep")
     try:
@@ -117,14 +122,17 @@ def levels(value: Any) -> int:
     """Return how deep a JSON value is nested: 0 for a scalar, 1 for a flat object."""
     depth = 0
     layer = [value]
-    while containers := [item for item in layer if isinstance(item, dict | list)]:
+    while True:
+        inner: list[Any] = []
+        is_deeper = False
+        for item in layer:
+            if isinstance(item, dict | list):
+                is_deeper = True
+                inner += item.values() if isinstance(item, dict) else item
+        if not is_deeper:
+            return depth
         depth += 1
-        layer = [
-            inner
-            for item in containers
-            for inner in (item.values() if isinstance(item, dict) else item)
-        ]
-    return depth
+        layer = inner
 
 
 def _refuse(name: str) -> NoReturn:

@@ -1,5 +1,4 @@
-"""Finds the program in a generation: the fenced blocks of Markdown as models write them, closed
-or not."""
+"""Finds the program in a generation: fenced blocks of Markdown as models write them."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 _PARSES = 6
 _LONGEST_PARSED = 40_000
 """Bounds on the work for a block that is never closed: how often, and how many characters of it,
-are parsed."""
+are parsed. Chosen: a few lines of prose after a program, and programs as models write them."""
 _parsing = threading.Lock()
 """``catch_warnings`` changes the state of the process."""
 
@@ -82,18 +81,16 @@ class _Block:
 
 
 def extract_code(text: str, language: str = "python") -> str:
-    """Return the last fenced block of that language, else the last of any language, else the whole
-    text.
+    """Return the last fenced block of that language.
 
-    A block that is never closed ends with the text, or, in Python, where the text stops being
-    Python.
+    If there is none, the last of any language, else the whole text. A block that is never closed
+    ends with the text, or, in Python, where the text stops being Python.
     """
     lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
     tags = _TAGS.get(language, (language.lower(),))
     found = _blocks(lines, _ALL_TAGS.union(tags), strings=language == "python")
-    if any(
-        block.string and block.end is None for block in found
-    ):  # quotes that are never closed are no string
+    # Quotes that are never closed are no string.
+    if any(block.string and block.end is None for block in found):
         found = _blocks(lines, _ALL_TAGS.union(tags), strings=False)
     blocks = [block for block in found if not block.is_blank(lines)]
     named = [block for block in blocks if block.tag in tags]
@@ -102,37 +99,74 @@ def extract_code(text: str, language: str = "python") -> str:
 
 
 def _blocks(lines: list[str], tags: set[str], *, strings: bool) -> list[_Block]:
-    """Find the blocks; with ``strings``, a fence inside a string of Python belongs to the
-    string."""
+    """Find the blocks.
+
+    With ``strings``, a fence inside a string of Python belongs to the string.
+    """
     blocks: list[_Block] = []
     opened: list[_Block] = []
     for number, line in enumerate(lines):
         top = opened[-1] if opened else None
-        if strings and top is not None and top.tag in ("", *_TAGS["python"]):
-            inside, top.string = top.string, _string_after(line, top.string)
-            if inside or (top.string and _string_after(line.rstrip().rstrip("`"), inside)):
-                continue
+        if strings and top is not None and _is_in_string(line, top):
+            continue
         found = _FENCE.match(line.rstrip())
-        if found is None:
-            if top is None:
-                if (block := _opened_in(line.rstrip(), number, tags)) is not None:
-                    opened.append(block)
-                    blocks.append(block)
-            elif (last := _closed_in(line, top)) is not None:
-                top.end, top.last = number, last
-                opened.pop()
-        elif top is not None and (not found["info"] or found["info"].startswith("</")):
-            if found["fence"].startswith(top.fence) and len(found["indent"]) <= top.indent + 3:
-                top.end = number
-                opened.pop()
-        else:
-            # Inside a block a fence with a tag opens another one: nested, or the first was never
-            # closed.
-            if top is not None and top.nested is None:
-                top.nested = number
-            opened.append(_Block(found["fence"], len(found["indent"]), found["info"], number + 1))
-            blocks.append(opened[-1])
+        if top is not None and _closes(line, number, top, found):
+            opened.pop()
+            continue
+        block = _opens(line, number, top, found, tags)
+        if block is not None:
+            opened.append(block)
+            blocks.append(block)
     return blocks
+
+
+def _is_in_string(line: str, block: _Block) -> bool:
+    """Does a string of several lines go on in this line, or begin there? Note where it ends."""
+    if block.tag not in ("", *_TAGS["python"]):
+        return False
+    before = block.string
+    block.string = _string_after(line, before)
+    if before:
+        return True
+    begins = block.string is not None
+    return begins and _string_after(line.rstrip().rstrip("`"), before) is not None
+
+
+def _closes(line: str, number: int, block: _Block, found: re.Match[str] | None) -> bool:
+    """Does this line close the block? Note where and after what."""
+    if found is None:
+        last = _closed_in(line, block)
+        if last is None:
+            return False
+        block.last = last
+    elif not _is_bare(found) or not (
+        found["fence"].startswith(block.fence) and len(found["indent"]) <= block.indent + 3
+    ):
+        return False
+    block.end = number
+    return True
+
+
+def _is_bare(found: re.Match[str]) -> bool:
+    """Is this a fence without a tag? A closing tag of XML after it does not count."""
+    return not found["info"] or found["info"].startswith("</")
+
+
+def _opens(
+    line: str, number: int, top: _Block | None, found: re.Match[str] | None, tags: set[str]
+) -> _Block | None:
+    """Return the block that this line opens, if it does.
+
+    Inside a block a fence with a tag opens another one: nested, or the first was never closed.
+    """
+    if found is None:
+        return _opened_in(line.rstrip(), number, tags) if top is None else None
+    if top is not None:
+        if _is_bare(found):
+            return None
+        if top.nested is None:
+            top.nested = number
+    return _Block(found["fence"], len(found["indent"]), found["info"], number + 1)
 
 
 def _string_after(line: str, quotes: str | None) -> str | None:
@@ -143,11 +177,12 @@ def _string_after(line: str, quotes: str | None) -> str | None:
             end = _closing(quotes).search(line, at)
             if end is None:
                 return quotes
-            at, quotes = end.end(), None
+            at = end.end()
         found = _STRING.search(line, at)
         if found is None or found[0] == "#":
             return None
-        at, quotes = found.end(), found["triple"]
+        at = found.end()
+        quotes = found["triple"]
 
 
 @cache
@@ -156,9 +191,13 @@ def _closing(quotes: str) -> re.Pattern[str]:
 
 
 def _opened_in(line: str, number: int, tags: set[str]) -> _Block | None:
-    """Return the block that a fence with a known tag opens after other text, as in ``Answer:
-    ```python``."""
-    found = _FENCE_IN_LINE.fullmatch(line) if len(re.findall(r"`{3,}", line)) == 1 else None
+    """Return the block that a fence with a known tag opens after other text.
+
+    As in ``Answer: ```python``.
+    """
+    if len(re.findall(r"`{3,}", line)) != 1:
+        return None
+    found = _FENCE_IN_LINE.fullmatch(line)
     if found is None or found["info"].lower() not in tags:
         return None
     before = found["before"]
@@ -168,16 +207,19 @@ def _opened_in(line: str, number: int, tags: set[str]) -> _Block | None:
 
 
 def _closed_in(line: str, block: _Block) -> str | None:
-    """Return what comes before a closing fence at the end of a line of code, None if there is
-    none."""
+    """Return what comes before a closing fence at the end of a line of code; None without one."""
     runs = re.findall(r"`{3,}", line)
     code = line.rstrip().removesuffix(block.fence)
-    return code if len(runs) % 2 and runs[-1] == block.fence and code != line.rstrip() else None
+    if len(runs) % 2 and runs[-1] == block.fence and code != line.rstrip():
+        return code
+    return None
 
 
 def _python_part(text: str) -> str:
-    """Return the longest beginning that parses, without statements at its end that do nothing;
-    all if nothing does."""
+    """Return the longest beginning that parses; all if nothing does.
+
+    Statements at its end that do nothing are left out.
+    """
     lines = text[: _LONGEST_PARSED + 1].split("\n")
     is_whole = len(text) <= _LONGEST_PARSED
     if not is_whole:
@@ -188,7 +230,8 @@ def _python_part(text: str) -> str:
                 warnings.simplefilter("ignore")
                 tree = ast.parse("\n".join(lines))
         except SyntaxError as error:
-            lines, is_whole = lines[: min(error.lineno or 1, len(lines)) - 1], True
+            lines = lines[: min(error.lineno or 1, len(lines)) - 1]
+            is_whole = True
         except (ValueError, MemoryError, RecursionError):
             break
         else:
@@ -200,8 +243,10 @@ def _python_part(text: str) -> str:
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
-    """True for a word or two of prose that happen to be Python, such as ``Done`` or ``Note: this
-    is fine``."""
+    """True for a word or two of prose that happen to be Python.
+
+    Such as ``Done`` or ``Note: this is fine``.
+    """
     if isinstance(statement, ast.AnnAssign):
         return statement.value is None
     effects = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)

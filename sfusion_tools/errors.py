@@ -47,8 +47,10 @@ class SfusionError(Exception):
 
 
 class ConfigError(SfusionError, ValueError):
-    """Raised for a wrong configuration; the message names the place, what was found and what was
-    expected."""
+    """Raised for a wrong configuration.
+
+    The message names the place, what was found and what was expected.
+    """
 
 
 class YamlError(SfusionError, ValueError):
@@ -60,8 +62,10 @@ class YamlError(SfusionError, ValueError):
 
 
 class InputError(SfusionError, ValueError):
-    """Raised for a file or text that cannot be read within its bounds; the message begins with
-    its place."""
+    """Raised for a file or text that cannot be read within its bounds.
+
+    The message begins with its place.
+    """
 
 
 class MissingExtra(SfusionError, ImportError):
@@ -89,8 +93,10 @@ class PermitTimeout(LimiterError, TimeoutError):
 
 
 class LimiterUnreachable(LimiterError):
-    """Raised by a transport when the limiter behind it does not answer; clients then attach
-    again."""
+    """Raised by a transport when the limiter behind it does not answer.
+
+    Clients then attach again.
+    """
 
     exit_code = 3
 
@@ -100,8 +106,11 @@ class SessionChanged(LimiterUnreachable):
 
 
 class ProtocolMismatch(LimiterError):
-    """Raised when the cluster's limiter, which outlives upgrades, speaks another protocol than
-    this sfusion."""
+    """Raised when a limiter is used by another version of sfusion.
+
+    The limiter of a cluster outlives upgrades, and processes of one machine may run different
+    versions.
+    """
 
 
 class LimiterClosed(LimiterError):
@@ -137,8 +146,10 @@ class StepTimeout(RolloutError, TimeoutError):
 
 
 class TemplateError(RolloutError):
-    """Raised when a chat template raises, or when the tokens of new messages cannot be separated
-    from those before."""
+    """Raised when a chat template raises, or cannot be continued turn by turn.
+
+    Then the tokens of new messages cannot be separated from those before.
+    """
 
 
 class BadLimits(RolloutError, ValueError):
@@ -158,19 +169,21 @@ class UnknownToken(TokenizerError, ValueError):
 
 
 class GuardTripped(BaseException):
-    """Raised by a tool with ``guard: {then: fail}`` when too many calls fail for reasons that are
-    not the program's.
+    """Raised by a tool with ``guard: {then: fail}`` when too many calls fail.
 
-    It is not an Exception on purpose: verl's agent loop shows every Exception of a tool to the
-    model and goes on. Tasks of asyncio carry it like any other error, and Ray turns it into a
-    RayTaskError, which fails the job. SystemExit and KeyboardInterrupt would not do: they end the
-    event loop of a Ray actor, and its caller waits for ever.
+    They failed for reasons that are not the program's. It is not an Exception on purpose: verl's
+    agent loop shows every Exception of a tool to the model and goes on. Tasks of asyncio carry it
+    like any other error, and Ray turns it into a RayTaskError, which fails the job. SystemExit and
+    KeyboardInterrupt would not do: they end the event loop of a Ray actor, and its caller waits for
+    ever.
     """
 
 
 def import_extra(module: str, *, extra: str, needed_by: str) -> Any:
-    """Import a module that only ``sfusion[extra]`` installs; MissingExtra tells the reader how
-    to get it."""
+    """Import a module that only ``sfusion[extra]`` installs.
+
+    MissingExtra tells the reader how to get it.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as missing:
@@ -178,8 +191,7 @@ def import_extra(module: str, *, extra: str, needed_by: str) -> Any:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Return a clause that suggests the nearest known word, or lists all of them if none is
-    close."""
+    """Return a clause that suggests the nearest known word, or lists all if none is close."""
     words = sorted(known)
     close = get_close_matches(word, words, n=1, cutoff=0.6)
     if close:
@@ -188,8 +200,10 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def refusal(problem: Any, fields: Mapping[str, Any] | None = None) -> str:
-    """Return what is wrong with a value, of the problems that pydantic lists; ``fields`` are
-    those that there are."""
+    """Return what is wrong with a value, given a problem that pydantic found.
+
+    ``fields`` are those that there are.
+    """
     loc, kind, found = problem["loc"], problem["type"], problem["input"]
     key = ".".join(map(str, loc))
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):

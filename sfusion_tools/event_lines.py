@@ -23,8 +23,11 @@ quoted = encode_basestring_ascii
 
 _CALL = b'%b%06d,"call":"%b","seconds":%.6f,"outcome":%b'
 _ATTEMPT = b',"after":%.6f,"seconds":%.6f,"waited":%b,"sent":%d,"received":%d'
-_RAN, _ASKED, _FAULT = b',"run_seconds":%.6f', b',"retry_after":%.6g', b',"fault":%b'
-_ANY_CALL, _ANY_ATTEMPT = _CALL + b'%b,"attempts":[%b]}\n', b"%b" + _ATTEMPT + b"%b}"
+_RAN = b',"run_seconds":%.6f'
+_ASKED = b',"retry_after":%.6g'
+_FAULT = b',"fault":%b'
+_ANY_CALL = _CALL + b'%b,"attempts":[%b]}\n'
+_ANY_ATTEMPT = b"%b" + _ATTEMPT + b"%b}"
 _USUAL = _CALL + _ATTEMPT + _RAN + b"}]}\n"
 """A call of one attempt of which the sandbox reports how long the program ran, and nothing else."""
 _OUTCOMES = {None: b"null"} | {outcome.value: quoted(outcome).encode() for outcome in Outcome}
@@ -42,38 +45,43 @@ def call_line(
     trajectory: str | None = None,
     group: str | None = None,
 ) -> bytes:
-    """Return the line of a call that began at this unix time; ``more`` is further JSON that begins
-    with a comma."""
+    """Return the line of a call that began at this unix time.
+
+    ``more`` is further JSON that begins with a comma.
+    """
     name = _id(call)
-    if (
-        trajectory is not None
-    ):  # the keys stand within the place of the id, so that a usual line stays a single %
+    # The keys stand within the place of the id, so that a usual line stays a single %.
+    if trajectory is not None:
         name += b'","trajectory":"' + _id(trajectory)
     if group is not None:
         name += b'","group":"' + _id(group)
     whole = began // 1.0  # an int would have to be made, hashed and converted back
-    start, micros = _start(source, worker, whole), (began - whole) * 1e6
+    start = _start(source, worker, whole)
+    micros = (began - whole) * 1e6
     if len(attempts) == 1 and not more and outcome is not None:
-        (one,) = attempts
-        ran, ended, waited = one.execution_time, one.outcome, one.waited
-        if ran is not None and ended is not None and one.retry_after is None and one.fault is None:
+        only = attempts[0]
+        ran = only.execution_time
+        ended = only.outcome
+        waited = only.waited
+        is_usual = only.retry_after is None and only.fault is None
+        if ran is not None and ended is not None and is_usual:
             return _USUAL % (
                 start,
                 micros,
                 name,
                 seconds,
                 # Hashing a plain text is faster than hashing a member.
-                _outcome_and_answer(outcome._value_, one.endpoint, ended._value_, one.status),
-                one.after,
-                one.seconds,
+                _outcome_and_answer(outcome._value_, only.endpoint, ended._value_, only.status),
+                only.after,
+                only.seconds,
                 b"%.6f" % waited if waited else b"0",
-                one.sent,
-                one.received,
+                only.sent,
+                only.received,
                 ran,
             )
     texts = []
-    for one in attempts:  # the closure of a comprehension would slow down usual lines too
-        texts.append(_attempt(one))
+    for attempt in attempts:  # the closure of a comprehension would slow down usual lines too
+        texts.append(_attempt(attempt))
     return _ANY_CALL % (
         start,
         micros,
@@ -87,25 +95,27 @@ def call_line(
 
 def _id(text: str) -> bytes:
     name = text.encode("ascii", "replace")
-    return (
-        name if name.isalnum() else quoted(text)[1:-1].encode()
-    )  # few ids need to be quoted, which is slower
+    if name.isalnum():  # few ids need to be quoted, which is slower
+        return name
+    return quoted(text)[1:-1].encode()
 
 
-def _attempt(one: Attempt) -> bytes:
-    ran, asked, ended, waited = one.execution_time, one.retry_after, one.outcome, one.waited
-    known = b"" if ran is None else _RAN % ran
-    if asked is not None:
-        known += _ASKED % asked
-    if one.fault is not None:
-        known += _FAULT % quoted(one.fault).encode()
+def _attempt(attempt: Attempt) -> bytes:
+    outcome = attempt.outcome
+    known = b""
+    if attempt.execution_time is not None:
+        known += _RAN % attempt.execution_time
+    if attempt.retry_after is not None:
+        known += _ASKED % attempt.retry_after
+    if attempt.fault is not None:
+        known += _FAULT % quoted(attempt.fault).encode()
     return _ANY_ATTEMPT % (
-        _answer(one.endpoint, None if ended is None else ended._value_, one.status),
-        one.after,
-        one.seconds,
-        b"%.6f" % waited if waited else b"0",
-        one.sent,
-        one.received,
+        _answer(attempt.endpoint, None if outcome is None else outcome._value_, attempt.status),
+        attempt.after,
+        attempt.seconds,
+        b"%.6f" % attempt.waited if attempt.waited else b"0",
+        attempt.sent,
+        attempt.received,
         known,
     )
 
@@ -114,7 +124,10 @@ def _attempt(one: Attempt) -> bytes:
 def _start(source: str, worker: str, second: float) -> bytes:
     if not second >= 0:  # also nan, the whole part of an infinite time
         raise ValueError(f"no call began in second {second}")
-    opening = f'{{"event_log":{VERSION},"source":{quoted(source)},"worker":{quoted(worker)},"began":{second:.0f}.'
+    opening = (
+        f'{{"event_log":{VERSION},"source":{quoted(source)},"worker":{quoted(worker)},'
+        f'"began":{second:.0f}.'
+    )
     return opening.encode()
 
 

@@ -40,12 +40,17 @@ def render(families: Iterable[MetricFamily], labels: Mapping[str, str] | None = 
         lines.append(f"# HELP {family.name} {_escaped(family.help)}")
         lines.append(f"# TYPE {family.name} {family.kind}")
         for own, value in family.samples:
-            pairs = ",".join(
-                f'{name}="{_escaped(text, quoted=True)}"'
-                for name, text in {**(labels or {}), **own}.items()
-            )
-            lines.append(f"{family.name}{f'{{{pairs}}}' if pairs else ''} {_number(value)}")
+            all_labels = _label_text({**(labels or {}), **own})
+            lines.append(f"{family.name}{all_labels} {_number(value)}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _label_text(labels: Mapping[str, str]) -> str:
+    """Return labels as they stand after the name of a metric: ``{a="b"}``, nothing without any."""
+    if not labels:
+        return ""
+    pairs = [f'{name}="{_escaped(text, quoted=True)}"' for name, text in labels.items()]
+    return "{" + ",".join(pairs) + "}"
 
 
 def _escaped(text: str, *, quoted: bool = False) -> str:
@@ -59,4 +64,7 @@ def _number(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    return repr(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+    # Above 2**53 a float may be whole without meaning it.
+    if value == int(value) and abs(value) < 2**53:
+        return repr(int(value))
+    return repr(float(value))

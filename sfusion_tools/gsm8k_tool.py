@@ -36,8 +36,10 @@ CALC_GSM8K_REWARD = text_tool(
 
 
 def extract_answer(text: str, method: Method = "strict") -> str | None:
-    """Return the last answer in a text: strict requires ``####`` before it, flexible falls back to
-    the last number."""
+    """Return the last answer in a text.
+
+    ``strict`` requires ``####`` before it, ``flexible`` falls back to the last number.
+    """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, found {method!r}")
     found = _STATED.findall(text) or (_NUMBER.findall(text) if method == "flexible" else [])
@@ -45,8 +47,10 @@ def extract_answer(text: str, method: Method = "strict") -> str | None:
 
 
 def _plain(number: str) -> str:
-    """Return a number without currency and separators of thousands; a list such as ``1,2,3`` keeps
-    its commas."""
+    """Return a number without currency and separators of thousands.
+
+    A list such as ``1,2,3`` keeps its commas.
+    """
     number = number.replace("$", "").replace("−", "-")
     return number.replace(",", "") if _GROUPED.sub("", number).count(",") == 0 else number
 

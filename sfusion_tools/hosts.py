@@ -17,8 +17,10 @@ def is_loopback(host: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """True when a request to ``host`` stays on this machine: 0.0.0.0 does as a destination, but not
-    for listening."""
+    """True when a request to ``host`` stays on this machine.
+
+    0.0.0.0 does as a destination, but not for listening.
+    """
     address = address_of(host.strip("[]").rstrip("."))
     return is_loopback(host) or (address is not None and address.is_unspecified)
 
@@ -33,17 +35,19 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def start_of(pid: int) -> str | None:
-    """Return the start time of a living process, in the format of the system; None if it is gone or
-    a zombie."""
+    """Return the start time of a living process; None if it is gone or a zombie.
+
+    The time is in the format of the system.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() else _start_by_ps(pid)
     except ProcessLookupError:
         return None
-    state, *fields = stat.rpartition(")")[
-        2
-    ].split()  # the name before it may contain anything, even spaces
+    # The name before the bracket may contain anything, even spaces.
+    _, _, rest = stat.rpartition(")")
+    state, *fields = rest.split()
     return None if state in ("Z", "X") else fields[18]
 
 

@@ -105,8 +105,10 @@ class _TooMuch(yaml.MarkedYAMLError):
 
 
 class _Limited(Composer, SafeConstructor, Resolver):
-    """Stops at the first node beyond the limits, before anything walks what the aliases expand
-    to."""
+    """Stops at the first node beyond the limits.
+
+    Nothing has walked what the aliases expand to by then.
+    """
 
     parser: ClassVar[Any]
     peek_event: Callable[[], Any]
@@ -120,8 +122,10 @@ class _Limited(Composer, SafeConstructor, Resolver):
         self._depth = 0
         self._composed = 0
         self._extents: dict[int, tuple[int, int]] = {}
-        """How many nodes and levels each complete node expands to, by its id; the composed tree
-        keeps them alive."""
+        """How many nodes and levels each complete node expands to, by its id.
+
+        The composed tree keeps the nodes alive.
+        """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()

@@ -66,8 +66,10 @@ class McpToolConfig(BaseModel):
 
 
 class McpTool(BaseTool):
-    """One tool of a server. A failure of the server or of the way to it never looks like an answer
-    of the tool."""
+    """One tool of a server.
+
+    A failure of the server, or of the way to it, never looks like an answer of the tool.
+    """
 
     def __init__(
         self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None
@@ -157,8 +159,10 @@ class McpTool(BaseTool):
 
 
 class _Session(LoopResource):
-    """The connection of one loop to a server, held open by a task: the SDK opens and closes in one
-    task only."""
+    """The connection of one loop to a server, held open by a task.
+
+    The SDK opens and closes in one task only.
+    """
 
     def __init__(self, server: str | McpCommand) -> None:
         self._server = server

@@ -1,5 +1,7 @@
-"""How a call ended: one closed type used by client, tool, verdict and report, and what an HTTP
-status says about it."""
+"""How a call ended: one closed type used by client, tool, verdict and report.
+
+It also knows what an HTTP status says about it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ class Outcome(StrEnum):
     TRANSPORT_TIMEOUT = "transport_timeout"
     """There was no complete answer within the time of the attempt or of the whole call."""
     BAD_RESPONSE = "bad_response"
-    """The answer is not one of a sandbox: not JSON, truncated, too large, without output, or a
-    refused request."""
+    """The answer is not one of a sandbox.
+
+    It is not JSON, truncated, too large, without output, or refuses the request.
+    """
     BAD_ARGUMENTS = "bad_arguments"
     """The model's arguments could not be used; nothing was sent."""
     CANCELLED = "cancelled"
@@ -36,13 +40,13 @@ class Outcome(StrEnum):
 
     @classmethod
     def of_status(cls, status: int | None, *, client_gone: bool = False) -> Outcome | None:
-        """Return how a request ended as far as its HTTP status tells, None for 200: the body of the
-        answer decides.
+        """Return how a request ended as far as its HTTP status tells.
 
-        This is the only such table. 499 is what nginx writes when the client left: why it left is
-        not in its log, so the request counts as cancelled. A request without a status got no
-        answer. If a fake or a proxy saw that the client left before (``client_gone``), the client
-        has most likely waited as long as it was willing to.
+        None for 200: the body of the answer decides. This is the only such table. 499 is what nginx
+        writes when the client left: why it left is not in its log, so the request counts as
+        cancelled. A request without a status got no answer. If a fake or a proxy saw that the
+        client left before (``client_gone``), the client has most likely waited as long as it was
+        willing to.
         """
         match status:
             case None:

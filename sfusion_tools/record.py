@@ -1,8 +1,7 @@
-"""What is known about a call and its attempts, whoever told it: a client, a server, a log or a
-journal. Pure.
+"""What is known about a call and its attempts, from a client, a server, a log or a journal.
 
-Readers of logs make a ``Call`` of each line; ``CallFold`` makes calls out of the events of a
-journal, and ``fold_call`` one call out of its own events. Event log, promises, look, learn,
+No I/O. Readers of logs make a ``Call`` of each line; ``CallFold`` makes calls out of the events of
+a journal, and ``fold_call`` one call out of its own events. Event log, promises, look, learn,
 compare, figures and pages read these.
 """
 
@@ -16,18 +15,26 @@ from typing import Any, NamedTuple, Required, TypedDict, cast
 
 from sfusion_tools.outcome import OUTCOMES, Outcome
 
-ANSWERED, UNFINISHED, UNKNOWN = "answered", "unfinished", "unknown"
+ANSWERED = "answered"
+UNFINISHED = "unfinished"
+UNKNOWN = "unknown"
 """Kinds of calls and attempts without an outcome: status 200, no end, neither."""
+
 KINDS = (*OUTCOMES, UNFINISHED, ANSWERED, UNKNOWN)
+
 MOST_OPEN = 100_000
-"""Calls in flight at once; beyond that, the oldest are taken for unfinished."""
+"""Calls in flight at once; beyond that, the oldest are taken for unfinished. Chosen: more than any
+run has, and little memory."""
+
 ENDINGS = ("returned", "cancelled", "lost")
 """Events of the world that end a call."""
 
 
 class CallEvent(TypedDict, total=False):
-    """An event of a journal, as far as it is about a call; docs/journal.md lists which event has
-    which keys."""
+    """An event of a journal, as far as it is about a call.
+
+    docs/journal.md lists which event has which keys.
+    """
 
     at: Required[float]
     source: Required[str]
@@ -78,8 +85,10 @@ class Attempt:
     fault: str | None = None
     """The rule that struck first, where a fake or a proxy tells."""
     worked: tuple[float, float | None] | None = None
-    """From when to when the server worked on it, after the beginning of the call, where a journal
-    tells."""
+    """From when to when the server worked on it, where a journal tells.
+
+    Both count from the beginning of the call.
+    """
 
     @property
     def kind(self) -> str:
@@ -93,8 +102,10 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One tool call; where a log knows requests only, one request. Times are unix seconds, or
-    seconds of a run."""
+    """One tool call; where a log knows requests only, one request.
+
+    Times are unix seconds, or seconds of a run.
+    """
 
     call: str
     began: float
@@ -128,29 +139,35 @@ class Call:
             return self.outcome._value_
         if self.attempts and self.attempts[-1].status == 200:
             return ANSWERED
-        return (
-            UNFINISHED if self.seconds is None and self.source in ("client", "server") else UNKNOWN
-        )
+        if self.seconds is None and self.source in ("client", "server"):
+            return UNFINISHED
+        return UNKNOWN
 
     @property
     def ended(self) -> float:
         """When it ended, or when no more of it was seen."""
         if self.seconds is not None:
             return round(self.began + self.seconds, 6)
-        return max(self.began, self.began if self.stopped is None else self.stopped)
+        if self.stopped is None:
+            return self.began
+        return max(self.began, self.stopped)
 
     def span(self, attempt: Attempt) -> tuple[float, float | None]:
-        """Return when one of its attempts began and ended; rounded, so that equal times in a
-        journal stay equal."""
+        """Return when one of its attempts began and ended.
+
+        Both are rounded, so that equal times in a journal stay equal.
+        """
         began = self.began + attempt.after
-        return round(began, 6), None if attempt.seconds is None else round(
-            began + attempt.seconds, 6
-        )
+        if attempt.seconds is None:
+            return round(began, 6), None
+        return round(began, 6), round(began + attempt.seconds, 6)
 
 
 class Span(NamedTuple):
-    """Part of a call: ``waiting`` for a permit, an ``attempt``, ``running`` at the server or a
-    ``pause``."""
+    """Part of a call.
+
+    Its kind is ``waiting`` for a permit, ``attempt``, ``running`` at the server or ``pause``.
+    """
 
     kind: str
     start: float
@@ -162,27 +179,30 @@ class Span(NamedTuple):
 
 def spans_of(call: Call) -> list[Span]:
     """Return what a call consists of, in order. What has no end ends with the call."""
-    spans, free, end = [], call.began, call.ended
-    for number, one in enumerate(call.attempts, 1):
-        began, ended = call.span(one)
-        asked = max(round(began - one.waited, 6), call.began)
+    spans: list[Span] = []
+    free = call.began
+    end = call.ended
+    for number, attempt in enumerate(call.attempts, 1):
+        began, ended = call.span(attempt)
+        asked = max(round(began - attempt.waited, 6), call.began)
         if number > 1 and asked > free:
             spans.append(Span("pause", free, asked, number - 1))
-        if one.waited > 0:
+        if attempt.waited > 0:
             spans.append(Span("waiting", asked, began, number))
         if ended is None:
-            ended = max(began, end) if one.status is None else began
-        spans.append(Span("attempt", began, ended, number, one.kind, one.status))
-        if one.worked is not None:
-            start, stop = round(call.began + one.worked[0], 6), one.worked[1]
-            spans.append(
-                Span(
-                    "running",
-                    start,
-                    max(start, end) if stop is None else round(call.began + stop, 6),
-                    number,
-                )
+            ended = max(began, end) if attempt.status is None else began
+        spans.append(
+            Span(
+                kind="attempt",
+                start=began,
+                end=ended,
+                attempt=number,
+                outcome=attempt.kind,
+                status=attempt.status,
             )
+        )
+        if attempt.worked is not None:
+            spans.append(_running(call, number, attempt.worked))
         free = ended
     if call.waited > 0:
         asked = max(round(end - call.waited, 6), call.began)
@@ -190,6 +210,14 @@ def spans_of(call: Call) -> list[Span]:
             spans.append(Span("pause", free, asked, len(call.attempts)))
         spans.append(Span("waiting", asked, end, len(call.attempts) + 1))
     return sorted(spans, key=lambda span: (span.start, span.end))
+
+
+def _running(call: Call, number: int, worked: tuple[float, float | None]) -> Span:
+    """Return when the server worked on an attempt; what has no end ends with the call."""
+    began, ended = worked
+    start = round(call.began + began, 6)
+    stop = max(start, call.ended) if ended is None else round(call.began + ended, 6)
+    return Span("running", start, stop, number)
 
 
 class _Followed:
@@ -219,22 +247,32 @@ class _Followed:
         self._unmet: Attempt | None = None
         """The client's last attempt, if its request has not arrived at a server."""
         self._requests: dict[tuple[Any, Any], Attempt] = {}
-        """By sandbox and its number there: the client's attempts, or those that only the server
-        tells of."""
+        """The client's attempts, or those that only the server tells of.
+
+        Their keys are the sandbox and the number there.
+        """
         self._served: dict[tuple[Any, Any], Attempt] = {}
 
     def note(self, event: CallEvent) -> bool:
         """Add an event; return True if it ends the call."""
-        call, source, kind = self.call, event["source"], event["event"]
+        call = self.call
+        source = event["source"]
+        kind = event["event"]
         after = event["at"] - call.began
-        if not call.worker and (worker := event.get("worker")):
-            call.worker = worker
+        if not call.worker:
+            call.worker = event.get("worker") or ""
         if source == "server":
             return self._note_server(event, kind, after) and call.source == "server"
         if source == "client":
             return self._note_client(event, kind, after) and not self._by_world
-        if source != "world" or kind not in ENDINGS:
-            return False
+        if source == "world" and kind in ENDINGS:
+            self._note_ending(event, kind, after)
+            return True
+        return False
+
+    def _note_ending(self, event: CallEvent, kind: str, after: float) -> None:
+        """Note how the world saw the call end."""
+        call = self.call
         call.seconds = None if kind == "lost" else max(0.0, after)
         call.problem = event.get("problem") or call.problem
         if kind == "returned":
@@ -243,54 +281,57 @@ class _Followed:
                 call.read = event.get("text") or ""
         else:
             call.outcome = Outcome.CANCELLED if kind == "cancelled" else None
-        return True
 
     def _note_client(self, event: CallEvent, kind: str, after: float) -> bool:
+        """Note an event of the client; return True if it ends the call."""
         call = self.call
         match kind:
             case "call_started":
                 self._idle = after
             case "permit_granted":
-                self._waited, self._granted, self._idle = event.get("waited") or 0.0, True, None
+                self._waited = event.get("waited") or 0.0
+                self._granted = True
+                self._idle = None
             case "attempt_started":
-                number = event.get("attempt") or 0
-                begun = Attempt(
-                    number, event.get("endpoint") or "", waited=self._waited, after=after
-                )
-                call.attempts.append(begun)
-                self._open[number] = self._unmet = begun
-                self._waited, self._idle = 0.0, None
+                self._begin_attempt(event, after)
             case "attempt_ended":
-                if (ended := self._open.pop(event.get("attempt") or 0, None)) is not None:
+                ended = self._open.pop(event.get("attempt") or 0, None)
+                if ended is not None:
                     ended.seconds = max(0.0, after - ended.after)
-                    ended.status, ended.outcome = event.get("status"), _outcome(event)
+                    ended.status = event.get("status")
+                    ended.outcome = _outcome(event)
                     self._unmet = None
             case "backing_off":
                 self._idle = after + (event.get("seconds") or 0.0)
             case "call_ended":
-                call.seconds, call.outcome = max(0.0, after), _outcome(event)
+                call.seconds = max(0.0, after)
+                call.outcome = _outcome(event)
                 return True
         return False
 
+    def _begin_attempt(self, event: CallEvent, after: float) -> None:
+        number = event.get("attempt") or 0
+        begun = Attempt(number, event.get("endpoint") or "", waited=self._waited, after=after)
+        self.call.attempts.append(begun)
+        self._open[number] = begun
+        self._unmet = begun
+        self._waited = 0.0
+        self._idle = None
+
     def _note_server(self, event: CallEvent, kind: str, after: float) -> bool:
+        """Note an event of a server; return True if it ends the request."""
         key = event.get("sandbox"), event.get("attempt")
-        request = self._requests.get(key)
+        request = self._request(key, kind, after)
         if request is None:
-            if self._unmet is not None:
-                request, self._unmet = self._unmet, None
-            elif kind in ("arrived", "started", "forwarded"):
-                request = self._served[key] = Attempt(key[1] or 0, key[0] or "", after=after)
-            else:
-                return False
-            self._requests[key] = request
+            return False
         match kind:
-            case (
-                "started" | "forwarded"
-            ):  # only the real server knows how much of that time the code ran
-                request.may_have_run, request.worked = kind == "started", (after, None)
+            case "started" | "forwarded":
+                # Only the real server knows how much of that time the code ran.
+                request.may_have_run = kind == "started"
+                request.worked = (after, None)
             case "finished" | "broken_off" | "replied" | "upstream_failed":
                 start = after if request.worked is None else request.worked[0]
-                request.worked = start, after
+                request.worked = (start, after)
                 if kind == "finished":
                     request.execution_time = max(0.0, after - start)
             case "strike":
@@ -298,19 +339,42 @@ class _Followed:
             case "answered" | "unanswered":
                 request.retry_after = _asked(event.get("retry_after"))
                 if key in self._served:
-                    request.seconds, request.status = (
-                        max(0.0, after - request.after),
-                        event.get("status") or None,
-                    )
-                    request.outcome = Outcome.of_status(
-                        request.status, client_gone=bool(event.get("client_gone"))
-                    )
+                    gone = bool(event.get("client_gone"))
+                    request.seconds = max(0.0, after - request.after)
+                    request.status = event.get("status") or None
+                    request.outcome = Outcome.of_status(request.status, client_gone=gone)
                 return True
         return False
 
+    def _request(
+        self, key: tuple[str | None, int | None], kind: str, after: float
+    ) -> Attempt | None:
+        """Return the attempt that a server's event is about; None if it cannot be told.
+
+        It is the client's last one if that has not arrived anywhere, or one that the client does
+        not tell of.
+        """
+        request = self._requests.get(key)
+        if request is not None:
+            return request
+        if self._unmet is not None:
+            request = self._unmet
+            self._unmet = None
+        elif kind in ("arrived", "started", "forwarded"):
+            sandbox, number = key
+            request = Attempt(number or 0, sandbox or "", after=after)
+            self._served[key] = request
+        else:
+            return None
+        self._requests[key] = request
+        return request
+
     def end(self, last: float | None = None, deaths: Mapping[str, float] | None = None) -> Call:
-        """Return the call after its last event, or at the death of its worker, or the ``last``
-        event of the journal."""
+        """Return the call after its last event.
+
+        If its end was not seen, it stopped with its worker, or with the ``last`` event of the
+        journal.
+        """
         call = self.call
         if call.seconds is None:
             call.stopped = (deaths or {}).get(call.worker, last)
@@ -318,13 +382,20 @@ class _Followed:
             # Tools of other people do not record their attempts; then the server's events have to
             # do.
             call.attempts = list(self._served.values())
-            if call.source == "server" and call.attempts:
-                call.seconds, call.outcome = call.attempts[-1].seconds, call.attempts[-1].outcome
-            elif call.kind in OUTCOMES and call.attempts and call.attempts[-1].status == 200:
-                call.attempts[-1].outcome = call.outcome
+            if call.attempts:
+                self._share_outcome(call.attempts[-1])
         if self._idle is not None and (self._granted or not call.attempts):
             call.waited = max(0.0, call.ended - call.began - self._idle)
         return call
+
+    def _share_outcome(self, last: Attempt) -> None:
+        """Give a request's end to its call, or a call's outcome to its last answered attempt."""
+        call = self.call
+        if call.source == "server":
+            call.seconds = last.seconds
+            call.outcome = last.outcome
+        elif call.kind in OUTCOMES and last.status == 200:
+            last.outcome = call.outcome
 
 
 def fold_call(
@@ -346,33 +417,42 @@ class CallFold:
 
     def __init__(self, *, of_run: bool = False) -> None:
         self.of_run = of_run
-        """The journal is that of a run: servers' events belong to calls. Otherwise the first other
-        event tells."""
+        """The journal is that of a run: servers' events belong to calls.
+
+        Otherwise the first other event tells.
+        """
         self._open: OrderedDict[Any, _Followed] = OrderedDict()
 
     def add(self, told: Mapping[str, Any]) -> Iterator[Call]:
         """Add an event; yield the calls that end with it."""
         event = cast("CallEvent", told)
-        name, source, kind = event.get("call"), event["source"], event["event"]
+        name = event.get("call")
         if not name:
             return
-        self.of_run = self.of_run or source != "server"
+        self.of_run = self.of_run or event["source"] != "server"
         key = name if self.of_run else (event.get("sandbox"), name, event.get("attempt"))
         followed = self._open.get(key)
         if followed is None:
-            # Others are of a call that ended, such as what the server still did for it.
-            if (source, kind) not in (("world", "called"), ("client", "call_started")) and (
-                self.of_run or kind != "arrived"
-            ):
+            if not self._begins_call(event):
                 return
-            followed = self._open[key] = _Followed(
-                name, event, "client" if self.of_run else "server"
-            )
+            followed = _Followed(name, event, "client" if self.of_run else "server")
+            self._open[key] = followed
             if len(self._open) > MOST_OPEN:
                 yield self._open.popitem(last=False)[1].end()
         if followed.note(event):
             del self._open[key]
             yield followed.end()
+
+    def _begins_call(self, event: CallEvent) -> bool:
+        """Is this the first event of a call?
+
+        Others are of a call that ended, such as what the server still did for it.
+        """
+        source = event["source"]
+        kind = event["event"]
+        if (source, kind) in (("world", "called"), ("client", "call_started")):
+            return True
+        return not self.of_run and kind == "arrived"
 
     def rest(self) -> Iterator[Call]:
         """Yield the calls whose end is not in the journal."""

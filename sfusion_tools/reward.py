@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from sfusion_tools._loops import in_own_loop
 from sfusion_tools.code_blocks import extract_code
@@ -29,6 +29,7 @@ from sfusion_tools.runner import CodeRunner
 from sfusion_tools.sandbox import LANGUAGES, CallResult, Program
 from sfusion_tools.wording import counted
 
+# Why a case did not pass: the numbers of verl's sandbox_fusion reward.
 INFRASTRUCTURE = -1
 RUNTIME_ERROR = -2
 TIMEOUT = -3
@@ -40,7 +41,7 @@ _PROGRAM = """\
 import json, linecache, os, sys, traceback, types
 
 source = {source!a}
-# The solution may close or replace stdout, patch modules, and leave tracebacks that should quote it.
+# The solution may close or replace stdout, patch modules, and leave tracebacks, which quote it.
 out = os.fdopen(os.dup(1), "w", encoding="ascii")
 encode = json.JSONEncoder().encode
 arguments = json.loads(sys.stdin.read())
@@ -73,9 +74,24 @@ out.close()
 """
 
 _GIVEN = (
-    "typing", "string", "re", "datetime", "operator", "statistics", "random", "copy", "math", "functools", "itertools",
-    "bisect", "heapq", "collections", "io", "json", "sys",
-)  # fmt: skip
+    "typing",
+    "string",
+    "re",
+    "datetime",
+    "operator",
+    "statistics",
+    "random",
+    "copy",
+    "math",
+    "functools",
+    "itertools",
+    "bisect",
+    "heapq",
+    "collections",
+    "io",
+    "json",
+    "sys",
+)
 """The modules whose names solutions get; of equal names, that of the later one."""
 _UNLIMITED = {"enable_global_rate_limit": False}
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -120,15 +136,19 @@ class Scoring:
 
     @property
     def score(self) -> float | None:
-        """The fraction of cases passed; None if a case is lost: mask the sample, or use the
-        bounds."""
+        """The fraction of cases passed; None if a case is lost.
+
+        Then mask the sample, or use the bounds.
+        """
         return None if self.lost else self.bounds[0]
 
     @property
     def passed(self) -> bool | None:
         """True if every case passed, False if one did not; None if lost cases decide."""
         lowest, highest = self.bounds
-        return None if lowest < highest == 1.0 else lowest == 1.0
+        if lowest < 1.0 and highest == 1.0:
+            return None
+        return lowest == 1.0
 
 
 async def score(
@@ -143,24 +163,19 @@ async def score(
     deadline: float = 120.0,
     tolerance: float = 0.0,
 ) -> Scoring:
-    """Run a generation on every case of ``{"inputs": […], "outputs": […]}``; with ``fn_name``,
-    cases call a function.
+    """Run a generation on every case of ``{"inputs": […], "outputs": […]}``.
 
-    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not scored.
-    Numbers may differ from the expected ones by ``tolerance``, absolute or relative.
+    With ``fn_name``, cases call a function. At most ``concurrency`` cases run at once; after
+    ``deadline`` seconds the rest are not scored. Numbers may differ from the expected ones by
+    ``tolerance``, absolute or relative.
     """
-    if not _is_whole(concurrency) or concurrency < 1:
-        raise ScoringError(
-            f"concurrency must be a whole number of at least 1, found {concurrency!r}"
-        )
-    if not _is_whole(memory_limit_mb):
-        raise ScoringError(f"memory_limit_mb must be a whole number, found {memory_limit_mb!r}")
-    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
-        raise ScoringError(f"timeout must be a number of seconds above 0, found {timeout!r}")
-    if not isinstance(deadline, int | float) or math.isnan(deadline):
-        raise ScoringError(f"deadline must be a number of seconds, found {deadline!r}")
-    if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
-        raise ScoringError(f"tolerance must be a number from 0 to below 1, found {tolerance!r}")
+    _check_numbers(
+        timeout=timeout,
+        memory_limit_mb=memory_limit_mb,
+        concurrency=concurrency,
+        deadline=deadline,
+        tolerance=tolerance,
+    )
     if language not in LANGUAGES:
         raise ScoringError(
             f"{language!r} is not a language of Sandbox Fusion; {near(str(language), LANGUAGES)}"
@@ -195,10 +210,32 @@ async def score(
                 for number, case in enumerate(cases):
                     group.create_task(run(number, case))
     except BaseExceptionGroup as several:
-        raise next(
-            (one for one in several.exceptions if isinstance(one, GuardTripped)), several
-        ) from None
+        trips = [error for error in several.exceptions if isinstance(error, GuardTripped)]
+        raise (trips[0] if trips else several) from None
     return scoring
+
+
+def _check_numbers(
+    *,
+    timeout: object,
+    memory_limit_mb: object,
+    concurrency: object,
+    deadline: object,
+    tolerance: object,
+) -> None:
+    """Raise ScoringError for the first number that makes no sense."""
+    if not _is_whole(concurrency) or concurrency < 1:
+        raise ScoringError(
+            f"concurrency must be a whole number of at least 1, found {concurrency!r}"
+        )
+    if not _is_whole(memory_limit_mb):
+        raise ScoringError(f"memory_limit_mb must be a whole number, found {memory_limit_mb!r}")
+    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise ScoringError(f"timeout must be a number of seconds above 0, found {timeout!r}")
+    if not isinstance(deadline, int | float) or math.isnan(deadline):
+        raise ScoringError(f"deadline must be a number of seconds, found {deadline!r}")
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise ScoringError(f"tolerance must be a number from 0 to below 1, found {tolerance!r}")
 
 
 def score_sync(
@@ -213,29 +250,30 @@ def score_sync(
     limiter, headers, retries and guard. Everything opened for this is closed again.
     """
     # Read here, so that a mistake in it is raised before a thread is started.
-    config = (
-        sandbox if isinstance(sandbox, Mapping) else {"sandbox_fusion_url": sandbox, **_UNLIMITED}
-    )
+    config = sandbox
+    if not isinstance(config, Mapping):
+        config = {"sandbox_fusion_url": sandbox, **_UNLIMITED}
     runner = CodeRunner(config)
     return in_own_loop(score(generation, in_outs, runner, **settings))
 
 
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
-    inputs, outputs = _sequence(in_outs, "inputs"), _sequence(in_outs, "outputs")
+    inputs = _sequence(in_outs, "inputs")
+    outputs = _sequence(in_outs, "outputs")
     if len(inputs) != len(outputs) or not inputs:
         found = f"{counted(len(inputs), 'input')} and {counted(len(outputs), 'output')}"
         raise ScoringError(f"{found}; give the same number of both, at least one")
     for number, expected in enumerate(outputs):
         if expected is None:
             raise ScoringError(
-                f"outputs[{number}] is null: a case without an expected output would pass "
-                "or fail by luck"
+                f"outputs[{number}] is null: a case without an expected output would pass or fail "
+                "by luck"
             )
     make = _function_case if fn_name is not None else _stdin_case
     return [make(number, *case) for number, case in enumerate(zip(inputs, outputs, strict=True))]
 
 
-def _is_whole(number: object) -> bool:
+def _is_whole(number: object) -> TypeGuard[int]:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
@@ -249,9 +287,8 @@ def _sequence(in_outs: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 def _stdin_case(number: int, given: Any, expected: Any) -> Case:
     answer = _whole(expected, f"outputs[{number}]")
-    return Case(
-        "" if given is None else _whole(given, f"inputs[{number}]"), _lines(answer), (answer,)
-    )
+    stdin = "" if given is None else _whole(given, f"inputs[{number}]")
+    return Case(stdin, expected=_lines(answer), texts=(answer,))
 
 
 def _whole(text: Any, where: str) -> str:
@@ -267,8 +304,10 @@ def _whole(text: Any, where: str) -> str:
 
 
 def _function_case(number: int, given: Any, expected: Any) -> Case:
-    """Accept arguments as a list or as text with one JSON value per line; the expected value may
-    be JSON text too."""
+    """Accept arguments as a list or as text with one JSON value per line.
+
+    The expected value may be JSON text too.
+    """
     arguments = given
     if isinstance(given, str):
         try:
@@ -287,7 +326,9 @@ def _function_case(number: int, given: Any, expected: Any) -> Case:
         with suppress(ValueError, RecursionError):
             texts.append(json.dumps(json.loads(expected)))
     return Case(
-        _json(arguments, f"inputs[{number}]"), [comparable(text) for text in texts], tuple(texts)
+        stdin=_json(arguments, f"inputs[{number}]"),
+        expected=[comparable(text) for text in texts],
+        texts=tuple(texts),
     )
 
 
@@ -307,7 +348,9 @@ def _verdict(call: CallResult, case: Case, mark: str | None, tolerance: float) -
             else:
                 result = read_result(call.stdout, mark)
                 right = any(is_close(result, expected, tolerance) for expected in case.expected)
-            return right or (INFRASTRUCTURE if _is_too_long(call, case, mark) else False)
+            if not right and _is_too_long(call, case, mark):
+                return INFRASTRUCTURE
+            return right
         case Outcome.PROGRAM_ERROR:
             return RUNTIME_ERROR
         case Outcome.PROGRAM_TIMEOUT:
@@ -319,11 +362,10 @@ def _verdict(call: CallResult, case: Case, mark: str | None, tolerance: float) -
 
 
 def _is_too_long(call: CallResult, case: Case, mark: str | None) -> bool:
-    """True if the right answer is larger than the sandbox can return, which cuts output or blocks
-    the program.
+    """True if the right answer is larger than the sandbox can return.
 
-    What did arrive must be the beginning of the right answer, and not mostly something else: a
-    wrong one is not excused for its length.
+    Such output is cut, or blocks the program. What did arrive must be the beginning of the right
+    answer, and not mostly something else: a wrong one is not excused for its length.
     """
     arrived = _size(call.stdout)
     if max(map(_size, case.texts)) < FULL_PIPE_BYTES or arrived < FULL_PIPE_BYTES:
@@ -332,12 +374,12 @@ def _is_too_long(call: CallResult, case: Case, mark: str | None) -> bool:
         shown = call.stdout.partition(mark)[2]
         begins = any(text.startswith(shown) for text in case.texts)
     else:
-        *whole, cut = f"{call.stdout}.".splitlines()  # the dot keeps an empty last line
-        cut, lines = cut[:-1], [line.rstrip() for line in whole]
+        *whole, last = f"{call.stdout}.".splitlines()  # the dot keeps an empty last line
+        cut = last[:-1]
+        lines = [line.rstrip() for line in whole]
         wanted = "".join(case.expected[len(lines) :][:1])
-        begins = lines == case.expected[: len(lines)] and (
-            wanted.startswith(cut) or wanted == cut.rstrip()
-        )
+        last_begins = wanted.startswith(cut) or wanted == cut.rstrip()
+        begins = lines == case.expected[: len(lines)] and last_begins
         shown = "\n".join([*lines, cut.rstrip()])
     return begins and 2 * _size(shown) >= arrived
 
@@ -370,22 +412,28 @@ def _given_names() -> dict[str, str]:
     found: dict[str, str] = {}
     for home in _GIVEN:
         module = import_module(home)
-        public = getattr(module, "__all__", None) or [
-            name for name in vars(module) if not name.startswith("_")
-        ]
-        found |= {name: home for name in public if not hasattr(builtins, name)}
+        public = getattr(module, "__all__", None)
+        if not public:
+            public = [name for name in vars(module) if not name.startswith("_")]
+        for name in public:
+            if not hasattr(builtins, name):
+                found[name] = home
     return found | {home: home for home in _GIVEN}
 
 
 def mark_of(source: str) -> str:
-    """Return what precedes the result in stdout. No text contains its own hash, so no solution
-    can spell it out."""
+    """Return what precedes the result in stdout.
+
+    No text contains its own hash, so no solution can spell it out.
+    """
     return f"\x1fsfusion {sha256(source.encode()).hexdigest()[:16]}\x1f"
 
 
 def is_close(found: Any, expected: Any, tolerance: float) -> bool:
-    """Compare what ``comparable`` returns, or lines of words, of which those that are numbers
-    may differ."""
+    """Compare what ``comparable`` returns, or lines of words.
+
+    Numbers, and words that are numbers, may differ by the tolerance.
+    """
     if found == expected or not tolerance:
         return bool(found == expected)
     match found, expected:
@@ -397,9 +445,10 @@ def is_close(found: Any, expected: Any, tolerance: float) -> bool:
             with suppress(OverflowError):  # integers that no float can hold
                 return math.isclose(found[0], expected[0], rel_tol=tolerance, abs_tol=tolerance)
         case (str(), str()):
-            words = found.split(), expected.split()
-            if len(words[0]) == len(words[1]) != 1:
-                return is_close(*words, tolerance)
+            words = found.split()
+            expected_words = expected.split()
+            if len(words) == len(expected_words) != 1:
+                return is_close(words, expected_words, tolerance)
             with suppress(ValueError):
                 return math.isclose(
                     float(found), float(expected), rel_tol=tolerance, abs_tol=tolerance
@@ -408,8 +457,10 @@ def is_close(found: Any, expected: Any, tolerance: float) -> bool:
 
 
 def comparable(text: str) -> Any:
-    """Parse JSON so that equal values, and no others, are ``==``: NaN equals itself, and 1 is
-    1.0 but not true."""
+    """Parse JSON so that equal values, and no others, are ``==``.
+
+    NaN equals itself, and 1 is 1.0 but not true.
+    """
     return json.loads(
         text,
         parse_int=lambda digits: (int(digits),),
@@ -427,8 +478,10 @@ _CONSTANTS = {name: _float(name) for name in ("NaN", "Infinity", "-Infinity")}
 
 
 def read_result(stdout: str, mark: str) -> Any:
-    """Return what the function returned, NO_RESULT if it returned nothing or somebody else used
-    the mark too."""
+    """Return what the function returned.
+
+    NO_RESULT if it returned nothing, or if the mark is there twice.
+    """
     parts = stdout.split(mark)
     if len(parts) != 2:
         return NO_RESULT

@@ -1,5 +1,7 @@
-"""Runs code in Sandbox Fusion with limiter, retries and guard, for any caller: the tools and the
-rewards use this."""
+"""Runs code in Sandbox Fusion with limiter, retries and guard, for any caller.
+
+The tools and the rewards use this.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from sfusion_tools.sandbox.text import model_text
 T = TypeVar("T")
 
 _LONGEST = 86_400.0
-"""Seconds that a caller, unlike a model, may let a program run."""
+"""Seconds that a caller, unlike a model, may let a program run. Chosen: a day."""
 
 
 @dataclass(slots=True)
@@ -70,8 +72,10 @@ class Parts:
 
 
 class CodeRunner:
-    """Runs programs from any number of event loops and threads; every failure of the sandbox is a
-    result."""
+    """Runs programs from any number of event loops and threads.
+
+    Every failure of the sandbox is a result.
+    """
 
     def __init__(
         self,
@@ -82,11 +86,11 @@ class CodeRunner:
         parts: Parts | None = None,
         **settings: Any,
     ) -> None:
-        """``sandbox`` is a URL, several of them, or the config of a tool; ``settings`` are further
-        keys of the config.
+        """Read the config; nothing is connected yet.
 
-        ``name`` is that of the tool in texts and metrics, and ``languages`` are what a model may
-        choose besides the default language, if not those of the config.
+        ``sandbox`` is a URL, several of them, or the config of a tool; ``settings`` are further
+        keys of the config. ``name`` is that of the tool in texts and metrics, and ``languages`` are
+        what a model may choose besides the default language, if not those of the config.
         """
         if isinstance(sandbox, SandboxToolConfig):
             config = sandbox
@@ -122,8 +126,10 @@ class CodeRunner:
             guard=guard,
             call_log=self._call_log,
         )
-        """Runs the programs, under the same limiter and guard, without arguments to read or metrics
-        for Ray."""
+        """Runs the programs, under the same limiter and guard.
+
+        It reads no arguments and has no metrics for Ray.
+        """
 
     async def run(
         self,
@@ -147,8 +153,10 @@ class CodeRunner:
         )
 
     def run_sync(self, code: str | Program, **arguments: Any) -> CodeResult:
-        """Do what ``run`` does and block until it is done, in any thread; connections are kept for
-        the next call."""
+        """Do what ``run`` does and block until it is done, in any thread.
+
+        Connections are kept for the next call.
+        """
         return in_shared_loop(self.run(code, **arguments))
 
     async def call(
@@ -162,11 +170,11 @@ class CodeRunner:
         longest: float | None = None,
         stdin: str | None = None,
     ) -> CodeResult:
-        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as
-        the config allows.
+        """Run what a model asks for: ``{"code": …}``.
 
-        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` and ``group`` name the
-        caller in the result, the event log and the spans.
+        It may set ``timeout`` and ``language`` as far as the config allows. ``languages`` and
+        ``longest`` (a timeout) allow more. ``trajectory`` and ``group`` name the caller in the
+        result, the event log and the spans.
         """
         settings = self.settings
         result = CodeResult(
@@ -178,7 +186,8 @@ class CodeRunner:
             trajectory=trajectory,
             group=group,
         )
-        trace, started = self._trace, 0.0 if self._trace is None else time.perf_counter()
+        trace = self._trace
+        started = 0.0 if trace is None else time.perf_counter()
         try:
             with counted_call(self.name, result, on=settings.ray_metrics):
                 try:
@@ -193,11 +202,9 @@ class CodeRunner:
                             check_text("stdin", stdin)
                             program.stdin = stdin
                 except BadArguments as error:
-                    result.outcome, result.message, result.problem = (
-                        Outcome.BAD_ARGUMENTS,
-                        str(error),
-                        error.problem,
-                    )
+                    result.outcome = Outcome.BAD_ARGUMENTS
+                    result.message = str(error)
+                    result.problem = error.problem
                     if self._call_log is not None:
                         self._call_log.malformed(result, error)
                 else:
@@ -214,18 +221,20 @@ class CodeRunner:
 
 
 def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a loop that all blocking callers of this process share, and block until it
-    is done."""
+    """Run a coroutine in a loop that all blocking callers of this process share.
+
+    This blocks until it is done.
+    """
     return runtime.shared(in_shared_loop, lambda: LoopThread("sfusion runner")).run(work)
 
 
 def call_tracer() -> Callable[[CallResult, str, float, str | None], None]:
-    """Return what makes the OpenTelemetry spans of a call that has ended: ``tracing: true``, with
-    the extra ``otel``.
+    """Return what makes the OpenTelemetry spans of a call that has ended.
 
-    It takes the result, the tool, the seconds and the trajectory. The span of a call is a child of
-    the span that is current where the call is made, such as that of a trajectory, and has a child
-    for every wait for a permit and for every attempt.
+    Used with ``tracing: true`` and the extra ``otel``. It takes the result, the tool, the seconds
+    and the trajectory. The span of a call is a child of the span that is current where the call is
+    made, such as that of a trajectory, and has a child for every wait for a permit and for every
+    attempt.
     """
     trace = import_extra("opentelemetry.trace", extra="otel", needed_by="tracing: true")
     tracer = trace.get_tracer("sfusion")
@@ -238,8 +247,9 @@ def call_tracer() -> Callable[[CallResult, str, float, str | None], None]:
             "sfusion.outcome": result.outcome.value,
             "sfusion.infrastructure": result.outcome.is_infrastructure,
             "sfusion.possible_executions": result.possible_executions,
-            **({} if trajectory is None else {"sfusion.trajectory": trajectory}),
         }
+        if trajectory is not None:
+            facts["sfusion.trajectory"] = trajectory
         call = tracer.start_span(f"execute_tool {tool}", start_time=start, attributes=facts)
         if result.outcome is not Outcome.OK:
             call.set_status(trace.StatusCode.ERROR, result.outcome.value)

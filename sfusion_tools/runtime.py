@@ -1,9 +1,9 @@
-"""What this process has opened, by event loop; it ends with its loop, and nothing of it passes to a
-forked child.
+"""What this process has opened, by event loop.
 
-Tools and clients come and go: some trainers make one for every trajectory. Sessions and limiter
-clients belong to the event loop that uses them, and what several loops share, such as the state of
-the sandboxes, belongs to the process.
+It ends with its loop, and nothing of it passes to a forked child. Tools and clients come and go:
+some trainers make one for every trajectory. Sessions and limiter clients belong to the event loop
+that uses them, and what several loops share, such as the state of the sandboxes, belongs to the
+process.
 """
 
 from __future__ import annotations
@@ -58,11 +58,10 @@ class LoopScope:
             self._guard.__anext__().__await__().send(None)
 
     async def _close_before_loop_ends(self) -> AsyncGenerator[None]:
-        """Close everything when the loop shuts down, so that users of a tool need not close
-        anything.
+        """Close everything when the loop shuts down.
 
-        ``asyncio.run`` closes every live asynchronous generator after cancelling the tasks and
-        before closing the loop.
+        So users of a tool need not close anything. ``asyncio.run`` closes every live asynchronous
+        generator after cancelling the tasks and before closing the loop.
         """
         try:
             yield
@@ -70,8 +69,10 @@ class LoopScope:
             await self.aclose()
 
     def get(self, key: object, make: Callable[[], R]) -> R:
-        """Return the resource of this key; it is made on first use and closed at the end of the
-        loop."""
+        """Return the resource of this key.
+
+        It is made on first use and closed at the end of the loop.
+        """
         found: Any = self._opened.get(key)
         if found is None:
             found = self._opened[key] = make()
@@ -93,8 +94,10 @@ class LoopScope:
         return list(self._opened.items())
 
     async def aclose(self) -> None:
-        """Close everything in the reverse order of its opening; if that is broken off, abandon the
-        rest."""
+        """Close everything in the reverse order of its opening.
+
+        If that is broken off, abandon the rest.
+        """
         try:
             while self._opened:
                 _, resource = self._opened.popitem()
@@ -140,8 +143,10 @@ class Runtime:
         self._inherited: list[object] = []
 
     def scope(self) -> LoopScope:
-        """Return the scope of the running loop, and free what loops have left that ended without
-        closing it."""
+        """Return the scope of the running loop.
+
+        This also frees what loops have left that ended without closing it.
+        """
         loop = asyncio.get_running_loop()
         scope: LoopScope | None = getattr(loop, _ATTRIBUTE, None)
         if scope is None:

@@ -1,8 +1,8 @@
-"""The names of verl's original design: the tool, the limiter and the execution pool. Ray is
-imported on first use.
+"""The names of verl's original design: the tool, the limiter and the execution pool.
 
-The pool runs functions in Ray actors, under the cluster's limiter. Our own tool does not need it,
-since its calls run in the caller's event loop. It is kept for code built on it.
+Ray is imported on first use. The pool runs functions in Ray actors, under the cluster's limiter.
+Our own tool does not need it, since its calls run in the caller's event loop. It is kept for code
+built on it.
 """
 
 from __future__ import annotations

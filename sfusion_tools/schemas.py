@@ -26,11 +26,14 @@ __all__ = [
 
 
 class ComparedByContent(BaseModel):
-    """Equals a model of another package that has the same name and content; a missing field is the
-    same as None."""
+    """Equals a model of another package that has the same name and content.
+
+    A missing field is the same as None.
+    """
 
     def __eq__(self, other: object) -> bool:
-        ours, theirs = type(self), type(other)
+        ours = type(self)
+        theirs = type(other)
         if not isinstance(other, BaseModel) or theirs is ours or theirs.__name__ != ours.__name__:
             return super().__eq__(other)
         names = {*ours.model_fields, *type(other).model_fields}

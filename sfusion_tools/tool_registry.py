@@ -1,5 +1,7 @@
-"""Makes tools from a config file in verl's format; errors name file, line, tool and key, and the
-nearest name."""
+"""Makes tools from a config file in verl's format.
+
+Errors name file, line, tool and key, and the nearest name.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,10 @@ _OWN_CLASSES = (
 
 
 def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
-    """Make the tools of a YAML file ``tools: [{class_name, config: {type: native, …}, tool_schema:
-    {…}}]``."""
+    """Make the tools of a YAML file.
+
+    ``tools: [{class_name, config: {type: native, …}, tool_schema: {…}}]``
+    """
     path = Path(tools_config_file)
     tools: list[Any] = []
     places: dict[str, str] = {}
@@ -34,9 +38,8 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
         for tool in _make_tools(place, entry):
             if tool.name in places:
                 raise ConfigError(
-                    f"{place} ({entry['class_name']}) and {places[tool.name]} both define "
-                    "a tool named "
-                    f"{tool.name!r}; the model could not tell them apart, so rename one in "
+                    f"{place} ({entry['class_name']}) and {places[tool.name]} both define a tool "
+                    f"named {tool.name!r}; the model could not tell them apart, so rename one in "
                     "its tool_schema"
                 )
             places[tool.name] = f"tools[{number}] ({entry['class_name']})"
@@ -47,11 +50,9 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
 def _make_tools(place: str, entry: dict[str, Any]) -> list[Any]:
     """Make the tool of an entry, or with ``type: mcp`` those of a server."""
     config = entry.get("config")
-    if (
-        not isinstance(config, dict)
-        or config.get("type") != "mcp"
-        or entry.get("tool_schema") is not None
-    ):
+    if not isinstance(config, dict) or config.get("type") != "mcp":
+        return [make_tool(place, entry)]
+    if entry.get("tool_schema") is not None:
         return [make_tool(place, entry)]
     from sfusion_tools.mcp_tool import tools_of
 
@@ -62,8 +63,10 @@ def _make_tools(place: str, entry: dict[str, Any]) -> list[Any]:
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a tool config file, validated as far as possible without making the
-    tools."""
+    """Return the entries of a tool config file.
+
+    They are validated as far as possible without making the tools.
+    """
     return [entry for _, entry in _entries(path)]
 
 
@@ -75,18 +78,23 @@ def _entries(path: Path) -> list[tuple[str, dict[str, Any]]]:
     document = marked.data
     tools = document.get("tools") if isinstance(document, dict) else None
     if not isinstance(tools, list):
-        found = "nothing" if document is None else f"a {type(document).__name__}"
-        if isinstance(document, dict) and document:
-            keys = [str(key) for key in document if key != "tools"]
-            found = (
-                f"`tools: {tools!r}`"
-                if "tools" in document
-                else f"{', '.join(keys)}; {near(keys[0], ['tools'])}"
-            )
         raise ConfigError(
-            f"{marked.place(('tools',))}: expected a mapping with a list `tools:`, found {found}"
+            f"{marked.place(('tools',))}: expected a mapping with a list `tools:`, found "
+            f"{_found(document)}"
         )
     return [_entry(marked, number, entry) for number, entry in enumerate(tools)]
+
+
+def _found(document: Any) -> str:
+    """Describe a document that has no list of tools."""
+    if document is None:
+        return "nothing"
+    if not isinstance(document, dict) or not document:
+        return f"a {type(document).__name__}"
+    if "tools" in document:
+        return f"`tools: {document['tools']!r}`"
+    keys = [str(key) for key in document]
+    return f"{', '.join(keys)}; {near(keys[0], ['tools'])}"
 
 
 def _entry(marked: Marked, number: int, entry: Any) -> tuple[str, dict[str, Any]]:
@@ -128,16 +136,15 @@ def make_tool(place: str, entry: dict[str, Any]) -> Any:
         raise
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
-    except (
-        Exception
-    ) as error:  # a third-party tool may raise anything; the reader needs the place all the same
+    except Exception as error:
+        # A third-party tool may raise anything; the reader needs the place all the same.
         raise ConfigError(
             f"{place}: the tool refused its config: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(getattr(tool, "name", None), str):
         raise ConfigError(
-            f"{place}: the tool has no name; call BaseTool.__init__ in its __init__, or "
-            "set self.name"
+            f"{place}: the tool has no name; call BaseTool.__init__ in its __init__, or set "
+            "self.name"
         )
     return tool
 
@@ -147,8 +154,31 @@ def load_class(place: str, class_name: str) -> Any:
     module_name, dot, name = class_name.rpartition(".")
     if not dot:
         raise ConfigError(f"{place}: class_name needs a module, as in {_OWN_CLASSES[-1]!r}")
+    module = _load_module(place, class_name, module_name)
+    found = getattr(module, name, None)
+    if found is None:
+        members = vars(module).items()
+        classes = [key for key, value in members if _may_be_tool(value)]
+        raise ConfigError(f"{place}: {module_name} has no class {name!r}; {near(name, classes)}")
+    if not isinstance(found, type):
+        raise ConfigError(f"{place}: {class_name} is not a class but a {type(found).__name__}")
+    for method in ("execute", "create", "release"):
+        if not hasattr(found, method):
+            raise ConfigError(
+                f"{place}: {class_name} is not a tool: it has no {method}(); derive it from "
+                "BaseTool"
+            )
+    return found
+
+
+def _may_be_tool(value: object) -> bool:
+    return isinstance(value, type) and hasattr(value, "execute")
+
+
+def _load_module(place: str, class_name: str, module_name: str) -> Any:
+    """Import a module by its dotted path; raise ConfigError if that fails."""
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(f"{place}: {module_name} could not be imported: {error}") from error
@@ -159,22 +189,6 @@ def load_class(place: str, class_name: str) -> Any:
         raise ConfigError(
             f"{place}: {module_name} could not be imported: {type(error).__name__}: {error}"
         ) from error
-    found = getattr(module, name, None)
-    if found is None:
-        classes = [
-            n for n, v in vars(module).items() if isinstance(v, type) and hasattr(v, "execute")
-        ]
-        raise ConfigError(f"{place}: {module_name} has no class {name!r}; {near(name, classes)}")
-    if not isinstance(found, type):
-        raise ConfigError(f"{place}: {class_name} is not a class but a {type(found).__name__}")
-    missing = next(
-        (name for name in ("execute", "create", "release") if not hasattr(found, name)), None
-    )
-    if missing is not None:
-        raise ConfigError(
-            f"{place}: {class_name} is not a tool: it has no {missing}(); derive it from BaseTool"
-        )
-    return found
 
 
 def _near_module(class_name: str, module_name: str) -> str:
@@ -195,5 +209,8 @@ def _schema(place: str, schema: Any) -> OpenAIFunctionToolSchema:
     try:
         return OpenAIFunctionToolSchema.model_validate(schema)
     except ValidationError as error:
-        wrong = [refusal({**one, "loc": ("tool_schema", *one["loc"])}) for one in error.errors()]
+        wrong = [
+            refusal({**problem, "loc": ("tool_schema", *problem["loc"])})
+            for problem in error.errors()
+        ]
         raise ConfigError(f"{place}: {'; '.join(wrong)}") from None

@@ -33,11 +33,10 @@ def option(
 
 
 def command(function: Function) -> Function:
-    """Declare the command of a module. Its help is the module's docstring, its exit code what the
-    function returns.
+    """Declare the command of a module.
 
-    Parameters are declared as Typer wants them. A parameter whose type is a dataclass stands for
-    all fields of it.
+    Its help is the module's docstring, its exit code what the function returns. Parameters are
+    declared as Typer wants them. A parameter whose type is a dataclass stands for all fields of it.
     """
     parameters: list[Parameter] = []
     groups: dict[str, Any] = {}
@@ -45,22 +44,24 @@ def command(function: Function) -> Function:
         if is_dataclass(annotation):
             groups[name] = annotation
             hints = _hints(annotation)
-            parameters += [
-                _parameter(one.name, hints[one.name], _default(one)) for one in fields(annotation)
-            ]
+            for declared_field in fields(annotation):
+                hint = hints[declared_field.name]
+                default = _default(declared_field)
+                parameters.append(_parameter(declared_field.name, hint, default))
         elif name != "return":
-            parameters.append(
-                _parameter(name, annotation, signature(function).parameters[name].default)
-            )
+            default = signature(function).parameters[name].default
+            parameters.append(_parameter(name, annotation, default))
 
     def run(**values: Any) -> None:
         for name, group in groups.items():
-            values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
-        if code := function(**values):
+            names = [declared_field.name for declared_field in fields(group)]
+            values[name] = group(**{key: values.pop(key) for key in names})
+        code = function(**values)
+        if code:
             raise typer.Exit(code)
 
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what inspect and Typer look at
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     declared[function.__module__] = run
     return function
 
@@ -69,23 +70,33 @@ def _hints(declaring: Any) -> dict[str, Any]:
     return get_type_hints(declaring, include_extras=True)
 
 
-def _default(one: Field[Any]) -> Any:
-    if one.default_factory is not MISSING:
-        return one.default_factory()
-    return Parameter.empty if one.default is MISSING else one.default
+def _default(declared_field: Field[Any]) -> Any:
+    if declared_field.default_factory is not MISSING:
+        return declared_field.default_factory()
+    if declared_field.default is MISSING:
+        return Parameter.empty
+    return declared_field.default
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
-    """Typer shows the Python type of what has no metavar, and gives every flag a second name."""
+    """Make the parameter of an option.
+
+    Typer shows the Python type of what has no metavar, and gives every flag a second name.
+    """
     kind, declaration, *_ = get_args(annotation)
     if kind is bool and default is False and declaration.default is ...:
         declaration.param_decls = (f"--{name.replace('_', '-')}",)
     if default is None:
         declaration.show_default = False
     if declaration.metavar is None:
-        types = [one for one in (*get_args(kind), kind) if one is not type(None)]
-        choices = issubclass(types[0], Enum)
-        declaration.metavar = (
-            "|".join(one.value for one in types[0]) if choices else _METAVARS[types[0]]
-        )
+        declaration.metavar = _metavar(kind)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _metavar(kind: Any) -> str:
+    """The values of an enumeration, or a word for a type; that of ``X | None`` is that of X."""
+    types = [inner for inner in (*get_args(kind), kind) if inner is not type(None)]
+    first = types[0]
+    if issubclass(first, Enum):
+        return "|".join(choice.value for choice in first)
+    return _METAVARS[first]

@@ -1,5 +1,7 @@
-"""The expressions of ``-k``, with pytest's grammar, which is Python's: words, `and`, `or`, `not`
-and parentheses."""
+"""The expressions of ``-k``, with pytest's grammar, which is Python's.
+
+They consist of words, `and`, `or`, `not` and parentheses.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,21 @@ _OPERATORS = ("and", "or", "not")
 _PARTS = (ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Name, ast.Load)
 
 
+def _as_name(word: re.Match[str]) -> str:
+    """A name that is as long as a word, which may contain anything, and stands in its place."""
+    return word[0] if word[0] in _OPERATORS else "_" * len(word[0])
+
+
 def read_keyword(text: str) -> Callable[[str], bool]:
-    """Read an expression; a word matches the names that contain it, in upper or lower case. No word
-    matches all."""
+    """Read an expression.
+
+    A word matches the names that contain it, in upper or lower case. No word matches all.
+    """
     if not text.strip():
         return lambda name: True
     line = " ".join(text.split())
     try:
-        # A name that is as long stands in place of each word, which may contain anything.
-        names = _WORD.sub(
-            lambda word: word[0] if word[0] in _OPERATORS else "_" * len(word[0]), line
-        )
-        tree = ast.parse(names, mode="eval")
+        tree = ast.parse(_WORD.sub(_as_name, line), mode="eval")
     except (SyntaxError, RecursionError, MemoryError):
         tree = None
     if tree is None or not all(isinstance(node, _PARTS) for node in ast.walk(tree)):

@@ -128,14 +128,18 @@ _FRAMING = ("connection", "content-length", "transfer-encoding")
 
 
 VISIBLE = "other users can read a command line"
+_LONGEST_SECRET = 10_000
+"""Bytes of a file with a value (chosen: servers refuse longer headers)."""
 
 
 def hidden_value(text: str, what: str) -> str:
-    """Return what a file (``@FILE``) or a variable (``$VARIABLE``) holds; any other text is
-    itself."""
+    """Return what a file (``@FILE``) or a variable (``$VARIABLE``) holds.
+
+    Any other text is itself.
+    """
     if text[:1] == "@":
         try:
-            return read_bounded(Path(text[1:]), 10_000).decode("utf-8").strip()
+            return read_bounded(Path(text[1:]), _LONGEST_SECRET).decode("utf-8").strip()
         except (InputError, UnicodeDecodeError):
             raise BadOption(f"{what}: {text[1:]} cannot be read, or is not a short text") from None
     if text[:1] == "$":
@@ -156,16 +160,14 @@ def read_headers(texts: Iterable[str] | None) -> dict[str, str]:
         if not colon or not _HEADER_NAME.fullmatch(name):
             # Without a colon the whole text may be the secret.
             raise BadOption(
-                "--header takes 'Name: value', such as 'X-Token: abc'; one value has no "
-                "name or no colon"
+                "--header takes 'Name: value', such as 'X-Token: abc'; "
+                "one value has no name or no colon"
             )
         if name.lower() in _FRAMING:
             raise BadOption(f"--header {name}: this header frames each request and cannot be set")
         if _SECRET.search(name) and value[:1] not in ("@", "$"):
-            raise BadOption(
-                f"--header {name}: {VISIBLE}; give its value as '{name}: @FILE' or "
-                f"'{name}: $VARIABLE'"
-            )
+            ways = f"'{name}: @FILE' or '{name}: $VARIABLE'"
+            raise BadOption(f"--header {name}: {VISIBLE}; give its value as {ways}")
         value = hidden_value(value, f"--header {name}")
         if not value.isprintable():
             raise BadOption(

@@ -83,62 +83,83 @@ class Evidence:
     def of(
         self, record: Mapping[str, Any], request: Mapping[str, Any], output: str, id: str
     ) -> CallsOfSample:
-        """Return how the calls of a sample ended."""
-        texts = tool_texts(output)
-        ends = [outcome_of_text(text) if text.strip() else None for text in texts]
-        said = [end is not None and end.is_infrastructure for end in ends]
-        by_pattern = [
-            self.pattern is not None and self._searches.matches(self.pattern, text)
-            for text in texts
-        ]
-        calls = max(len(texts), _whole(request.get("calls")), _whole(record.get("calls")))
-        unclear = bool(ends) and ends[-1] is None and not by_pattern[-1]
-        listed = _listed(record)
+        """Return how the calls of a sample ended, by the first evidence that tells."""
         if id in self._last:
             self.matched += 1
             self.shared += id in self._met
             self._met.add(id)
-        if (ended := self._lost.get(id)) is not None:
-            return self._found(
-                calls=calls, lost=len(ended), last=self._last[id][1], source=EVENTS, outcomes=ended
-            )
-        if count := _whole(request.get("infrastructure_failures")):
-            # The counts have no order; the texts have, and dumps since 2026-11 say it.
-            last = request.get("last_call_lost", not texts or said[-1])
-            return self._found(
-                calls=calls,
-                lost=count,
-                last=bool(last),
-                source=REQUESTS,
-                outcomes=_named(request.get("outcomes")),
-            )
-        if any(listed):
-            outcomes = tuple(outcome.value for outcome in listed if outcome is not None)
-            return self._found(
-                calls=calls,
-                lost=len(outcomes),
-                last=listed[-1] is not None,
-                source=KEY,
-                outcomes=outcomes,
-            )
+        told = self._told(output)
+        calls = max(len(told.ends), _whole(request.get("calls")), _whole(record.get("calls")))
+        listed = _listed(record)
+        return (
+            self._by_events(id, calls)
+            or self._by_request(request, told, calls)
+            or self._by_list(listed, calls)
+            or self._by_key(record, told, calls)
+            or self._by_flags(told.by_pattern, PATTERN, told, calls)
+            or self._by_flags(told.said, TEXT, told, calls)
+            or CallsOfSample(calls, unclear=told.is_unclear and not request and not listed)
+        )
+
+    def _told(self, output: str) -> _Told:
+        """Read the tool messages of a sample."""
+        texts = tool_texts(output)
+        return _Told(
+            ends=[outcome_of_text(text) if text.strip() else None for text in texts],
+            by_pattern=[
+                self.pattern is not None and self._searches.matches(self.pattern, text)
+                for text in texts
+            ],
+        )
+
+    def _by_events(self, id: str, calls: int) -> CallsOfSample | None:
+        """Look into the event log."""
+        ended = self._lost.get(id)
+        if ended is None:
+            return None
+        last = self._last[id][1]
+        return self._found(calls, len(ended), last, EVENTS, outcomes=ended)
+
+    def _by_request(
+        self, request: Mapping[str, Any], told: _Told, calls: int
+    ) -> CallsOfSample | None:
+        """Look at the counts that a rollout dumps."""
+        count = _whole(request.get("infrastructure_failures"))
+        if not count:
+            return None
+        # The counts have no order; the texts have, and dumps since 2026-11 say it.
+        last = request.get("last_call_lost", not told.ends or told.said[-1])
+        outcomes = _named(request.get("outcomes"))
+        return self._found(calls, count, bool(last), REQUESTS, outcomes=outcomes)
+
+    def _by_list(self, listed: Sequence[Outcome | None], calls: int) -> CallsOfSample | None:
+        """Look at the outcomes that the tool's extras list."""
+        if not any(listed):
+            return None
+        outcomes = [outcome.value for outcome in listed if outcome is not None]
+        last = listed[-1] is not None
+        return self._found(calls, len(outcomes), last, KEY, outcomes=outcomes)
+
+    def _by_key(self, record: Mapping[str, Any], told: _Told, calls: int) -> CallsOfSample | None:
+        """Look at the keys that count lost calls."""
         keys = LOST_KEYS if self.lost_key is None else (self.lost_key,)
-        if count := max(_whole(record.get(key)) for key in keys):
-            return self._found(calls, count, not any(said) or said[-1], KEY)
-        for flags, source in ((by_pattern, PATTERN), (said, TEXT)):
-            if any(flags):
-                outcomes = tuple(
-                    end.value
-                    for end, lost in zip(ends, said, strict=True)
-                    if lost and end is not None
-                )
-                return self._found(
-                    calls=calls, lost=sum(flags), last=flags[-1], source=source, outcomes=outcomes
-                )
-        return CallsOfSample(calls, unclear=unclear and not request and not listed)
+        count = max(_whole(record.get(key)) for key in keys)
+        if not count:
+            return None
+        last = not any(told.said) or told.said[-1]
+        return self._found(calls, count, last, KEY)
+
+    def _by_flags(
+        self, flags: Sequence[bool], source: str, told: _Told, calls: int
+    ) -> CallsOfSample | None:
+        """Look at the texts of the tool messages."""
+        if not any(flags):
+            return None
+        return self._found(calls, sum(flags), flags[-1], source, outcomes=told.outcomes)
 
     @staticmethod
     def _found(
-        calls: int, lost: int, last: bool, source: str, outcomes: Sequence[str] = ()
+        calls: int, lost: int, last: bool, source: str, *, outcomes: Sequence[str] = ()
     ) -> CallsOfSample:
         return CallsOfSample(
             calls=max(calls, lost),
@@ -148,6 +169,29 @@ class Evidence:
             source=source,
             outcomes=tuple(outcomes),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the tool messages of a sample tell, one after the other."""
+
+    ends: list[Outcome | None]
+    by_pattern: list[bool]
+    """Which of them match the pattern of the command line."""
+
+    @property
+    def said(self) -> list[bool]:
+        """Which of them say that their call was lost."""
+        return [end is not None and end.is_infrastructure for end in self.ends]
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [end.value for end in self.ends if end is not None and end.is_infrastructure]
+
+    @property
+    def is_unclear(self) -> bool:
+        """Does the last one say nothing about its call?"""
+        return bool(self.ends) and self.ends[-1] is None and not self.by_pattern[-1]
 
 
 def _whole(value: Any) -> int:

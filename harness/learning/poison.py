@@ -14,7 +14,7 @@ from ..core.advantages import SIGNAL, Estimator, Handled, Handling, handled, pus
 from .dumps import DumpedStep
 
 MOST_GROUPS = 20
-"""Groups that are shown."""
+"""Groups that are shown (chosen)."""
 
 
 @dataclass(slots=True)
@@ -194,63 +194,68 @@ def step_figures(
 ) -> tuple[PoisonFigures, list[HitGroup]]:
     """Return the figures of a step, and its groups with lost samples."""
     samples = step.samples
-    scores = [sample.score for sample in samples]
-    keys = [sample.group for sample in samples]
     lost = [sample.lost for sample in samples]
+    found = _handlings(step, estimator, bounds)
+    places: dict[Hashable, list[int]] = {}
+    for place, sample in enumerate(samples):
+        places.setdefault(sample.group, []).append(place)
+    hit = [group for group in places.values() if any(lost[place] for place in group)]
+    figures = _counted(step, found[Handling.ZERO].advantages)
+    figures.groups = len(places)
+    figures.hit_groups = len(hit)
     used = [sample.ended.calls > 0 for sample in samples]
     several = [sample.ended.calls > 1 for sample in samples]
-    tokens = (
-        None
-        if any(math.isnan(sample.tokens) for sample in samples)
-        else [sample.tokens for sample in samples]
-    )
-    found = {
-        h: handled(
-            scores=scores,
-            groups=keys,
-            lost=lost,
-            handling=h,
-            estimator=estimator,
-            bounds=bounds,
-            tokens=tokens,
-        )
-        for h in Handling
-    }
-    places: dict[Hashable, list[int]] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key, []).append(place)
-    hit = [group for group in places.values() if any(lost[place] for place in group)]
-    trained = found[Handling.ZERO].advantages
-    recovered = [
-        abs(advantage)
-        for advantage, sample in zip(trained, samples, strict=True)
-        if sample.recovered
-    ]
-    figures = PoisonFigures(
-        samples=len(samples),
-        groups=len(places),
-        unscored=step.unscored,
-        unscored_lost=step.unscored_lost,
-        users=sum(used),
-        calls=sum(sample.ended.calls for sample in samples),
-        lost_calls=sum(sample.ended.lost for sample in samples),
-        lost=sum(lost),
-        recovered=len(recovered),
-        unclear=sum(sample.ended.unclear for sample in samples),
-        score=sum(scores),
-        weight=sum(map(abs, trained)),
-        weight_lost=sum(
-            abs(advantage) for advantage, gone in zip(trained, lost, strict=True) if gone
-        ),
-        weight_recovered=sum(recovered, 0.0),
-        hit_groups=len(hit),
-        outcomes=Counter(outcome for sample in samples for outcome in sample.ended.outcomes),
-    )
     for handling, answer in found.items():
         figures.by[handling] = _handling_figures(
             answer=answer, used=used, several=several, groups=places.values(), hit=hit
         )
     return figures, [_hit_group(step, group, found, figures) for group in hit]
+
+
+def _handlings(
+    step: DumpedStep, estimator: Estimator, bounds: tuple[float, float]
+) -> dict[Handling, Handled]:
+    """Return the advantages of a step's samples for each way to handle lost ones."""
+    samples = step.samples
+    tokens = None
+    if not any(math.isnan(sample.tokens) for sample in samples):
+        tokens = [sample.tokens for sample in samples]
+    return {
+        handling: handled(
+            scores=[sample.score for sample in samples],
+            groups=[sample.group for sample in samples],
+            lost=[sample.lost for sample in samples],
+            handling=handling,
+            estimator=estimator,
+            bounds=bounds,
+            tokens=tokens,
+        )
+        for handling in Handling
+    }
+
+
+def _counted(step: DumpedStep, trained: Sequence[float]) -> PoisonFigures:
+    """Count what happened in a step, and the weight that its samples had in training."""
+    samples = step.samples
+    weights = [abs(advantage) for advantage in trained]
+    of_samples = list(zip(weights, samples, strict=True))
+    recovered = [weight for weight, sample in of_samples if sample.recovered]
+    return PoisonFigures(
+        samples=len(samples),
+        unscored=step.unscored,
+        unscored_lost=step.unscored_lost,
+        users=sum(sample.ended.calls > 0 for sample in samples),
+        calls=sum(sample.ended.calls for sample in samples),
+        lost_calls=sum(sample.ended.lost for sample in samples),
+        lost=sum(sample.lost for sample in samples),
+        recovered=len(recovered),
+        unclear=sum(sample.ended.unclear for sample in samples),
+        score=sum(sample.score for sample in samples),
+        weight=sum(weights),
+        weight_lost=sum(weight for weight, sample in of_samples if sample.lost),
+        weight_recovered=sum(recovered, 0.0),
+        outcomes=Counter(outcome for sample in samples for outcome in sample.ended.outcomes),
+    )
 
 
 def _handling_figures(

@@ -21,8 +21,10 @@ Policy = Annotated[
 
 
 def read_policy(text: str, *, marks: bool = False) -> sglang.Policy:
-    """Return the policy for the value of ``--policy``; with ``marks``, the calls of siblings can be
-    told apart."""
+    """Return the policy for the value of ``--policy``.
+
+    With ``marks``, the calls of siblings can be told apart.
+    """
     kind, _, rest = text.partition(":")
     match kind:
         case "gsm8k":

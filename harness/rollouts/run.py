@@ -1,5 +1,7 @@
-"""Runs rollouts: problems go through the fake engine, the real tool with its limiter, and a
-sandbox, into a dump."""
+"""Runs rollouts.
+
+Problems go through the fake engine, the real tool with its limiter, and a sandbox, into a dump.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,7 @@ from ..terminal import ProgressReporter
 
 @dataclass
 class RolloutCounts:
-    """Requests, calls and outcomes, summed over every request that has ended, and the scores of the
-    samples."""
+    """Requests, calls and outcomes of every request that has ended, and the scores of samples."""
 
     ended: int = 0
     failed: int = 0
@@ -143,24 +144,22 @@ class RolloutReporter(ProgressReporter):
         rates = "–/s"
         if seconds > 0:
             rates = f"{counts.ended / seconds:.1f} requests/s, {counts.calls / seconds:.1f} calls/s"
-        tenths, line = counts.ended * 10 // max(self._total, 1), ""
+        outcomes = counts.outcome_text()
+        tenths = counts.ended * 10 // max(self._total, 1)
+        line = ""
         if tenths > self._tenths:
             self._tenths = tenths
-            line = (
-                f"step {step}: {counts.ended}/{self._total} requests, {rates}: "
-                f"{counts.outcome_text()}"
-            )
-        self.progress(counts.ended, f"step {step}  {rates}  {counts.outcome_text()}", line=line)
+            line = f"step {step}: {counts.ended}/{self._total} requests, {rates}: {outcomes}"
+        self.progress(counts.ended, f"step {step}  {rates}  {outcomes}", line=line)
 
 
 async def run_rollouts(
     plan: RolloutPlan, on_update: Callable[[int, RolloutCounts, float], None] | None = None
 ) -> RolloutCounts:
-    """Run every step of a plan and write its dump, sample by sample; return the counts of the whole
-    run.
+    """Run every step of a plan and write its dump, sample by sample.
 
-    ``on_update`` is called with the step, the counts so far and the seconds since the start when a
-    request ends.
+    Return the counts of the whole run. ``on_update`` is called with the step, the counts so far
+    and the seconds since the start when a request ends.
     """
     counts = RolloutCounts()
     started = asyncio.get_running_loop().time()
@@ -182,16 +181,20 @@ async def run_rollouts(
 
         try:
             for step in range(1, plan.steps + 1):
-                each = plan.requests_per_step // plan.group
-                batch = [
-                    one
-                    for one in everything[(step - 1) * each : step * each]
-                    for _ in range(plan.group)
-                ]
+                batch = _batch(plan, step, everything)
                 counts.scores += await _run_step(plan, step, batch, tool, partial(ended, step))
         finally:
             await tool.aclose()
     return counts
+
+
+def _batch(plan: RolloutPlan, step: int, everything: Sequence[WordProblem]) -> list[WordProblem]:
+    """Return the problems of a step, each as often as it has siblings."""
+    each = plan.requests_per_step // plan.group
+    batch: list[WordProblem] = []
+    for problem in everything[(step - 1) * each : step * each]:
+        batch += [problem] * plan.group
+    return batch
 
 
 async def _run_step(
@@ -205,9 +208,8 @@ async def _run_step(
     dump = StepDump(plan.out, step)
 
     def ended(request: AsyncRolloutRequest) -> None:
-        is_kept = (
-            request.state is State.COMPLETED or not plan.over_sample
-        )  # over-sampling drops those that failed
+        # Over-sampling drops those that failed.
+        is_kept = request.state is State.COMPLETED or not plan.over_sample
         if is_kept and request.ended_by is not EndCause.CANCELLED:
             problem = batch[request.batch_data_id]
             score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
@@ -232,7 +234,8 @@ async def _run_step(
         on_end=ended,
     )
     samples, requests = dump.finish(plan.samples)
-    if (learn := getattr(plan.policy, "learn", None)) is not None:
+    learn = getattr(plan.policy, "learn", None)
+    if learn is not None:
         learn(samples, requests)
     return [sample["score"] for sample in samples]
 
@@ -240,12 +243,14 @@ async def _run_step(
 def _request(
     plan: RolloutPlan, tool: SandboxFusionTool, problem: WordProblem, step: int, at: int
 ) -> AsyncRolloutRequest:
-    group = f"{plan.seed}-{step}-{problem.id}" if plan.group > 1 else None
-    named = {} if group is None else {"group_id": group}
+    create_kwargs = {"ground_truth": problem.ground_truth}
+    group = None
+    if plan.group > 1:
+        group = f"{plan.seed}-{step}-{problem.id}"
+        create_kwargs["group_id"] = group
     schema = tool.tool_schema
-    if isinstance(
-        plan.tokenizer, ByteTokenizer
-    ):  # as in the sample of verl's design, which sets every field
+    if isinstance(plan.tokenizer, ByteTokenizer):
+        # As in the sample of verl's design, which sets every field.
         schema = OpenAIFunctionToolSchema.model_validate(schema.model_dump())
     return AsyncRolloutRequest(
         request_id=f"{plan.seed}-{step}-{at}",
@@ -255,9 +260,7 @@ def _request(
         sampling_seed=None if group is None else at,
         messages=problem.messages(),
         tool_schemas=[schema],
-        tools_kwargs={
-            tool.name: {"create_kwargs": {"ground_truth": problem.ground_truth, **named}}
-        },
+        tools_kwargs={tool.name: {"create_kwargs": create_kwargs}},
         limits=plan.limits,
         processing_class=plan.tokenizer,
     )
@@ -267,19 +270,23 @@ def _request(
 async def _sandboxes(
     plan: RolloutPlan, everything: Iterable[WordProblem]
 ) -> AsyncIterator[list[str]]:
-    """The URLs that calls go to: the given sandboxes (behind proxies if there are faults), or a
-    fake started here."""
-    if plan.sandboxes:
-        async with AsyncExitStack() as proxies:
-            proxied = [
-                proxy_in_front_of(url, faults=plan.faults, seed=plan.seed)
-                for url in plan.sandboxes
-                if plan.faults
-            ]
-            yield [(await proxies.enter_async_context(proxy)).url for proxy in proxied] or list(
-                plan.sandboxes
-            )
+    """The URLs that calls go to.
+
+    These are the given sandboxes (behind proxies if there are faults), or a fake started here.
+    """
+    if plan.sandboxes and not plan.faults:
+        yield list(plan.sandboxes)
         return
+    if plan.sandboxes:
+        async with AsyncExitStack() as stack:
+            urls = []
+            for url in plan.sandboxes:
+                proxy = proxy_in_front_of(url, faults=plan.faults, seed=plan.seed)
+                await stack.enter_async_context(proxy)
+                urls.append(proxy.url)
+            yield urls
+        return
+
     scripts = []
     if plan.executor == "scripted":
         scripts = [

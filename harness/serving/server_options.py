@@ -25,6 +25,7 @@ from sfusion_tools.wording import counted
 
 from ...fakes.faults import Rule, load_rules
 from ...fakes.wire import FakeServer
+from ...fakes.wire.events import EventSink, ServerEvent
 from ..commandline.declaring import option
 from ..commandline.exits import say
 from ..commandline.options import Faults, Seed
@@ -35,17 +36,20 @@ if TYPE_CHECKING:
 
 VARIABLE = "SFUSION_TOKEN"
 _LONGEST = 1000
-_PR_SET_DUMPABLE = 4
+"""Characters of a token (chosen: far below what servers accept in a header)."""
+_NEW_TOKEN = 24
+"""Random bytes of a new token (chosen: 192 bits cannot be guessed)."""
 
 
 def read_token(typed: str | None, file: Path | None, *, required: bool) -> str | None:
-    """The token of ``--token-file`` or of the environment, None if there is none. Errors never
-    show it."""
+    """The token of ``--token-file`` or of the environment, None if there is none.
+
+    Errors never show it.
+    """
     if typed is not None:
         raise BadOption(
-            "--token on the command line can be read by other users and by the programs "
-            "that the server runs; "
-            f"set {VARIABLE}, or use --token-file FILE"
+            "--token on the command line can be read by other users and by the programs that the "
+            f"server runs; set {VARIABLE}, or use --token-file FILE"
         )
     token = os.environ.pop(VARIABLE, None) or None
     if token is not None and file is not None:
@@ -58,9 +62,8 @@ def read_token(typed: str | None, file: Path | None, *, required: bool) -> str |
                 f"--require-token needs a token: set {VARIABLE}, or use --token-file FILE"
             )
         return None
-    if not (
-        token.isascii() and token.isprintable() and " " not in token and len(token) <= _LONGEST
-    ):
+    is_word = token.isascii() and token.isprintable() and " " not in token
+    if not is_word or len(token) > _LONGEST:
         where = VARIABLE if file is None else f"--token-file {file}"
         raise BadOption(f"{where}: a token is one word of up to {_LONGEST} ASCII characters")
     _hide_this_process()
@@ -72,7 +75,7 @@ def _from_file(file: Path) -> str:
         with contextlib.suppress(FileExistsError):
             made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(made, "w") as new:
-                new.write(secrets.token_urlsafe(24) + "\n")
+                new.write(secrets.token_urlsafe(_NEW_TOKEN) + "\n")
             typer.echo(f"a new token was written to {file}", err=True)
         with file.open(encoding="utf-8") as opened:
             mode = os.fstat(opened.fileno()).st_mode
@@ -88,9 +91,12 @@ def _from_file(file: Path) -> str:
     return text
 
 
+_PR_SET_DUMPABLE = 4
+"""The kernel's number: linux/prctl.h."""
+
+
 def _hide_this_process() -> None:
-    """Keep other processes of the same user from reading the environment and the memory of this
-    one."""
+    """Keep other processes of the same user from reading environment and memory of this one."""
     if sys.platform == "linux":
         import ctypes
 
@@ -99,14 +105,16 @@ def _hide_this_process() -> None:
 
 def _reading(file: Path | None) -> str | None:
     """A program that reads the file; None for a pipe, which nobody can read again."""
-    return (
-        f"open({str(file.absolute())!r}).read(1)" if file is not None and file.is_file() else None
-    )
+    if file is None or not file.is_file():
+        return None
+    return f"open({str(file.absolute())!r}).read(1)"
 
 
 async def refuse_readable(sandbox: FakeSandbox, file: Path | None) -> None:
-    """Raise BadOption if the programs that the sandbox runs can read the token: they may run as
-    the server's user."""
+    """Raise BadOption if the programs that the sandbox runs can read the token.
+
+    They may run as the server's user.
+    """
     from ...fakes.sandbox.protocol import RunCode
 
     program = _reading(file)
@@ -115,17 +123,16 @@ async def refuse_readable(sandbox: FakeSandbox, file: Path | None) -> None:
     answer = await sandbox.executor.run_code(RunCode(code=program, language="python"))
     if answer.run_result is not None and answer.run_result.return_code == 0:
         raise BadOption(
-            f"the programs that this server runs can read {file}; give the token in "
-            f"{VARIABLE}, through a pipe "
-            "(--token-file <(COMMAND)), or in a file under /tmp if programs have a /tmp "
-            "of their own"
+            f"the programs that this server runs can read {file}; give the token in {VARIABLE}, "
+            "through a pipe (--token-file <(COMMAND)), or in a file under /tmp if programs have a "
+            "/tmp of their own"
         )
 
 
 _ACCESS = "Who may use it"
 _LOGS = "Logs"
 _GRACE = 5.0
-"""Seconds that requests in flight get to finish."""
+"""Seconds that requests in flight get to finish (chosen)."""
 
 Port = Annotated[int, option("Port to listen on; 0 picks a free one.", names="--port")]
 
@@ -194,14 +201,18 @@ class ServingOptions:
 
     def fault_count(self, keywords: dict[str, Any]) -> str:
         """Say how many rules are in force and where they come from."""
+        if self.faults is None:
+            return "no faults"
         count = counted(len(keywords["faults"]), "fault rule")
-        return "no faults" if self.faults is None else f"{count} from {self.faults}"
+        return f"{count} from {self.faults}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedOptions(ServingOptions):
-    """The same for a server of programs, with its behaviour under load and a log of its
-    requests."""
+    """The same for a server of programs.
+
+    It has a behaviour under load and a log of its requests.
+    """
 
     model: Annotated[
         str | None,
@@ -228,14 +239,16 @@ class LoadedOptions(ServingOptions):
             }
 
     def _model(self) -> Any:
+        if self.model is None:
+            return None
         try:
-            return None if self.model is None else parse_marked(self.model, "--model").data
+            return parse_marked(self.model, "--model").data
         except YamlError as error:
             raise BadOption(f"{error}; found {self.model!r:.200}") from error
 
 
 @contextmanager
-def _journal(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+def _journal(path: Path | None) -> Iterator[EventSink | None]:
     """Open a journal that appends one JSON line per event to a file."""
     if path is None:
         yield None
@@ -245,7 +258,7 @@ def _journal(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | N
     except OSError as error:
         raise BadOption(f"--journal {path} cannot be written: {error.strerror}") from error
 
-    def write(event: dict[str, Any]) -> None:
+    def write(event: ServerEvent) -> None:
         # The time of the event loop means nothing to other logs.
         file.write(json.dumps({**event, "at": round(time.time(), 6)}) + "\n")
         file.flush()
@@ -256,14 +269,15 @@ def _journal(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | N
 
 def _checked_event_log(path: Path | None) -> Path | None:
     """Return the path of an event log whose folder can be written to."""
-    if path is not None:
-        folder = path if path.is_dir() else path.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadOption(f"--event-log {path} cannot be written: {error.strerror}") from error
-        if not os.access(folder, os.W_OK):
-            raise BadOption(f"--event-log {path} cannot be written: no permission for {folder}")
+    if path is None:
+        return None
+    folder = path if path.is_dir() else path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"--event-log {path} cannot be written: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise BadOption(f"--event-log {path} cannot be written: no permission for {folder}")
     return path
 
 

@@ -1,5 +1,4 @@
-"""The limiter for those without an event loop of their own: threads that block, and callers of
-the Ray actor."""
+"""The limiter for callers without an event loop: threads, and those who call the Ray actor."""
 
 from __future__ import annotations
 
@@ -73,8 +72,10 @@ class DirectCallers:
     def __init__(
         self, transport: Transport, names: Iterable[str], write: Callable[[list[str]], None]
     ) -> None:
-        """``names`` are the permits that are out; ``write`` stores the names of all of them,
-        oldest first."""
+        """Serve on with the permits that are out, by their ``names``.
+
+        ``write`` stores the names of all of them, oldest first.
+        """
         names = list(names)
         self._limiter = Limiter(transport, name=CALLERS, held=map(permit_id, names))
         self._permits: dict[str, LeasedPermit] = {
@@ -89,8 +90,10 @@ class DirectCallers:
         return self._thread.start(self._acquire())
 
     def release(self, name: str | None) -> Future[bool]:
-        """Release that permit, or the oldest one that is out; the result is False if there is
-        none."""
+        """Release that permit, or the oldest one that is out.
+
+        The result is False if there is none.
+        """
         return self._thread.start(self._release(name))
 
     async def _acquire(self) -> str:
@@ -108,8 +111,9 @@ class DirectCallers:
         return name
 
     async def _release(self, name: str | None) -> bool:
-        name = next(iter(self._permits), None) if name is None else name
-        permit = self._permits.pop(name, None) if name is not None else None
+        if name is None:
+            name = next(iter(self._permits), "")
+        permit = self._permits.pop(name, None)
         if permit is None:
             logger.warning("refused to release %s: no such permit is out", name or "a permit")
             return False

@@ -1,5 +1,4 @@
-"""The limiter's book: who holds which permit until when, who waits in which order, and who is
-served next.
+"""The limiter's book: who holds which permit until when, who waits, and who is served next.
 
 The *waiters* of all clients of a share form one queue, ordered by *ticket*; a grant gives the first
 of them a *permit*, which lives for one *lease* unless renewed. ``core`` writes down here what the
@@ -22,8 +21,10 @@ Observer = Callable[[str, str, dict[str, object]], None]
 
 
 class PermitBook:
-    """Permits, leases and the queue. ``unleased`` clients keep their permits until they release
-    them."""
+    """Permits, leases and the queue.
+
+    ``unleased`` clients keep their permits until they release them.
+    """
 
     def __init__(
         self,
@@ -49,25 +50,22 @@ class PermitBook:
         self.incarnation = incarnation
         self._next_ticket = first_ticket
         self._next_permit = 1
-        self._version = (
-            first_ticket  # of replies; so that an epoch is never that of another incarnation
-        )
+        # The version of replies begins there too, so that an epoch is never that of another
+        # incarnation.
+        self._version = first_ticket
         self._unleased = unleased or {}
         self._clients: dict[str, KnownClient] = {}
         self._shares: Shares = Shares()
         self._permits: dict[str, HeldPermit] = {}
-        self._expiries: list[
-            tuple[float, str]
-        ] = []  # a heap; an entry may be older than its permit's last renewal
+        # A heap; an entry may be older than its permit's last renewal.
+        self._expiries: list[tuple[float, str]] = []
         self._next_death = math.inf  # no client dies before this
-        self._deaths: list[
-            tuple[float, str]
-        ] = []  # a heap of clients that wait; an entry may be early, but not late
+        # A heap of clients that wait; an entry may be early, but not late.
+        self._deaths: list[tuple[float, str]] = []
         self.updated: dict[str, None] = {}
         """Clients that have an update since ``take_updated``."""
-        self._asking: set[str] = (
-            set()
-        )  # clients that ``take`` sent to the queue and whose batch is yet to come
+        # Clients that ``take`` sent to the queue and whose batch is yet to come.
+        self._asking: set[str] = set()
         self._counts = dict.fromkeys(
             ("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"), 0
         )
@@ -75,23 +73,22 @@ class PermitBook:
         self._unreported = dict(learn_from or {})
         self._learning = bool(self._unreported)
         self._old_lease = settings.lease if learn_for is None else learn_for
-        self._old_lease_until = self._learning_until = (
-            now + self._old_lease if self._learning else now
-        )
+        self._learning_until = now + self._old_lease if self._learning else now
+        self._old_lease_until = self._learning_until
         self._bucket = self._new_bucket(now, tokens=0.0 if self._learning else None)
         for name, permits in self._unleased.items():
             for permit in permits:
                 self._hold(now, self._client(now, name), permit)
 
     def configure(self, now: float, settings: LimiterSettings) -> None:
-        """Change the settings at once; permits that are out stay out, and keep the lease that they
-        were given."""
-        if settings == self.settings:
+        """Change the settings at once.
+
+        Permits that are out stay out, and keep the lease that they were given.
+        """
+        before = self.settings
+        if settings == before:
             return
-        pace_changed = (settings.per_second, settings.burst) != (
-            self.settings.per_second,
-            self.settings.burst,
-        )
+        pace_changed = (settings.per_second, settings.burst) != (before.per_second, before.burst)
         self._old_lease = self.longest_lease(now)
         self._old_lease_until = max(self._old_lease_until, now + self.settings.lease)
         self.settings = settings
@@ -104,11 +101,9 @@ class PermitBook:
 
     def longest_lease(self, now: float) -> float:
         """The longest lease that a client may believe in: a successor must learn for that long."""
-        return (
-            max(self._old_lease, self.settings.lease)
-            if now < self._old_lease_until
-            else self.settings.lease
-        )
+        if now < self._old_lease_until:
+            return max(self._old_lease, self.settings.lease)
+        return self.settings.lease
 
     def tick(self, now: float) -> None:
         """Expire leases, end the learning phase after a restart, and grant."""
@@ -144,14 +139,19 @@ class PermitBook:
 
     def snapshot(self, now: float) -> Snapshot:
         self.tick(now)
+        clients = self._clients.values()
+        shares = {
+            share.name: ShareSnapshot(in_use=share.out, waiting=len(share.waiters))
+            for share in self._shares
+        }
         return Snapshot(
             rate_limit=self.settings.rate_limit,
             width=self.width,
             in_use=self.in_use,
             waiting=self._shares.waiting,
-            holders={c.name: len(c.permits) for c in self._clients.values() if c.permits},
-            waiters={c.name: len(c.tickets) for c in self._clients.values() if c.tickets},
-            shares={s.name: ShareSnapshot(s.out, len(s.waiters)) for s in self._shares},
+            holders={client.name: len(client.permits) for client in clients if client.permits},
+            waiters={client.name: len(client.tickets) for client in clients if client.tickets},
+            shares=shares,
             **self._counts,
             learning=self.learning_at(now),
             incarnation=self.incarnation,
@@ -173,10 +173,14 @@ class PermitBook:
     def _client(self, now: float, name: str) -> KnownClient:
         client = self._clients.get(name)
         if client is None:
-            leased, lease = name not in self._unleased, self.settings.lease
-            client = self._clients[name] = KnownClient(
-                name, leased, self._shares.get(""), now, lease
+            client = KnownClient(
+                name=name,
+                leased=name not in self._unleased,
+                share=self._shares.get(""),
+                seen=now,
+                lease=self.settings.lease,
             )
+            self._clients[name] = client
         return client
 
     def _issue(self, now: float, client: KnownClient, number: int, ticket: int) -> str:
@@ -236,9 +240,8 @@ class PermitBook:
         return ticket
 
     def _enqueue(self, client: KnownClient, number: int, ticket: int) -> None:
-        self._next_ticket = max(
-            self._next_ticket, ticket + 1
-        )  # a kept one may be from a limiter on another node
+        # A ticket that was kept may be from a limiter on another node.
+        self._next_ticket = max(self._next_ticket, ticket + 1)
         client.tickets[number] = ticket
         if client.leased and not client.in_deaths:
             self._watch(client)
@@ -273,8 +276,10 @@ class PermitBook:
         return None if share is None else (share, next(iter(share.waiters)))
 
     def _grant(self, now: float) -> None:
-        while self._free() > 0 and (turn := self._next_in_line()) is not None:
-            if self._bucket is not None and not self._bucket.take(now):
+        """Grant permits as long as there are free ones and somebody waits."""
+        while self._free() > 0:
+            turn = self._next_in_line()
+            if turn is None or (self._bucket is not None and not self._bucket.take(now)):
                 return
             share, ticket = turn
             client, number = self._shares.serve(share, ticket)
@@ -300,29 +305,40 @@ class PermitBook:
             self._counts["expired"] += 1
         if now < self._next_death:
             return
-        for client in [c for c in self._clients.values() if c.leased and c.seen + c.lease <= now]:
-            # It may only be stalled: with its next message it has to attach and report its state.
-            self._set_attached(now, client, False)
-            self._counts["dropped"] += len(client.tickets) + len(client.grants)
-            self._drop_waiters(client)
-            for _, permit in client.grants:
-                self._release(client, permit)  # it was never sent, so nobody uses it
-            client.grants.clear()
-            self._asking.discard(client.name)
-            if not client.permits:
-                del self._clients[client.name]
+        leased = [client for client in self._clients.values() if client.leased]
+        for client in leased:
+            if client.seen + client.lease <= now:
+                self._drop_silent(now, client)
         self._shares.discard_unused()
         self._next_death = min(
-            (c.seen + c.lease for c in self._clients.values() if c.leased), default=math.inf
+            (client.seen + client.lease for client in self._clients.values() if client.leased),
+            default=math.inf,
         )
+
+    def _drop_silent(self, now: float, client: KnownClient) -> None:
+        """Forget the waiters of a client that was silent for a whole lease.
+
+        It may only be stalled: with its next message it has to attach and report its state.
+        """
+        self._set_attached(now, client, False)
+        self._counts["dropped"] += len(client.tickets) + len(client.grants)
+        self._drop_waiters(client)
+        for _, permit in client.grants:
+            self._release(client, permit)  # it was never sent, so nobody uses it
+        client.grants.clear()
+        self._asking.discard(client.name)
+        if not client.permits:
+            del self._clients[client.name]
 
     def _watch(self, client: KnownClient) -> None:
         client.in_deaths = True
         heapq.heappush(self._deaths, (client.seen + client.lease, client.name))
 
     def _next_waiter_death(self) -> float:
-        """When the first client that waits would count as dead. As in _next_expiry, messages do not
-        touch the heap."""
+        """When the first client that waits would count as dead.
+
+        As in ``_next_expiry``, messages do not touch the heap.
+        """
         while self._deaths:
             due, name = self._deaths[0]
             client = self._clients.get(name)
@@ -337,8 +353,10 @@ class PermitBook:
         return math.inf
 
     def _next_expiry(self) -> float:
-        """When the next lease ends. Renewals do not touch the heap: an entry that is out of date is
-        replaced here."""
+        """When the next lease ends.
+
+        Renewals do not touch the heap: an entry that is out of date is replaced here.
+        """
         while self._expiries:
             expires, name = self._expiries[0]
             permit = self._permits.get(name)
@@ -359,7 +377,9 @@ class PermitBook:
 
     def _new_bucket(self, now: float, *, tokens: float | None) -> Bucket | None:
         rate = self.settings.per_second
-        return None if rate is None else Bucket(rate, self.settings.burst, now=now, tokens=tokens)
+        if rate is None:
+            return None
+        return Bucket(rate, self.settings.burst, now=now, tokens=tokens)
 
     def _notify_all(self) -> None:
         # A client that serves its own run must know at once that there are fewer permits.

@@ -37,8 +37,10 @@ class Transport(Protocol):
         """Deliver a batch and return the limiter's reply."""
 
     async def wait(self, poll: Poll) -> LimiterReply:
-        """Return when there is an update for the client, at the latest after ``poll.at_most``
-        seconds."""
+        """Return when there is an update for the client.
+
+        Return after ``poll.at_most`` seconds at the latest.
+        """
 
     def detach(self, farewell: Batch) -> None:
         """Deliver a client's last message without waiting, also when no event loop runs."""
@@ -46,8 +48,10 @@ class Transport(Protocol):
 
 @runtime_checkable
 class NearTransport(Transport, Protocol):
-    """Leads to a limiter in this process, which grants a permit at once if one is free and
-    nobody waits."""
+    """Leads to a limiter in this process.
+
+    It grants a permit at once if one is free and nobody waits.
+    """
 
     def take(self, client: str, epoch: int, number: int) -> tuple[str, float] | None:
         """Return a permit and its lease, or None if the caller has to queue."""
@@ -55,8 +59,10 @@ class NearTransport(Transport, Protocol):
     def give_back(
         self, client: str, epoch: int, permit: str, succeeded: bool, throttled: bool
     ) -> bool:
-        """Return a permit; False if that has to be told by a batch. This may be called from a
-        finaliser."""
+        """Return a permit; False if that has to be told by a batch.
+
+        This may be called from a finaliser.
+        """
 
 
 class LeasedPermit(Permit["Limiter"]):
@@ -120,9 +126,8 @@ class Limiter(LoopResource):
         # Whoever is interrupted just when a permit is granted never enters it: nobody owns it, so
         # it is not renewed.
         self._owners: dict[str, ref[LeasedPermit]] = {}
-        self._granted: set[int] = (
-            set()
-        )  # waiters that had been served at the last renewal and had not gone on
+        # Waiters that had been served at the last renewal and had not gone on.
+        self._granted: set[int] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: LoopScope | None = None
         self._sender: asyncio.Task[None] | None = None
@@ -141,8 +146,7 @@ class Limiter(LoopResource):
         return LeasedPermit(self, timeout)
 
     def adopt(self, id: str) -> LeasedPermit:
-        """Return a permit that this client holds from its earlier life, as if it had been
-        entered."""
+        """Return a permit of this client's earlier life, as if it had been entered."""
         permit = LeasedPermit(self, None)
         permit._hold(id)
         return permit
@@ -174,8 +178,10 @@ class Limiter(LoopResource):
                 await asyncio.wait([self._sender])
 
     def reattach(self) -> None:
-        """Report the full state to the limiter: the one that knew it may be gone, and its
-        successor waits for it."""
+        """Report the full state to the limiter.
+
+        The limiter that knew it may be gone, and its successor waits for it.
+        """
         if self._loop is not None and not self._closed and not self._loop.is_closed():
             now = self._loop.time()
             self._core.report(now)
@@ -188,8 +194,10 @@ class Limiter(LoopResource):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def abandon(self) -> None:
-        """Detach without waiting, also after the loop was closed; nothing of the loop is
-        referenced afterwards."""
+        """Detach without waiting, also after the loop was closed.
+
+        Nothing of the loop is referenced afterwards.
+        """
         if self._closed:
             return
         self._closed = True
@@ -213,9 +221,13 @@ class Limiter(LoopResource):
         self._wake = asyncio.Event()
 
     def _take(self) -> str | None:
-        """Return a permit if there is one that nobody waits for: that needs no message and no
-        turn of the loop."""
-        loop, near, core = self._loop, self._near, self._core
+        """Return a permit if there is one that nobody waits for.
+
+        That needs no message and no turn of the loop.
+        """
+        loop = self._loop
+        near = self._near
+        core = self._core
         if loop is None or near is None:
             return None
         now = loop.time()
@@ -253,12 +265,7 @@ class Limiter(LoopResource):
         return self._loop
 
     def _withdraw(self, number: int, future: asyncio.Future[str] | None) -> None:
-        if (
-            future is not None
-            and future.done()
-            and not future.cancelled()
-            and future.exception() is None
-        ):
+        if future is not None and _has_permit(future):
             self._release(future.result(), False, False)
         elif self._loop is not None and not self._loop.is_closed():
             now = self._loop.time()
@@ -269,25 +276,28 @@ class Limiter(LoopResource):
         if self._closed:
             return
         self._owners.pop(permit, None)
-        loop = (
-            self._loop or self._bind_to_loop()
-        )  # the first call may be the release of an adopted permit
+        # The first call may be the release of an adopted permit.
+        loop = self._loop or self._bind_to_loop()
         if loop.is_closed():
             return  # abandoning the client returns its permits
         near = self._near
         if near is not None and self._core.give_back(permit, near.give_back, succeeded, throttled):
             return
         now = loop.time()
-        while (heir := self._core.heir) is not None and self._is_gone(heir):
+        heir = self._core.heir
+        while heir is not None and self._is_gone(heir):
             self._core.cancel(now, heir)
+            heir = self._core.heir
         heir = self._core.release(now, permit, succeeded=succeeded, throttled=throttled)
         if heir is not None:
             self._futures[heir].set_result(permit)
         self._schedule(loop, now)
 
     def _has_lapsed(self, permit: str, now: float) -> bool:
-        """Return a permit that may be another's by now: this process was stalled after it had
-        been granted."""
+        """Return a permit that may be another's by now; False if it is certainly ours.
+
+        This process was stalled after the permit had been granted.
+        """
         lapsed = self._core.held.get(permit, math.inf) <= now
         if lapsed:
             self._release(permit, False, False)
@@ -298,8 +308,7 @@ class Limiter(LoopResource):
         return future is None or future.done()
 
     def _schedule(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Start or wake the sender if there is something to send, and set the timer of the
-        renewals.
+        """Start or wake the sender if there is something to send, and set the renewal timer.
 
         A task may have ended by an interrupt or a cancellation, at any point: what it had in flight
         is lost.
@@ -324,24 +333,23 @@ class Limiter(LoopResource):
                 return
             self._timer.cancel()
         self._timer_at = core.renew_at
-        self._timer = (
-            None if core.renew_at == math.inf else loop.call_at(core.renew_at, self._renew, loop)
-        )
+        self._timer = None
+        if core.renew_at < math.inf:
+            self._timer = loop.call_at(core.renew_at, self._renew, loop)
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        granted = {number: future for number, future in self._futures.items() if future.done()}
-        used = {id for id, owner in self._owners.items() if owner() is not None}
+        granted = {number for number, future in self._futures.items() if future.done()}
         # A caller takes what it was granted at once. One that has not since the last renewal was
         # interrupted.
-        for number in self._granted & granted.keys():
+        for number in self._granted & granted:
             del self._futures[number]
-        used |= {
-            f.result()
-            for f in self._futures.values()
-            if f.done() and not f.cancelled() and f.exception() is None
-        }
-        self._granted = set(granted)
+        self._granted = granted
+
+        used = {id for id, owner in self._owners.items() if owner() is not None}
+        for future in self._futures.values():
+            if _has_permit(future):
+                used.add(future.result())
         now = loop.time()
         self._core.renew(now, used)
         self._schedule(loop, now)
@@ -405,10 +413,12 @@ class Limiter(LoopResource):
             self._schedule(loop, loop.time())
 
     async def _poll(self) -> None:
+        """Wait for news of the limiter as long as there can be any."""
         loop = asyncio.get_running_loop()
         core = self._core
         try:
-            while (poll := core.next_poll(loop.time())) is not None:
+            poll = core.next_poll(loop.time())
+            while poll is not None:
                 try:
                     reply = await self._transport.wait(poll)
                 except LimiterUnreachable:
@@ -416,15 +426,15 @@ class Limiter(LoopResource):
                 else:
                     self._settle(core.receive(loop.time(), poll, reply))
                 self._schedule(loop, loop.time())
+                poll = core.next_poll(loop.time())
         except Exception as error:
             self._fail(error)
 
     def _settle(self, received: Received) -> None:
         for permit in received.lost:
             logger.warning(
-                "permit %s was lost while it was in use: the limiter was replaced, or this "
-                "process was stalled or cut "
-                "off from it for a whole lease",
+                "permit %s was lost while it was in use: the limiter was replaced, or this process "
+                "was stalled or cut off from it for a whole lease",
                 permit,
             )
         for number, permit in received.grants:
@@ -438,12 +448,10 @@ class Limiter(LoopResource):
         logger.error(
             "the limiter cannot be used: %s", error, exc_info=not isinstance(error, LimiterError)
         )
-        failure = (
-            error
-            if isinstance(error, LimiterError)
-            else LimiterError(f"the limiter failed: {error}")
-        )
-        self._fail_waiters(failure)
+        if isinstance(error, LimiterError):
+            self._fail_waiters(error)
+        else:
+            self._fail_waiters(LimiterError(f"the limiter failed: {error}"))
 
     def _fail_waiters(self, error: LimiterError) -> None:
         for number in self._core.give_up():
@@ -454,6 +462,11 @@ class Limiter(LoopResource):
 def _time_out(future: asyncio.Future[str], seconds: float) -> None:
     if not future.done():
         future.set_exception(PermitTimeout(f"no permit within {seconds:g} s"))
+
+
+def _has_permit(future: asyncio.Future[str]) -> bool:
+    """Was the waiter of this future granted a permit?"""
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def _was_interrupted(task: asyncio.Task[None]) -> bool:

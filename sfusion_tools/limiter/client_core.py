@@ -1,5 +1,6 @@
-"""The client's half of the protocol: no clock and no I/O, calls, replies and the time go in,
-requests come out.
+"""The client's half of the protocol: calls, replies and the time go in, requests come out.
+
+It has no clock and does no I/O.
 
 Acquires and releases are coalesced into batches, with one batch in flight at a time. While waiters
 of this client are at the head of the queue, a permit that is released goes to the next of them at
@@ -19,12 +20,20 @@ from typing import NamedTuple
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
 
 COALESCE_SECONDS = 0.005
-"""How long a message that no caller waits for may be held back."""
+"""How long a message that no caller waits for may be held back. Chosen: long enough to gather the
+releases of a burst, and short beside the run of a program."""
+
 SPARE_RUN = 16
-"""With at least this many of our waiters at the head of the queue, sending is not urgent."""
-FIRST_RETRY, LAST_RETRY = 0.05, 2.0
-"""First and longest pause between attempts to reach a limiter that does not answer."""
+"""With at least this many of our waiters at the head of the queue, sending is not urgent. Chosen:
+more than are served while a message is on its way."""
+
+FIRST_RETRY = 0.05
+LAST_RETRY = 2.0
+"""First and longest pause between attempts to reach a limiter that does not answer. Chosen: quick
+after a restart, and no burden on a cluster that is down."""
+
 RENEWALS_PER_LEASE = 3
+"""Chosen: two renewals in a row may be late or lost, and no permit is."""
 
 
 class Received(NamedTuple):
@@ -111,8 +120,10 @@ class ClientCore:
 
     @property
     def heir(self) -> int | None:
-        """The waiter that gets the next permit released here; None if others may be ahead of
-        ours."""
+        """The waiter that gets the next permit released here.
+
+        None if others may be ahead of ours.
+        """
         while self._run_queue and self._run_queue[0] not in self._waiting:
             self._run_queue.popleft()
         return self._run_queue[0] if self._run_queue else None
@@ -129,8 +140,10 @@ class ClientCore:
     def take(
         self, now: float, ask: Callable[[str, int, int], tuple[str, float] | None]
     ) -> str | None:
-        """Ask a limiter in this process for a permit that is free; None if the caller has to
-        join the queue."""
+        """Ask a limiter in this process for a permit that is free.
+
+        None if the caller has to join the queue.
+        """
         connection = self._connection
         if self._waiting or not connection.attached:
             return None
@@ -200,8 +213,10 @@ class ClientCore:
         return heir
 
     def hurry(self, now: float, *, drain: bool = False) -> None:
-        """Send what there is without holding it back; with ``drain``, also what comes before the
-        next reply."""
+        """Send what there is without holding it back.
+
+        With ``drain``, also what comes before the next reply.
+        """
         if self.send_at < math.inf or self._in_flight is not None:
             self._schedule(now, urgent=True)
         self._draining |= drain
@@ -210,7 +225,8 @@ class ClientCore:
         """Renew the leases: it is time to. Permits that are not among those ``used`` return."""
         self.renew_at = math.inf
         if used is not None:
-            for permit in [permit for permit in self.held if permit not in used]:
+            unused = [permit for permit in self.held if permit not in used]
+            for permit in unused:
                 del self.held[permit]
                 self._changes.release.append(permit)
         if self.held:
@@ -219,11 +235,14 @@ class ClientCore:
         self._schedule(now, urgent=True)
 
     def next_batch(self, now: float) -> Batch | None:
-        """Return what is to be sent now; None if a batch is in flight, or if there is nothing to
-        send yet."""
+        """Return what is to be sent now.
+
+        None if a batch is in flight, or if there is nothing to send yet.
+        """
         if self._in_flight is not None or now < self.send_at:
             return None
-        self.send_at, self._urgent = math.inf, False
+        self.send_at = math.inf
+        self._urgent = False
         batch = self._make_batch()
         if batch is None:
             self._draining = False
@@ -232,75 +251,93 @@ class ClientCore:
         return batch
 
     def next_poll(self, now: float) -> Poll | None:
-        """Return the next long poll: for grants while callers wait, and to notice a dead limiter
-        while holding."""
+        """Return the next long poll, None if there is nothing to learn.
+
+        It brings grants while callers wait, and shows that the limiter is alive while permits are
+        held.
+        """
         if not self.polls:
             return None
         connection = self._connection
         poll = Poll(
-            self.name, connection.epoch, self._take_number(), connection.lease / RENEWALS_PER_LEASE
+            client=self.name,
+            epoch=connection.epoch,
+            number=self._take_number(),
+            at_most=connection.lease / RENEWALS_PER_LEASE,
         )
         self._polling = poll, now
         return poll
 
     def farewell(self) -> Batch | None:
         """Return the message that detaches this client; None if the limiter never heard of it."""
-        return (
-            Batch(self.name, detach=True, number=self._take_number()) if self._introduced else None
-        )
+        if not self._introduced:
+            return None
+        return Batch(self.name, detach=True, number=self._take_number())
 
     def receive(self, now: float, request: Batch | Poll, reply: LimiterReply) -> Received:
         """Apply the reply to a request. A reply to a request that was given up has no effect."""
         result = Received([], [])
         sent = self._finish(request)
-        if sent is None:
+        if sent is None or not self._may_apply(now, request):
             return result
-        connection = self._connection
-        batch = request if isinstance(request, Batch) else None
-        attaching = batch is not None and batch.attach is not None
-        if attaching:
-            self._reports = False
-        if batch is not None:
-            self.retry_pause = FIRST_RETRY
-            self.send_at = now if self._urgent or self._draining else now + COALESCE_SECONDS
-        elif not connection.attached or request.epoch != connection.epoch:
-            # Grants to an earlier attachment that never arrived were returned by attaching again.
-            return result
+
         late = bool(reply.grants) and now >= sent + reply.lease
         if late or reply.unknown:
             # Either the limiter forgot us or was replaced, and knows nothing of our permits. Or
             # this process was stalled for a whole lease, and its permits may belong to others by
             # now. Attaching again settles both.
-            connection.attached = False
+            self._connection.attached = False
             self._schedule(now, urgent=True)
             return result
-        if attaching:
+
+        batch = request if isinstance(request, Batch) else None
+        if batch is not None and batch.attach is not None:
             self._attached(now, reply, result.lost)
-        if reply.version > connection.version:
-            connection.version, connection.run, connection.lease = (
-                reply.version,
-                reply.run,
-                reply.lease,
-            )
+        self._follow(reply)
         self._update_leases(reply, sent, batch, result.lost)
         for number, ticket in sorted(reply.tickets, key=itemgetter(1)):
             if number in self._waiting:
                 self._waiting[number] = ticket
                 self._queued.append(number)
         self._delegate()
-        for number, permit in reply.grants:
-            self.held[permit] = sent + reply.lease
-            if number in self._waiting:
-                del self._waiting[number]
-                result.grants.append((number, permit))
-            elif (heir := self.release(now, permit)) is not None:
-                result.grants.append((heir, permit))
+        self._accept(now, reply, until=sent + reply.lease, result=result)
         self._plan_renewal(now)
         return result
 
+    def _may_apply(self, now: float, request: Batch | Poll) -> bool:
+        """Note that a request was answered; False if nothing in the answer counts any more."""
+        if isinstance(request, Batch):
+            if request.attach is not None:
+                self._reports = False
+            self.retry_pause = FIRST_RETRY
+            at_once = self._urgent or self._draining
+            self.send_at = now if at_once else now + COALESCE_SECONDS
+            return True
+        # Grants to an earlier attachment that never arrived were returned by attaching again.
+        return self._connection.attached and request.epoch == self._connection.epoch
+
+    def _follow(self, reply: LimiterReply) -> None:
+        """Take over run and lease, unless a newer reply has brought them already."""
+        connection = self._connection
+        if reply.version > connection.version:
+            connection.version = reply.version
+            connection.run = reply.run
+            connection.lease = reply.lease
+
+    def _accept(self, now: float, reply: LimiterReply, until: float, result: Received) -> None:
+        """Give permits to their waiters, or to others in place of those that have left."""
+        for number, permit in reply.grants:
+            self.held[permit] = until
+            if number in self._waiting:
+                del self._waiting[number]
+                result.grants.append((number, permit))
+                continue
+            heir = self.release(now, permit)
+            if heir is not None:
+                result.grants.append((heir, permit))
+
     def lose(self, now: float, request: Batch | Poll) -> None:
-        """A request failed: it may have been applied, now or later, or not. Attaching again
-        settles that."""
+        """Attach again: a request failed, and may have been applied, now or later, or not."""
         if self._finish(request) is None:
             return
         self._connection.attached = False
@@ -315,55 +352,71 @@ class ClientCore:
         """Report the full state: work on what was in flight was interrupted, at any point."""
         self._in_flight = self._polling = None
         self._connection.attached = False
-        self._urgent, self.send_at = True, now
+        self._urgent = True
+        self.send_at = now
 
     def report(self, now: float) -> None:
-        """Attach again although there may be nothing to say: a successor waits for every client
-        that was attached."""
+        """Attach again although there may be nothing to say.
+
+        A successor waits for every client that was attached.
+        """
         self._reports = self._introduced
         self.resync(now)
 
     def change_session(self) -> None:
-        """This process is connected to a cluster again, perhaps to another one."""
+        """Note that this process is connected to a cluster again, perhaps to another one."""
         self._connection.moved = True
 
     def give_up(self) -> list[int]:
         """Forget all waiters and return them: the limiter's replies cannot be used."""
         self._connection.attached = False
         self._in_flight = self._polling = None
-        self.send_at, self._urgent = math.inf, False
+        self.send_at = math.inf
+        self._urgent = False
         self._changes.acquire.clear()
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
     def _make_batch(self) -> Batch | None:
-        changes, attach = self._changes, None
-        if not self._connection.attached:
-            known = (
-                self._waiting or self.held or changes.release or changes.cancel or changes.handed
-            )
-            if not (known or self._reports):
-                return None
-            self._introduced = True
-            # The full state: it includes what the changes would report.
-            attach = Attach(tuple(self.held), tuple(self._waiting.items()), self.share)
-            changes = _Changes(succeeded=changes.succeeded, throttled=changes.throttled)
-        elif not (
+        """Return what the limiter does not know yet, None if there is nothing."""
+        if self._connection.attached:
+            return self._make_update()
+        return self._make_attachment()
+
+    def _make_update(self) -> Batch | None:
+        changes = self._changes
+        if not (
             changes.acquire or changes.cancel or changes.handed or changes.release or changes.renew
         ):
             return None
         batch = Batch(
-            self.name,
-            attach,
-            tuple(changes.acquire),
-            tuple(changes.cancel),
-            tuple(changes.handed),
-            tuple(changes.release),
-            tuple(self.held) if changes.renew else (),
-            changes.succeeded,
-            changes.throttled,
-            epoch=self._connection.epoch if attach is None else 0,
+            client=self.name,
+            acquire=tuple(changes.acquire),
+            cancel=tuple(changes.cancel),
+            handed=tuple(changes.handed),
+            release=tuple(changes.release),
+            renew=tuple(self.held) if changes.renew else (),
+            succeeded=changes.succeeded,
+            throttled=changes.throttled,
+            epoch=self._connection.epoch,
+            number=self._take_number(),
+        )
+        self._changes = _Changes()
+        return batch
+
+    def _make_attachment(self) -> Batch | None:
+        """Return the full state, which includes what the changes would report."""
+        changes = self._changes
+        known = self._waiting or self.held or changes.release or changes.cancel or changes.handed
+        if not (known or self._reports):
+            return None
+        self._introduced = True
+        batch = Batch(
+            client=self.name,
+            attach=Attach(tuple(self.held), tuple(self._waiting.items()), self.share),
+            succeeded=changes.succeeded,
+            throttled=changes.throttled,
             number=self._take_number(),
         )
         self._changes = _Changes()
@@ -400,17 +453,19 @@ class ClientCore:
             # A new limiter believes what we report. But permits of another cluster are none of its
             # own, and a lease that ended meanwhile may have been given to others by the old
             # limiter, before it died.
-            for permit in [p for p, until in self.held.items() if until <= now or connection.moved]:
+            doubtful = [
+                permit for permit, until in self.held.items() if until <= now or connection.moved
+            ]
+            for permit in doubtful:
                 del self.held[permit]
                 self._changes.release.append(permit)
                 lost.append(permit)
                 self._schedule(now, urgent=True)
-        connection.attached, connection.moved = True, False
-        connection.incarnation, connection.epoch, connection.version = (
-            reply.incarnation,
-            reply.version,
-            0,
-        )
+        connection.attached = True
+        connection.moved = False
+        connection.incarnation = reply.incarnation
+        connection.epoch = reply.version
+        connection.version = 0
         self._queued.clear()
         self._run_queue.clear()
         for number in self._waiting:

@@ -11,14 +11,25 @@ learns what is held before it grants anything.
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field
 
 from sfusion_tools.limiter.book import PermitBook
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.shares import KnownClient
 
 LONGEST_SCAN = 256
-"""How far into the queue a client's run is looked for; the rest of a longer run follows in later
-replies."""
+"""How far into the queue a client's run is looked for. Chosen: a reply stays cheap, and the rest of
+a longer run follows in later replies."""
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What a batch has changed that its reply has to say."""
+
+    lost: list[str] = field(default_factory=list)
+    """Permits named in the batch that no longer belong to the client."""
+    joined: list[int] = field(default_factory=list)
+    """Waiters that joined the queue."""
 
 
 class LimiterCore(PermitBook):
@@ -29,55 +40,76 @@ class LimiterCore(PermitBook):
         self._expire(now)  # first: a message that comes too late must not be applied
         self._asking.discard(batch.client)
         client = self._clients.get(batch.client)
-        last = client.last_batch if client is not None else self._unreported.get(batch.client, 0)
-        if 0 < batch.number <= last:
-            repeated = client is not None and batch.number == last and client.last_batch_reply
-            return repeated or self._empty_reply()
+        if self._is_repeated(client, batch):
+            return self._reply_to_copy(client, batch)
         if batch.detach:
             self._detach(now, batch)
             self.tick(now)
             return self._empty_reply()
-        lost: list[str] = []
-        joined: list[int] = []
+
+        changes = _Changes()
         if batch.attach is not None:
             client = self._client(now, batch.client)
-            self._attach(now, client, batch, batch.attach, lost, joined)
+            self._attach(now, client, batch, batch.attach, changes)
         elif client is None or not client.attached or client.epoch != batch.epoch:
             return self._empty_reply(unknown=True)
         client.seen = now
         client.last_batch = batch.number
-        for number in batch.cancel:
-            self._cancel(client, number)
-        for number, permit in batch.handed:
-            self._record(
-                "handed_on", client, waiter=number, ticket=client.tickets.get(number), permit=permit
-            )
-            self._dequeue(client, number)
-            self._counts["handed_on"] += 1
-            if not self._renew(now, client, permit):
-                lost.append(permit)
-        lost += [permit for permit in batch.release if not self._take_back(client, permit)]
-        lost += [permit for permit in batch.renew if not self._renew(now, client, permit)]
-        for number in batch.acquire:
-            if number not in client.tickets:
-                self._enqueue(client, number, self._take_ticket())
-                joined.append(number)
+        self._apply(now, client, batch, changes)
         self._adapt(now, batch.succeeded, batch.throttled)
         self.tick(now)
+
         tickets = tuple(
-            (number, client.tickets[number]) for number in joined if number in client.tickets
+            (number, client.tickets[number])
+            for number in changes.joined
+            if number in client.tickets
         )
-        reply = client.last_batch_reply = self._reply(now, client, tickets, tuple(lost))
+        reply = self._reply(now, client, tickets, tuple(changes.lost))
+        client.last_batch_reply = reply
         if batch.attach is not None:
             client.epoch = reply.version
         return reply
 
-    def take(self, now: float, name: str, epoch: int, number: int) -> tuple[str, float] | None:
-        """Grant an attached client a permit without a message, if one is free and nobody is ahead;
-        else None.
+    def _is_repeated(self, client: KnownClient | None, batch: Batch) -> bool:
+        """Has this batch, or a later one of the client, been applied already?"""
+        last = self._unreported.get(batch.client, 0)
+        if client is not None:
+            last = client.last_batch
+        return 0 < batch.number <= last
 
-        The second value is its lease. After None its waiter comes with the next batch, and nobody
-        takes a permit before that has arrived.
+    def _reply_to_copy(self, client: KnownClient | None, batch: Batch) -> LimiterReply:
+        """Return the first reply again if this is a copy of the last batch, else an empty one."""
+        if client is not None and batch.number == client.last_batch and client.last_batch_reply:
+            return client.last_batch_reply
+        return self._empty_reply()
+
+    def _apply(self, now: float, client: KnownClient, batch: Batch, changes: _Changes) -> None:
+        """Write down what happened at an attached client."""
+        for number in batch.cancel:
+            self._cancel(client, number)
+        for number, permit in batch.handed:
+            ticket = client.tickets.get(number)
+            self._record("handed_on", client, waiter=number, ticket=ticket, permit=permit)
+            self._dequeue(client, number)
+            self._counts["handed_on"] += 1
+            if not self._renew(now, client, permit):
+                changes.lost.append(permit)
+        for permit in batch.release:
+            if not self._take_back(client, permit):
+                changes.lost.append(permit)
+        for permit in batch.renew:
+            if not self._renew(now, client, permit):
+                changes.lost.append(permit)
+        for number in batch.acquire:
+            if number not in client.tickets:
+                self._enqueue(client, number, self._take_ticket())
+                changes.joined.append(number)
+
+    def take(self, now: float, name: str, epoch: int, number: int) -> tuple[str, float] | None:
+        """Grant an attached client a permit at once; None if none is free or somebody is ahead.
+
+        This needs no message. The second value is its lease. After None its waiter comes with the
+        next batch, and nobody takes a permit before that has arrived.
         """
         self._expire(now)
         client = self._attached(name, epoch)
@@ -108,8 +140,10 @@ class LimiterCore(PermitBook):
         succeeded: bool = False,
         throttled: bool = False,
     ) -> bool:
-        """Take a permit back without a message; False if the client has to send one, because it
-        is not attached."""
+        """Take a permit back at once, without a message.
+
+        False if the client has to send one, because it is not attached.
+        """
         self._expire(now)
         client = self._attached(name, epoch)
         if client is None:
@@ -122,18 +156,17 @@ class LimiterCore(PermitBook):
         return True
 
     def heartbeat(self, now: float, poll: Poll) -> None:
-        """A poll came, which may wait before it is answered: answering it later is no sign of
-        life."""
+        """Note that a poll came. It may wait here; answering it later is no sign of life."""
         self._expire(now)
         client = self._attached(poll.client, poll.epoch)
         if client is not None:
             client.seen = now
 
     def poll(self, now: float, poll: Poll, came: float | None = None) -> LimiterReply:
-        """Return what the client has not received yet; nothing if the poll belongs to another
-        attachment.
+        """Return what the client has not received yet.
 
-        ``came`` is when the poll came, if that was earlier than ``now``.
+        That is nothing if the poll belongs to another attachment. ``came`` is when the poll came,
+        if that was earlier than ``now``.
         """
         self.tick(now)
         client = self._attached(poll.client, poll.epoch)
@@ -145,29 +178,35 @@ class LimiterCore(PermitBook):
             return client.last_poll_reply
         client.seen = max(client.seen, now if came is None else came)
         client.last_poll = poll.number
-        reply = client.last_poll_reply = self._reply(now, client)
+        reply = self._reply(now, client)
+        client.last_poll_reply = reply
         return reply
 
     def has_update(self, poll: Poll) -> bool:
-        """True when a poll must return: a grant, new settings, or the client attached again or
-        has to."""
+        """True when a poll must return.
+
+        There is a grant, or there are new settings, or the client attached again or has to.
+        """
         client = self._attached(poll.client, poll.epoch)
         return client is None or client.last_poll >= poll.number or client.has_update
 
     def clients(self) -> dict[str, int]:
-        """The clients that may hold permits, with the numbers of their attachments: a successor
-        learns from them."""
-        known = {
-            c.name: c.attached_by
-            for c in self._clients.values()
-            if c.leased and (c.attached or c.permits)
-        }
-        return {**self._unreported, **known}
+        """The clients that may hold permits, with the numbers of their attachments.
+
+        A successor learns from them.
+        """
+        clients = dict(self._unreported)
+        for client in self._clients.values():
+            if client.leased and (client.attached or client.permits):
+                clients[client.name] = client.attached_by
+        return clients
 
     def _attached(self, name: str, epoch: int) -> KnownClient | None:
         """Return the client if this is its present attachment."""
         client = self._clients.get(name)
-        return client if client is not None and client.attached and client.epoch == epoch else None
+        if client is not None and client.attached and client.epoch == epoch:
+            return client
+        return None
 
     def _detach(self, now: float, batch: Batch) -> None:
         self._unreported.pop(batch.client, None)
@@ -190,9 +229,9 @@ class LimiterCore(PermitBook):
         client: KnownClient,
         batch: Batch,
         attach: Attach,
-        lost: list[str],
-        joined: list[int],
+        changes: _Changes,
     ) -> None:
+        """Replace what is known of a client by what it reports."""
         # A client silent for a whole lease has lost its places: others may already count on being
         # first.
         keeps_places = client.attached or self.learning_at(now)
@@ -200,12 +239,8 @@ class LimiterCore(PermitBook):
         client.attached_by = batch.number
         client.grants.clear()
         self._notify(client)
-        # A grant whose message was lost is not in the client's list: its permit returns, its waiter
-        # keeps its place.
-        places: dict[int, int | None] = {}
-        for permit in sorted(client.permits.difference(attach.held)):
-            places[self._permits[permit].waiter] = self._permits[permit].ticket
-            self._release(client, permit)
+
+        places = self._return_lost_grants(client, attach)
         for permit in attach.held:
             if self._renew(now, client, permit):
                 continue
@@ -213,20 +248,37 @@ class LimiterCore(PermitBook):
                 self._hold(now, client, permit)
                 self._record("learned", client, permit=permit)
             else:
-                lost.append(permit)
-        standing = {number for number, _ in attach.waiting}
-        for number in [n for n in client.tickets if n not in standing]:
-            self._record("cancelled", client, waiter=number, ticket=client.tickets[number])
-            self._dequeue(client, number)
+                changes.lost.append(permit)
+
+        self._drop_others(client, standing={number for number, _ in attach.waiting})
         for number, known in attach.waiting:
             if number not in client.tickets:
                 ticket = places.get(number) or known
                 if ticket is None or not keeps_places or self._shares.holds_ticket(ticket):
                     ticket = self._take_ticket()
                 self._enqueue(client, number, ticket)
-            joined.append(number)
+            changes.joined.append(number)
         client.share.sort()
         self._unreported.pop(client.name, None)
+
+    def _return_lost_grants(self, client: KnownClient, attach: Attach) -> dict[int, int | None]:
+        """Take back permits that the client does not know of; return the tickets of their waiters.
+
+        The message with the grant was lost. The permit returns, and its waiter keeps its place.
+        """
+        places: dict[int, int | None] = {}
+        for permit in sorted(client.permits.difference(attach.held)):
+            held = self._permits[permit]
+            places[held.waiter] = held.ticket
+            self._release(client, permit)
+        return places
+
+    def _drop_others(self, client: KnownClient, standing: set[int]) -> None:
+        """Remove the client's waiters that are not among those still standing in its queue."""
+        for number, ticket in list(client.tickets.items()):
+            if number not in standing:
+                self._record("cancelled", client, waiter=number, ticket=ticket)
+                self._dequeue(client, number)
 
     def _join_share(self, now: float, client: KnownClient, attach: Attach) -> None:
         share = self._shares.get(attach.share)
@@ -241,6 +293,7 @@ class LimiterCore(PermitBook):
         self._shares.discard_unused()
 
     def _run(self, client: KnownClient) -> int:
+        """Return the ticket up to which the client may serve its own waiters; 0 for none."""
         # Nothing is handed on while permits above the limit drain, with tokens per second (they are
         # counted here), while learning, when other waiters may turn out to be further ahead, or
         # while another share may go first.
@@ -284,9 +337,14 @@ class LimiterCore(PermitBook):
                 self._watch(client)  # its lease may be shorter now
         self._version += 1
         self.updated.pop(client.name, None)
-        run = self._run(client)
         return LimiterReply(
-            self.incarnation, self._version, False, grants, tickets, run, lost, self.settings.lease
+            incarnation=self.incarnation,
+            version=self._version,
+            grants=grants,
+            tickets=tickets,
+            run=self._run(client),
+            lost=lost,
+            lease=self.settings.lease,
         )
 
     def _empty_reply(self, *, unknown: bool = False) -> LimiterReply:

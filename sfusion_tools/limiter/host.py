@@ -1,5 +1,4 @@
-"""The shell around the core, with a lock, a clock and long polls, and the limiter inside one
-process."""
+"""The shell around the core: a lock, a clock and long polls; and the limiter of one process."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -22,8 +22,8 @@ from sfusion_tools.runtime import runtime
 logger = logging.getLogger(__name__)
 
 _SHORTEST_WAIT = 1e-6
-"""A timer may fire a rounding error before its time; waiting for that rest again and again would be
-a busy loop."""
+"""A timer may fire a rounding error before its time, and waiting for that rest again and again
+would be a busy loop. Chosen: above any rounding error, and no delay that matters."""
 
 
 class LimiterHost:
@@ -64,6 +64,7 @@ class LimiterHost:
             return False
         try:
             now = self._clock()
+            # By position: every attempt comes through here.
             known = self._core.give_back(now, client, epoch, permit, succeeded, throttled)
             self._wake_all(now)
             return known
@@ -71,8 +72,10 @@ class LimiterHost:
             self._lock.release()
 
     async def wait(self, poll: Poll) -> LimiterReply:
-        """Reply as soon as there is an update for the client, or without one after ``poll.at_most``
-        seconds."""
+        """Reply as soon as there is an update for the client.
+
+        After ``poll.at_most`` seconds, reply without one.
+        """
         loop = asyncio.get_running_loop()
         came = self._clock()
         end = came + poll.at_most
@@ -114,7 +117,11 @@ class LimiterHost:
         with self._lock:
             core = self._core
             return LimiterRecord.of(
-                actor, core.settings, core.clients(), core.longest_lease(self._clock()), attaching
+                actor,
+                settings=core.settings,
+                clients=core.clients(),
+                lease=core.longest_lease(self._clock()),
+                attaching=attaching,
             )
 
     def _wake_all(self, now: float) -> None:
@@ -146,14 +153,16 @@ class _PendingPoll:
 
 _BEAT_SECONDS = 0.1
 _LONGEST_STEP = 0.25
+"""Seconds between two readings of a running clock, and the most that one of them counts. Chosen: a
+busy machine delays the readings by less, and a stopped process loses next to nothing."""
 
 
 class RunningClock:
-    """Seconds during which this process ran. It must be read often: of a longer pause only
-    ``_LONGEST_STEP`` counts.
+    """Seconds during which this process ran.
 
-    A limiter that was stopped, or whose machine was suspended, receives no renewals meanwhile; by a
-    usual clock it would find all leases expired and grant the same permits again.
+    It must be read often: of a longer pause only ``_LONGEST_STEP`` counts. A limiter that was
+    stopped, or whose machine was suspended, receives no renewals meanwhile; by a usual clock it
+    would find all leases expired and grant the same permits again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -220,7 +229,7 @@ def shared_host(name: str, settings: LimiterSettings, *, apply: bool) -> Limiter
 
 
 def settle_difference(
-    name: str,
+    limiter: str,
     running: LimiterSettings,
     asked: LimiterSettings,
     apply: Callable[[LimiterSettings], object] | None,
@@ -231,19 +240,26 @@ def settle_difference(
 
     The newer ones are applied if asked to; ``command`` does so by hand.
     """
-    fields = [f for f in asked.__dataclass_fields__ if getattr(asked, f) != getattr(running, f)]
-    has = ", ".join(f"{f} {getattr(running, f)}" for f in fields)
-    wants = ", ".join(f"{f} {getattr(asked, f)}" for f in fields)
+    different = [
+        field.name
+        for field in fields(asked)
+        if getattr(asked, field.name) != getattr(running, field.name)
+    ]
+    has = ", ".join(f"{name} {getattr(running, name)}" for name in different)
+    wants = ", ".join(f"{name} {getattr(asked, name)}" for name in different)
     if apply is not None:
         apply(asked)
         logger.warning(
-            "limiter %r ran with %s; now it runs with %s, as a later caller asked", name, has, wants
+            "limiter %r ran with %s; now it runs with %s, as a later caller asked",
+            limiter,
+            has,
+            wants,
         )
     else:
         logger.warning(
             "limiter %r already runs with %s, so %s is NOT in force here; "
             "set rate_limit_mismatch: apply in the tool config, or use `%s`",
-            name,
+            limiter,
             has,
             wants,
             command,

@@ -179,24 +179,22 @@ class MachineSlots:
     def _look(self, file: SlotFile, wanted: int, *, polite: bool) -> list[int]:
         """Take up to so many slots that are free."""
         now = time.monotonic()
-        if not polite and not self._last_look.is_outdated(file, now):
+        if not polite and file.announces_waiting and not self._last_look.is_outdated(file, now):
             return []
         with file.gate() as entered:
             if not entered:
                 return []
             assert self._settings is not None, "agree comes first"
             rules = file.attach(self._settings, now)
-            before = rules.text()
             rules.adapt(now, *self._take_counts())
             taken: list[int] = []
             if not (polite and file.others_wait()):
                 paced = rules.settings.per_second is not None
-                self._last_look = _Look(now, file.last_release(), paced)
+                self._last_look = _Look(now, file.last_release, paced)
                 taken = file.take(rules, wanted, now)
             try:
                 file.announce_waiting(len(self._line) > len(taken))
-                if rules.text() != before:
-                    file.write(rules)
+                file.write(rules)
             except OSError:
                 for slot in taken:
                     file.release(slot)
@@ -255,7 +253,9 @@ class _Look(NamedTuple):
     def is_outdated(self, file: SlotFile, now: float) -> bool:
         """May another look find a slot?"""
         return (
-            self.paced or now - self.at >= DEATH_SECONDS or file.last_release() != self.last_release
+            self.paced
+            or now - self.at >= DEATH_SECONDS
+            or file.has_new_release(since=self.last_release)
         )
 
 

@@ -1,5 +1,6 @@
-"""The messages between clients and the limiter, plain tuples that are cheap to pickle, its record
-and its snapshot.
+"""The messages between clients and the limiter, its record and its snapshot.
+
+Messages are plain tuples, which are cheap to pickle.
 
 A client numbers its requests. The limiter applies a batch once: a second copy gets the same reply,
 and one that is older than the client's last gets an empty reply that nobody waits for.
@@ -14,13 +15,14 @@ from typing import Any, NamedTuple
 from sfusion_tools.limiter.settings import LimiterSettings
 
 PROTOCOL = 4
-"""Increases whenever these messages or their meaning change: the actor of a cluster outlives
-upgrades of clients."""
+"""Increases whenever these messages or their meaning change.
+
+The actor of a cluster outlives upgrades of clients.
+"""
 
 
 class Attach(NamedTuple):
-    """The full state of a client, sent when what the limiter knows of it may be missing or
-    stale."""
+    """The full state of a client, sent when what the limiter knows may be missing or stale."""
 
     held: tuple[str, ...]
     waiting: tuple[tuple[int, int | None], ...]
@@ -38,24 +40,29 @@ class Batch(NamedTuple):
     """Numbers of new waiters, in order of arrival."""
     cancel: tuple[int, ...] = ()
     handed: tuple[tuple[int, str], ...] = ()
-    """(waiter, permit): waiters of the run that were served with a permit this client already
-    held."""
+    """(waiter, permit): waiters of the run, served with a permit that this client held."""
     release: tuple[str, ...] = ()
     renew: tuple[str, ...] = ()
     succeeded: int = 0
     throttled: int = 0
     detach: bool = False
-    """The client is gone: its waiters leave the queue and its permits return. Without a number,
-    in any case."""
+    """The client is gone: its waiters leave the queue and its permits return.
+
+    A batch without a number is applied in any case.
+    """
     epoch: int = 0
-    """The client's attachment, named by the version of the reply to it. Requests of an earlier
-    one have no effect."""
+    """The client's attachment, named by the version of the reply to it.
+
+    Requests of an earlier attachment have no effect.
+    """
     number: int = 0
 
 
 class Poll(NamedTuple):
-    """A request to be notified of grants to the attachment ``epoch``, at the latest after
-    ``at_most`` seconds."""
+    """A request to be notified of grants to the attachment ``epoch``.
+
+    It is answered after ``at_most`` seconds at the latest.
+    """
 
     client: str
     epoch: int
@@ -68,26 +75,31 @@ class LimiterReply(NamedTuple):
 
     incarnation: str
     version: int
-    """Increases with every reply; ``run`` and ``lease`` of the highest version are the ones that
-    count."""
+    """Increases with every reply; ``run`` and ``lease`` of the highest version count."""
     unknown: bool = False
-    """The limiter does not know this client (any more): nothing in the batch was applied and it
-    must attach."""
+    """The limiter does not know this client (any more).
+
+    Nothing in the batch was applied, and the client must attach.
+    """
     grants: tuple[tuple[int, str], ...] = ()
     """(waiter, permit); each grant is in one reply only."""
     tickets: tuple[tuple[int, int], ...] = ()
     """(waiter, ticket) of waiters that joined the queue and are still in it."""
     run: int = 0
-    """Waiters of this client with a ticket up to this one are at the head of the queue: it may
-    serve them itself."""
+    """Waiters of this client with a ticket up to this one are at the head of the queue.
+
+    The client may serve them itself.
+    """
     lost: tuple[str, ...] = ()
     """Permits named in the batch that no longer belong to the client."""
     lease: float = 0.0
 
 
 def packed(message: Batch | Poll | LimiterReply) -> bytes:
-    """Return a message as Ray is given it: bytes go as they are, while a tuple costs a fifth of
-    a round trip."""
+    """Return a message as Ray is given it.
+
+    Bytes go as they are, while a tuple costs a fifth of a round trip.
+    """
     return pickle.dumps(message, 5)
 
 
@@ -98,12 +110,13 @@ def unpacked(data: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LimiterRecord:
-    """What an actor wrote last: before every attachment that it applied, and when its settings
-    changed."""
+    """What an actor wrote last.
+
+    It writes before every attachment that it applies, and when its settings change.
+    """
 
     actor: str
-    """The id of the actor: the same after a restart by Ray, another one for a stranger with its
-    name."""
+    """The id of the actor: the same after a restart by Ray, another for a stranger of its name."""
     settings: dict[str, Any]
     clients: dict[str, int]
     """Those that may hold permits, with the numbers of their last attachments."""
@@ -159,8 +172,10 @@ class Snapshot:
     dropped: int
     """Waiters removed because their client died."""
     learning: bool
-    """True after a restart, while nothing is granted because clients have yet to report what
-    they hold."""
+    """True after a restart, while clients have yet to report what they hold.
+
+    Nothing is granted before.
+    """
     incarnation: str
     lease: float
     per_second: float | None

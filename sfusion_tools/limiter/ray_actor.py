@@ -1,5 +1,7 @@
-"""The Ray actor that holds a cluster's limiter. Importing this module imports Ray: ``ray_limiter``
-does so on use."""
+"""The Ray actor that holds a cluster's limiter.
+
+Importing this module imports Ray: ``ray_limiter`` does so on use.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +56,18 @@ class LimiterActor:
         return packed(await self._host.wait(unpacked(message)))
 
     async def acquire(self) -> str:
-        """Wait in the queue for a permit and return its name. It has no lease: it is out until
-        released."""
+        """Wait in the queue for a permit and return its name.
+
+        The permit has no lease: it is out until released.
+        """
         return await asyncio.wrap_future(self._callers.acquire())
 
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def release(self, permit: str | None = None) -> bool:
-        """Release that permit, or the oldest one that is out. Return False and change nothing if
-        there is none."""
+        """Release that permit, or the oldest one that is out.
+
+        Return False and change nothing if there is none.
+        """
         return await asyncio.wrap_future(self._callers.release(permit))
 
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
@@ -96,11 +102,10 @@ ACTOR_OPTIONS = {
     "max_concurrency": 1_000_000,
     "concurrency_groups": {"quick": 80},
 }
-"""Calls that wait, and calls that end at once, each have a thread: no number of waiters can block a
-release.
+"""Calls that wait, and calls that end at once, each have a thread.
 
-There is only one named group: a thread of Ray's looks up its event loop when it begins, and on a
-busy machine this can be the loop of the next group already. Then nobody runs its own, and calls to
-its group wait for ever.
+So no number of waiters can block a release. There is only one named group: a thread of Ray's looks
+up its event loop when it begins, and on a busy machine this can be the loop of the next group
+already. Then nobody runs its own, and calls to its group wait for ever.
 """
 actor_class: Any = ray.remote(**ACTOR_OPTIONS)(LimiterActor)

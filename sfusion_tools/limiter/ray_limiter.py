@@ -1,7 +1,7 @@
-"""The limiter as tools use it: that of the cluster, a named, detached Ray actor that outlives the
-process that created it, or that of this process where Ray is not running.
+"""The limiter as tools use it: that of the cluster, of this machine or of this process.
 
-Ray is imported when one of these is used, not when this module is.
+That of the cluster is a named, detached Ray actor, which outlives the process that created it. Ray
+is imported when one of these is used, not when this module is.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ logger = logging.getLogger(__name__)
 NAMESPACE = "sfusion"
 """One for all jobs: in its own namespace, every job would get a limiter of its own."""
 DEFAULT_NAME = "rate-limiter"
+"""That of verl's original design."""
+
 SESSION_CHECK_SECONDS = 0.5
-"""How often a call that waits for Ray looks whether its session still exists."""
+"""How often a call that waits for Ray looks whether its session still exists. Chosen: after
+``ray.shutdown()`` nobody waits much longer, and looking is cheap."""
 
 Kind = Literal["auto", "ray", "host", "local"]
 
@@ -54,8 +57,7 @@ def _import_ray() -> Any:
 
 
 class LimiterClass:
-    """Creates the limiter, as in ``TokenBucketWorker.options(name=…,
-    get_if_exists=True).remote(n)``.
+    """Creates the limiter: ``TokenBucketWorker.options(name=…, get_if_exists=True).remote(n)``.
 
     Ray's own class would put a named limiter into the job's namespace and end it with its creator.
     Here a named limiter is detached and shared by all jobs by default, and invalid settings raise
@@ -85,30 +87,32 @@ TokenBucketWorker = LimiterClass()
 
 
 def connect(settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False) -> Any:
-    """Return the cluster's limiter of that name, created if there is none; block until it
-    answers."""
+    """Return the cluster's limiter of that name, created if there is none.
+
+    This blocks until it answers.
+    """
     actor = TokenBucketWorker.options(name=name, get_if_exists=True).remote(asdict(settings))
     check_protocol(actor, name)
     running = _result(actor.settings.remote())
     if running != settings:
-        configure = (lambda wanted: _result(actor.configure.remote(wanted))) if apply else None
-        settle_difference(name, running, settings, configure)
+
+        def configure(wanted: LimiterSettings) -> None:
+            _result(actor.configure.remote(wanted))
+
+        settle_difference(name, running, settings, configure if apply else None)
     return actor
 
 
 def check_protocol(actor: Any, name: str) -> None:
-    """Raise ProtocolMismatch if the actor was created by a version of sfusion whose messages
-    differ from ours."""
+    """Raise ProtocolMismatch if the actor is of a version whose messages differ from ours."""
     found = _result(actor.protocol.remote())
     if found != PROTOCOL:
+        version = "an older" if found < PROTOCOL else "a newer"
         raise ProtocolMismatch(
-            f"limiter {name!r} of this cluster speaks protocol {found}, this sfusion "
-            f"speaks {PROTOCOL}: its actor was "
-            f"created by {'an older' if found < PROTOCOL else 'a newer'} version and is "
-            "still running. Use one version "
-            "in all jobs of a cluster; when the jobs that use this limiter have ended, "
-            "run `sfusion limiter --remove "
-            f"--name {name}`, and the next job creates a new one"
+            f"limiter {name!r} of this cluster speaks protocol {found}, this sfusion speaks "
+            f"{PROTOCOL}: its actor was created by {version} version and is still running. Use one "
+            "version in all jobs of a cluster; when the jobs that use this limiter have ended, run "
+            f"`sfusion limiter --remove --name {name}`, and the next job creates a new one"
         )
 
 
@@ -147,8 +151,7 @@ def remove(name: str = DEFAULT_NAME, *, forget: bool = False) -> bool:
 
 
 class RayTransport:
-    """Carries messages to the cluster's limiter; finds it, or creates a new one, whenever it is
-    gone.
+    """Carries messages to the cluster's limiter, which is found or created whenever it is gone.
 
     It never starts Ray, which most calls of Ray's would do after ``ray.shutdown()``. When this
     process has connected to Ray again, the limiter is looked up again, in the new cluster.
@@ -189,7 +192,8 @@ class RayTransport:
             )
         if session != self._session:
             before = self._session
-            self._actor, self._session = None, session
+            self._actor = None
+            self._session = session
             if before:
                 raise SessionChanged(
                     f"limiter {self._name!r}: this process has connected to Ray again"
@@ -221,8 +225,9 @@ class RayTransport:
         """Wait for work of Ray's, which stays pending for ever when its session has ended."""
         session = self._session
         try:
-            while not (await asyncio.wait([work], timeout=SESSION_CHECK_SECONDS))[0]:
-                if ray_session() != session:
+            while not work.done():
+                await asyncio.wait([work], timeout=SESSION_CHECK_SECONDS)
+                if not work.done() and ray_session() != session:
                     raise LimiterUnreachable(f"limiter {self._name!r}: the Ray session has ended")
         except BaseException:
             if not work.get_loop().is_closed():
@@ -253,19 +258,23 @@ def ray_is_running() -> bool:
 
 
 def ray_session() -> str:
-    """Return what identifies this process's connection to a Ray cluster; empty without Ray, which
-    is not imported.
+    """Return what identifies this process's connection to a Ray cluster; empty without Ray.
 
-    A new cluster has new nodes, and a new connection to the same cluster is a new job.
+    A new cluster has new nodes, and a new connection to the same cluster is a new job. Asking does
+    not import Ray.
     """
-    context = sys.modules["ray"].get_runtime_context() if ray_is_running() else None
-    return "" if context is None else f"{context.get_node_id()} {context.get_job_id()}"
+    if not ray_is_running():
+        return ""
+    context = sys.modules["ray"].get_runtime_context()
+    return f"{context.get_node_id()} {context.get_job_id()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimiterChoice:
-    """Gives the limiter of the running loop. Tools with equal settings share a client and so its
-    messages."""
+    """Gives the limiter of the running loop.
+
+    Tools with equal settings share a client and so its messages.
+    """
 
     settings: LimiterSettings = field(kw_only=False)
     kind: Kind = "auto"

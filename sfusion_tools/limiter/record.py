@@ -32,21 +32,21 @@ _NAMESPACE = b"sfusion:limiter"
 def learning_of(
     record: LimiterRecord | None, settings: LimiterSettings, since_removal: float | None
 ) -> tuple[dict[str, int], float]:
-    """Return which clients a new limiter must learn from before it grants anything, and for how
-    long at most.
+    """Return which clients a new limiter must learn from, and for how long at most.
 
-    They may believe in their permits for a whole lease after the predecessor ended, which was just
-    now for all we know, or when it was removed.
+    Before that it grants nothing. They may believe in their permits for a whole lease after the
+    predecessor ended, which was just now for all we know, or when it was removed.
     """
     if record is None:
         return {}, settings.lease
     seconds = max(record.lease, settings.lease) - (since_removal or 0.0)
-    return (record.clients, seconds) if seconds > 0 else ({}, settings.lease)
+    if seconds <= 0:
+        return {}, settings.lease
+    return record.clients, seconds
 
 
 class RecordStore:
-    """The record of the limiter with one name, and the permits of those who call its actor
-    directly."""
+    """The record of a limiter, and the permits of those who call its actor directly."""
 
     def __init__(self, name: str) -> None:
         from ray.experimental import internal_kv
@@ -71,15 +71,19 @@ class RecordStore:
         self._put(self._callers, list(names))
 
     def mark_removed(self, actor: str) -> None:
-        """Note that this actor is gone for good from now on; permits of direct callers end with
-        it."""
+        """Note that this actor is gone for good from now on.
+
+        Permits of direct callers end with it.
+        """
         self._put(self._removal, {"actor": actor, "at": time.time()})
         self._delete(self._callers)
 
     def seconds_since_removal(self, actor: str) -> float | None:
         """Return how long ago this actor was removed, None if it was not."""
         found = self._get(self._removal)
-        return time.time() - found["at"] if found is not None and found["actor"] == actor else None
+        if found is None or found["actor"] != actor:
+            return None
+        return time.time() - found["at"]  # type: ignore[no-any-return] # what mark_removed wrote
 
     def forget(self) -> None:
         for key in (self._record, self._callers, self._removal):
@@ -106,9 +110,8 @@ class RecordStore:
 @cache
 def _warn_once() -> None:
     logger.warning(
-        "this Ray has no key-value store for us: a limiter that takes over from a lost one "
-        "learns of permits only from "
-        "the clients that still hold them"
+        "this Ray has no key-value store for us: a limiter that takes over from a lost one learns "
+        "of permits only from the clients that still hold them"
     )
 
 
@@ -123,8 +126,7 @@ class Store(Protocol):
 
 
 class RecordedLimiter:
-    """The host of a limiter, which learns from its predecessor's clients before it grants
-    anything."""
+    """The host of a limiter that learns from its predecessor's clients before it grants."""
 
     def __init__(
         self,
@@ -135,15 +137,20 @@ class RecordedLimiter:
         unleased: Mapping[str, tuple[str, ...]] | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """A record that was written under this ``id`` is that of an earlier life, whose settings
-        stay in force."""
+        """Take over from a predecessor, if there was one.
+
+        A record that was written under this ``id`` is that of an earlier life, whose settings stay
+        in force.
+        """
         self._id = id
         self._store = store
         self._recording = threading.Lock()
         record = store.read()
-        if record is not None and record.actor == id:
-            settings = LimiterSettings(**record.settings)
-        since_removal = store.seconds_since_removal(record.actor) if record is not None else None
+        since_removal = None
+        if record is not None:
+            since_removal = store.seconds_since_removal(record.actor)
+            if record.actor == id:
+                settings = LimiterSettings(**record.settings)
         learn_from, learn_for = learning_of(record, settings, since_removal)
         clock = RunningClock()
         clock.keep_running()
@@ -169,8 +176,7 @@ class RecordedLimiter:
         if batch.attach.protocol != PROTOCOL:
             raise LimiterError(
                 f"this limiter speaks protocol {PROTOCOL}, the client {batch.client} "
-                f"{batch.attach.protocol}: "
-                "use the same version of sfusion in all jobs of a cluster"
+                f"{batch.attach.protocol}: use the same version of sfusion in all jobs of a cluster"
             )
         with self._recording:
             self._record(batch)

@@ -9,7 +9,10 @@ from typing import Any, TypeGuard
 from sfusion_tools.errors import ConfigError
 
 DEFAULT_RATE_LIMIT = 10
+"""That of verl's original design."""
+
 DEFAULT_LEASE = 30.0
+"""Chosen: longer than a process stalls in practice, and short beside a step of training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +24,7 @@ class LimiterSettings:
     lease: float = DEFAULT_LEASE
     """Seconds that a permit lives without renewal: the longest that a dead client can keep it."""
     per_second: float | None = None
-    """Attempts that may start per second, in addition to the in-flight limit; None for no such
-    limit."""
+    """Attempts that may start per second, beside the in-flight limit; None for no such limit."""
     burst: int | None = None
     """How many of them may start at once after an idle period; None for one second's worth."""
     adaptive: bool = False
@@ -34,11 +36,7 @@ class LimiterSettings:
         return cls(**limits) if isinstance(limits, dict) else cls(limits)
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.rate_limit, bool)
-            or not isinstance(self.rate_limit, int)
-            or self.rate_limit < 1
-        ):
+        if not _is_count(self.rate_limit):
             raise ConfigError(
                 f"rate_limit must be a whole number of at least 1, found {self.rate_limit!r}; "
                 "to run without a limiter set enable_global_rate_limit: false"
@@ -51,7 +49,7 @@ class LimiterSettings:
                 raise ConfigError(
                     "burst is set but per_second is not; burst has no meaning without it"
                 )
-            if isinstance(self.burst, bool) or not isinstance(self.burst, int) or self.burst < 1:
+            if not _is_count(self.burst):
                 raise ConfigError(
                     f"burst must be a whole number of at least 1, found {self.burst!r}"
                 )
@@ -60,6 +58,10 @@ class LimiterSettings:
 def _positive(name: str, value: object) -> None:
     if not _is_number(value) or not 0 < value < math.inf:
         raise ConfigError(f"{name} must be a positive number, found {value!r}")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _is_number(value: object) -> TypeGuard[float]:

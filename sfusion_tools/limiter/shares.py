@@ -1,5 +1,4 @@
-"""What the limiter knows of its clients, and who is served next when several jobs use one
-limiter."""
+"""What the limiter knows of its clients, and who is served next when several jobs use it."""
 
 from __future__ import annotations
 
@@ -12,16 +11,17 @@ from sfusion_tools.limiter.messages import LimiterReply
 
 @dataclass(slots=True)
 class KnownClient:
-    """One process or event loop that uses the limiter: what it holds, what it waits for, which
-    messages came."""
+    """One process or event loop that uses the limiter.
+
+    What it holds, what it waits for, and which of its messages came.
+    """
 
     name: str
     leased: bool
     share: ShareQueue
     seen: float
     lease: float
-    """The lease in the last reply to it: the one that it knows, and by which its silence is
-    judged."""
+    """The lease in the last reply to it, by which its silence is judged."""
     tickets: dict[int, int] = field(default_factory=dict)
     in_deaths: bool = False
     """Is it in the heap of clients that wait?"""
@@ -67,9 +67,12 @@ class ShareQueue:
         self._sorted = True
 
     def add(self, ticket: int, waiter: Waiter) -> None:
-        """Add at the end; whoever adds a ticket that belongs further ahead calls ``sort``
-        afterwards."""
-        self._sorted = self._sorted and (not self.waiters or next(reversed(self.waiters)) < ticket)
+        """Add at the end.
+
+        After adding tickets that belong further ahead, call ``sort``.
+        """
+        if self.waiters and next(reversed(self.waiters)) > ticket:
+            self._sorted = False
         self.waiters[ticket] = waiter
 
     def sort(self) -> None:
@@ -99,8 +102,9 @@ class Shares:
         return self._shares.setdefault(name, ShareQueue(name))
 
     def discard_unused(self) -> None:
-        for share in [s for s in self if not (s.attached or s.out or s.waiters)]:
-            del self._shares[share.name]
+        for share in list(self):
+            if not (share.attached or share.out or share.waiters):
+                del self._shares[share.name]
 
     @property
     def waiting(self) -> int:
@@ -117,13 +121,15 @@ class Shares:
     def join(self, share: ShareQueue, ticket: int, waiter: Waiter) -> None:
         if not share.waiters:
             # No credit for the time without waiters.
-            share.turns = max(
-                share.turns, min((s.turns for s in self if s.waiters), default=self._turns)
-            )
+            turns = (rival.turns for rival in self if rival.waiters)
+            share.turns = max(share.turns, min(turns, default=self._turns))
         share.add(ticket, waiter)
 
     def next(self, width: int) -> ShareQueue | None:
-        """Return the share to be served next, with so many permits in all; None if nobody waits."""
+        """Return the share to be served next if there are ``width`` permits in all.
+
+        None if nobody waits.
+        """
         busy = [share for share in self if share.waiters]
         if len(busy) <= 1:
             return busy[0] if busy else None

@@ -51,6 +51,7 @@ _RELEASE_AT = _RULES_SIZE
 _RELEASE_SIZE = 64
 _HOLDERS_AT = 4096
 _HOLDER_SIZE = 16
+_READ_AT_ONCE = 8192
 
 
 def slot_folder() -> Path:
@@ -111,6 +112,8 @@ class Rules:
         self.settings = settings
         self.span = settings.rate_limit
         """The slots from here on are free. More than rate_limit for a while after a decrease."""
+        self.changed = False
+        """Have they changed since they were read or written?"""
         self._width = Width(settings.rate_limit)
         self._bucket: Bucket | None = None
         self._fill_bucket(now)
@@ -123,6 +126,7 @@ class Rules:
     def configure(self, settings: LimiterSettings, now: float) -> None:
         """Change the settings; permits that are out stay out."""
         before = self.settings
+        self.changed = True
         self.settings = settings
         self.span = max(self.span, settings.rate_limit)
         self._width.set_ceiling(settings.rate_limit)
@@ -131,14 +135,19 @@ class Rules:
 
     def take_token(self, now: float) -> bool:
         """Count the start of an attempt; False if it has to wait."""
-        return self._bucket is None or self._bucket.take(now)
+        if self._bucket is None:
+            return True
+        self.changed = True
+        return self._bucket.take(now)
 
     def adapt(self, now: float, succeeded: int, throttled: int) -> None:
         """Follow how attempts ended."""
-        if self.settings.adaptive:
-            self._width.succeeded(succeeded)
-            if throttled:
-                self._width.throttled(now)
+        if not self.settings.adaptive or not (succeeded or throttled):
+            return
+        self.changed = True
+        self._width.succeeded(succeeded)
+        if throttled:
+            self._width.throttled(now)
 
     def text(self) -> bytes:
         """Return the rules as they are written."""
@@ -184,8 +193,8 @@ class Rules:
 class SlotFile:
     """The file of one limiter, opened once by this process.
 
-    All methods but ``release``, ``last_release`` and ``close`` belong inside ``gate``, where only
-    one thread at a time may be.
+    All methods but ``release``, ``has_new_release`` and ``close`` belong inside ``gate``, where
+    only one thread at a time may be.
     """
 
     def __init__(self, path: Path) -> None:
@@ -194,8 +203,11 @@ class SlotFile:
         """The slots that this process holds."""
         self.is_attached = False
         """Does this process use the limiter, and not only look at it?"""
-        self._waiting = False
+        self.announces_waiting = False
+        """Do other processes know that callers wait in this one?"""
         self._releases = 0
+        self._page = b""
+        self._rules: Rules | None = None
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(path, flags, 0o600)
         found = os.fstat(self._file)
@@ -224,13 +236,24 @@ class SlotFile:
         """Return the rules in force. The first process that uses the limiter brings them."""
         if not self.is_attached:
             if not self._is_locked_elsewhere(_ATTACHED):
-                self.write(Rules(settings, now))
+                rules = Rules(settings, now)
+                rules.changed = True
+                self.write(rules)
             self._lock_shared(_ATTACHED)
             self.is_attached = True
         return self.read()
 
     def read(self) -> Rules:
-        text = os.pread(self._file, _RULES_SIZE, 0)
+        """Read the file; this costs one call of the system, and little if the rules are known."""
+        before = self._page[:_RULES_SIZE]
+        self._page = os.pread(self._file, _READ_AT_ONCE, 0)
+        text = self._page[:_RULES_SIZE]
+        if self._rules is None or self._rules.changed or text != before:
+            self._rules = None
+            self._rules = self._parse(text)
+        return self._rules
+
+    def _parse(self, text: bytes) -> Rules:
         try:
             return Rules.read(text.rstrip(b" \n\0"))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -240,8 +263,11 @@ class SlotFile:
             ) from error
 
     def write(self, rules: Rules) -> None:
-        text = rules.text()
-        os.pwrite(self._file, text.ljust(_RULES_SIZE - 1) + b"\n", 0)
+        """Write the rules down if they have changed."""
+        if rules.changed:
+            os.pwrite(self._file, rules.text().ljust(_RULES_SIZE - 1) + b"\n", 0)
+            rules.changed = False
+            self._rules = None
 
     def is_used(self) -> bool:
         """Is any process attached?"""
@@ -249,16 +275,18 @@ class SlotFile:
 
     def others_wait(self) -> bool:
         """Do callers wait in another process?"""
-        return self._is_locked_elsewhere(_WAITING, shared=self._waiting)
+        return self._is_locked_elsewhere(_WAITING, shared=self.announces_waiting)
 
     def announce_waiting(self, waiting: bool) -> None:
-        """Let other processes know whether callers wait in this one; outside of the gate, only that
-        none does."""
-        if waiting and not self._waiting:
+        """Let other processes know whether callers wait in this one.
+
+        Outside of the gate, only that none does.
+        """
+        if waiting and not self.announces_waiting:
             self._lock_shared(_WAITING)
-        elif self._waiting and not waiting:
+        elif self.announces_waiting and not waiting:
             self._unlock(_WAITING)
-        self._waiting = waiting
+        self.announces_waiting = waiting
 
     def take(self, rules: Rules, wanted: int, now: float) -> list[int]:
         """Take up to so many free slots; fewer if the rules, or other processes, leave no more."""
@@ -296,9 +324,14 @@ class SlotFile:
         with suppress(OSError):
             os.pwrite(self._file, note.ljust(_RELEASE_SIZE), _RELEASE_AT)
 
+    @property
     def last_release(self) -> bytes:
-        """Return a note that is another one after every release."""
-        return os.pread(self._file, _RELEASE_SIZE, _RELEASE_AT)
+        """The note about the last release when the file was read: another one after each."""
+        return self._page[_RELEASE_AT : _RELEASE_AT + _RELEASE_SIZE]
+
+    def has_new_release(self, since: bytes) -> bool:
+        """Has any process released a slot since this note?"""
+        return os.pread(self._file, _RELEASE_SIZE, _RELEASE_AT) != since
 
     def state(self) -> MachineState:
         rules = self.read()
@@ -313,7 +346,7 @@ class SlotFile:
             width=rules.width,
             in_use=holders.total(),
             holders=dict(holders),
-            waiting=self._waiting or self.others_wait(),
+            waiting=self.announces_waiting or self.others_wait(),
             per_second=rules.settings.per_second,
             adaptive=rules.settings.adaptive,
         )
@@ -332,13 +365,15 @@ class SlotFile:
             if slot in self.mine or self._is_locked_elsewhere(_FIRST_SLOT + slot):
                 count += 1
                 highest = slot + 1
-        rules.span = max(highest, rules.settings.rate_limit)
+        span = max(highest, rules.settings.rate_limit)
+        rules.changed |= span != rules.span
+        rules.span = span
         return count
 
     def _from_last_release(self, width: int) -> Iterator[int]:
         """Yield all slots, beginning where one was released last: that one is probably free."""
         first = 0
-        slot = self.last_release().partition(b" ")[0]
+        slot = self.last_release.partition(b" ")[0]
         if slot.isdigit():
             first = int(slot[:9]) % width
         yield from range(first, width)
@@ -349,7 +384,9 @@ class SlotFile:
         text = str(os.getpid()).encode().ljust(_HOLDER_SIZE - 1) + b"\n"
         try:
             for slot in taken:
-                os.pwrite(self._file, text, _HOLDERS_AT + slot * _HOLDER_SIZE)
+                place = _HOLDERS_AT + slot * _HOLDER_SIZE
+                if self._page[place : place + _HOLDER_SIZE] != text:
+                    os.pwrite(self._file, text, place)
         except OSError:
             for slot in taken:
                 self.release(slot)

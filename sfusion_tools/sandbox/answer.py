@@ -1,5 +1,7 @@
-"""What a transport returns or raises, and how an answer is read: any body becomes an outcome and a
-message."""
+"""What a transport returns or raises, and how an answer is read.
+
+Any body becomes an outcome and a message.
+"""
 
 from __future__ import annotations
 
@@ -91,80 +93,94 @@ def _decode(body: bytes) -> Any:
 
 
 def _read_run(answer: dict[str, Any]) -> Reading:
+    """Return what the answer to one program says."""
     status = answer["status"]
     compiled = answer.get("compile_result")
     ran = answer.get("run_result")
     if not isinstance(compiled, _RESULT):
-        return Reading(
-            Outcome.BAD_RESPONSE,
-            f"compile_result is neither an object nor null: {_text(compiled)[:80]}",
-        )
+        return _bad(f"compile_result is neither an object nor null: {_text(compiled)[:80]}")
     if not isinstance(ran, _RESULT):
-        return Reading(
-            Outcome.BAD_RESPONSE, f"run_result is neither an object nor null: {_text(ran)[:80]}"
-        )
+        return _bad(f"run_result is neither an object nor null: {_text(ran)[:80]}")
     if status == "SandboxError":
         return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"SandboxError: {_message(answer)}")
-    if compiled is not None and (compiled.get("status"), compiled.get("return_code")) != (
-        "Finished",
-        0,
+    if compiled is not None and not (
+        compiled.get("status") == "Finished" and compiled.get("return_code") == 0
     ):
-        if missing := _missing_compiler(compiled):
-            return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
-        what = "compiling ran out of time" if compiled.get("status") == "TimeLimitExceeded" else ""
-        return _reading(Outcome.COMPILE_ERROR, answer, compiled, what)
+        return _read_compilation(answer, compiled)
     if ran is None:
-        return Reading(
-            Outcome.BAD_RESPONSE,
-            f"status is {status!r} but there is no run_result: {_message(answer)}",
-        )
+        return _bad(f"status is {status!r} but there is no run_result: {_message(answer)}")
+
     ended = ran.get("status")
     if ended == "TimeLimitExceeded":
         return _reading(Outcome.PROGRAM_TIMEOUT, answer, ran)
     if ended != "Finished":
-        return _reading(
-            Outcome.SANDBOX_ERROR, answer, ran, f"run_result is {ended!r}: {_message(answer)}"
-        )
+        message = f"run_result is {ended!r}: {_message(answer)}"
+        return _reading(Outcome.SANDBOX_ERROR, answer, ran, message)
     code = ran.get("return_code")
     if type(code) is not int:
         found = _text(code) or "null"
-        return Reading(
-            Outcome.BAD_RESPONSE, f"run_result is Finished but return_code is {found[:80]}"
-        )
+        return _bad(f"run_result is Finished but return_code is {found[:80]}")
     if code != 0:
         return _reading(Outcome.PROGRAM_ERROR, answer, ran)
-    if status != "Success":
-        # Believing either would turn a failure into a pass, or a pass into a failure of the
-        # program.
-        return Reading(
-            Outcome.BAD_RESPONSE,
-            f"the answer contradicts itself: return_code is 0, status {status!r}",
-        )
-    if ran.get("stdout") is None:
-        return Reading(
-            Outcome.BAD_RESPONSE,
-            "the program ended well, but its stdout is null: the output is lost",
-        )
+    if status != "Success" or ran.get("stdout") is None:
+        return _bad(_contradiction(status, ran))
     return _reading(Outcome.OK, answer, ran)
+
+
+def _bad(message: str) -> Reading:
+    return Reading(Outcome.BAD_RESPONSE, message)
+
+
+def _read_compilation(answer: dict[str, Any], compiled: dict[str, Any]) -> Reading:
+    """Return what the answer says about a program that was not compiled."""
+    missing = _missing_compiler(compiled)
+    if missing:
+        return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
+    message = ""
+    if compiled.get("status") == "TimeLimitExceeded":
+        message = "compiling ran out of time"
+    return _reading(Outcome.COMPILE_ERROR, answer, compiled, message)
+
+
+def _contradiction(status: str, ran: dict[str, Any]) -> str:
+    """Return what is wrong with an answer although the program ended with code 0.
+
+    Believing either half of a contradiction would turn a failure into a pass, or a pass into a
+    failure of the program.
+    """
+    if status != "Success":
+        return f"the answer contradicts itself: return_code is 0, status {status!r}"
+    return "the program ended well, but its stdout is null: the output is lost"
 
 
 def _reading(
     outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | None, message: str = ""
 ) -> Reading:
     result = result or {}
-    files, stdout, stderr = answer.get("files"), result.get("stdout"), result.get("stderr")
-    code, seconds = result.get("return_code"), result.get("execution_time")
+    stdout = result.get("stdout")
+    stderr = result.get("stderr")
+    code = result.get("return_code")
+    seconds = result.get("execution_time")
+    files = answer.get("files")
+    # Usual values are taken as they are: every call comes through here.
     return Reading(
-        outcome,
-        message,
-        stdout if type(stdout) is str and stdout.isascii() else _text(stdout),
-        stderr if type(stderr) is str and stderr.isascii() else _text(stderr),
-        code if type(code) is int else None,
-        seconds if type(seconds) is float and math.isfinite(seconds) else _seconds(seconds),
-        {str(k): v for k, v in files.items() if isinstance(v, str)}
-        if files and isinstance(files, dict)
-        else {},
+        outcome=outcome,
+        message=message,
+        stdout=stdout if type(stdout) is str and stdout.isascii() else _text(stdout),
+        stderr=stderr if type(stderr) is str and stderr.isascii() else _text(stderr),
+        return_code=code if type(code) is int else None,
+        execution_time=(
+            seconds if type(seconds) is float and math.isfinite(seconds) else _seconds(seconds)
+        ),
+        files=_texts(files) if files else {},
     )
+
+
+def _texts(files: object) -> dict[str, str]:
+    """Return the files whose contents are texts."""
+    if not isinstance(files, dict):
+        return {}
+    return {str(name): content for name, content in files.items() if isinstance(content, str)}
 
 
 def _missing_compiler(result: dict[str, Any]) -> str:
@@ -199,20 +215,25 @@ def _text(value: object) -> str:
 def _message(answer: dict[str, Any], limit: int = 300) -> str:
     # SandboxError quotes the whole program before the reason, so keep both ends.
     text = " ".join(_text(answer.get("message")).split())
-    return text if len(text) <= limit else f"{text[: limit // 3]} … {text[-(limit - limit // 3) :]}"
+    if len(text) <= limit:
+        return text
+    head = limit // 3
+    return f"{text[:head]} … {text[-(limit - head) :]}"
 
 
 def excerpt(body: bytes, limit: int = 200) -> str:
     """Return the beginning of a body as one line."""
     text = " ".join(body[: 4 * limit].decode("utf-8", "replace").split())
-    return f"{text[:limit]}{'…' if len(text) > limit else ''}" if text else "(no body)"
+    if not text:
+        return "(no body)"
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def _not_json(content_type: str, body: bytes) -> str:
     if "html" in content_type.lower() or body.lstrip()[:1] == b"<":
         return (
-            "a web page came instead of a sandbox's answer; is the URL right, did a "
-            f"proxy answer? {excerpt(body, 80)}"
+            "a web page came instead of a sandbox's answer; is the URL right, did a proxy answer? "
+            f"{excerpt(body, 80)}"
         )
     return f"the answer is not JSON ({content_type or 'no content type'}): {excerpt(body)}"
 
@@ -227,7 +248,6 @@ def _refusal(status: int, content_type: str, body: bytes) -> str:
     }
     if 300 <= status < 400:
         return f"the server redirects ({status}); give the final URL"
-    hint = hints.get(
-        status, "the server refused the request" if status >= 400 else "no answer of a sandbox"
-    )
+    usual = "the server refused the request" if status >= 400 else "no answer of a sandbox"
+    hint = hints.get(status, usual)
     return f"{hint} (HTTP {status}, {content_type or 'no content type'}): {excerpt(body)}"

@@ -1,5 +1,7 @@
-"""Reads the arguments of a model's call: they become a program, or a message that tells the model
-what is wrong."""
+"""Reads the arguments of a model's call.
+
+They become a program, or a message that tells the model what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,18 @@ class BadArguments(Exception):
 def offered_languages(
     config: SandboxToolConfig, schema: OpenAIFunctionParametersSchema
 ) -> frozenset[str]:
-    """Return the languages that a model may choose besides the default: those of the config, else
-    of the schema."""
+    """Return the languages that a model may choose besides the default.
+
+    They are those of the config, else of the schema.
+    """
     if config.languages is not None:
         return frozenset(config.languages)
     parameter = schema.properties.get("language")
     if parameter is None:
         return frozenset()
-    return (
-        RUNNABLE
-        if parameter.enum is None
-        else frozenset(name for name in RUNNABLE if name in parameter.enum)
-    )
+    if parameter.enum is None:
+        return RUNNABLE
+    return frozenset(name for name in RUNNABLE if name in parameter.enum)
 
 
 def read_arguments(
@@ -62,10 +64,14 @@ def read_arguments(
             f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}",
         )
     code = _code(parameters)
-    language, timeout, remark = config.default_language, config.default_timeout, ""
-    if (asked := parameters.get("language")) is not None:
+    language = config.default_language
+    timeout = config.default_timeout
+    remark = ""
+    asked = parameters.get("language")
+    if asked is not None:
         language = _language(asked, language, languages)
-    if (asked := parameters.get("timeout")) is not None:
+    asked = parameters.get("timeout")
+    if asked is not None:
         timeout, remark = _timeout(asked, config.longest_timeout if longest is None else longest)
     program = Program(
         code,
@@ -79,9 +85,9 @@ def read_arguments(
 
 def _code(parameters: dict[str, Any]) -> str:
     if "code" not in parameters:
-        given = (
-            f"found only {', '.join(map(repr, parameters))}" if parameters else "found no arguments"
-        )
+        given = "found no arguments"
+        if parameters:
+            given = f"found only {', '.join(map(repr, parameters))}"
         raise BadArguments("code is missing", f"`code` is missing, {given}; {_EXAMPLE}")
     code = parameters["code"]
     if not isinstance(code, str):
@@ -109,19 +115,17 @@ def _language(asked: Any, default: str, others: Collection[str]) -> str:
     if not isinstance(asked, str) or asked not in RUNNABLE:
         raise BadArguments(
             "language is unknown",
-            (
-                f"`language` {_show(asked)} is not known here; "
-                f"{near(_show(asked), {default, *others})}"
-            ),
+            f"`language` {_show(asked)} is not known here; "
+            f"{near(_show(asked), {default, *others})}",
         )
     if not others:
         raise BadArguments(
             "language is not offered",
             f"`language` {asked!r} is not offered here: leave it out and write {default}",
         )
+    known = ", ".join(sorted({default, *others}))
     raise BadArguments(
-        "language is not offered",
-        f"`language` {asked!r} is not offered here; known: {', '.join(sorted({default, *others}))}",
+        "language is not offered", f"`language` {asked!r} is not offered here; known: {known}"
     )
 
 
@@ -133,10 +137,8 @@ def _timeout(asked: Any, longest: float) -> tuple[float, str]:
     if not seconds > 0:
         raise BadArguments(
             "timeout is not a number of seconds",
-            (
-                f"`timeout` must be a number of seconds above 0, at most {longest:g}; found "
-                f"{_show(asked)}"
-            ),
+            f"`timeout` must be a number of seconds above 0, at most {longest:g}; found "
+            f"{_show(asked)}",
         )
     if seconds > longest:
         return (

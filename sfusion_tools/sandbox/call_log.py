@@ -18,12 +18,15 @@ from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import cut_middle, model_text
 
 LONGEST = 100_000
-"""Characters of a program or of an output that are kept of it, where they are wanted at all."""
+"""Characters of a program or of an output that are kept, where they are wanted at all. Chosen: far
+more than programs of models have, and a line that any reader of logs accepts."""
 
 
 class CallLog:
-    """Writes calls to the event log of this process: by default how they went, never what they were
-    about."""
+    """Writes calls to the event log of this process.
+
+    By default it writes how they went, never what they were about.
+    """
 
     def __init__(self, settings: EventLogSettings, tool: str = "code_interpreter") -> None:
         self._tool = tool
@@ -33,19 +36,22 @@ class CallLog:
         self._plain = not settings.include
         _all.add(self)
         self.known: tuple[Callable[[], object], EventLog | None] = _no_loop, None
-        """The loop of the last call, and what ``enter`` returned for it: asking here spares most
-        calls the function."""
+        """The loop of the last call, and what ``enter`` returned for it.
+
+        Asking here spares most calls the function.
+        """
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> EventLog | None:
-        """Return the log for calls in the running loop; None where its time is not that of the wall
-        clock."""
+        """Return the log for calls in the running loop; None where it keeps its own time."""
         log = self._log.of(runtime.scope())
         self.known = ref(loop), log
         return log
 
     def ended(self, log: EventLog, result: CallResult, program: Program) -> None:
         """Write a call that has just ended."""
-        more, size, attempts = "", LINE, result.attempts
+        more = ""
+        size = LINE
+        attempts = result.attempts
         if not (self._plain and attempts and result.outcome.is_from_program):
             more = self._included(result, program)
             size += len(more)
@@ -66,9 +72,8 @@ class CallLog:
 
     def refused(self, result: CallResult, program: Program) -> None:
         """Write a call that the guard did not let through."""
-        self._not_made(
-            result, result.outcome, ',"refused":"guard"' + self._included(result, program)
-        )
+        more = ',"refused":"guard"' + self._included(result, program)
+        self._not_made(result, result.outcome, more)
 
     def _not_made(self, call: CallResult, outcome: Outcome, more: str) -> None:
         log = self._log.of(runtime.scope())
@@ -77,11 +82,9 @@ class CallLog:
             log.add((_line, time.time(), 0.0, ids, outcome, (), more), LINE + len(more))
 
     def _included(self, result: CallResult, program: Program) -> str:
-        more = (
-            f',"language":{quoted(program.language)},"code":{_text(program.code)}'
-            if self._code
-            else ""
-        )
+        more = ""
+        if self._code:
+            more += f',"language":{quoted(program.language)},"code":{_text(program.code)}'
         if self._output:
             more += f',"stdout":{_text(result.stdout)},"stderr":{_text(result.stderr)}'
         if result.waited and not result.attempts:
@@ -92,9 +95,18 @@ class CallLog:
 
 
 def _line(worker: str, facts: Facts) -> bytes:
-    _, ended, seconds, (call, *whose), outcome, attempts, more = facts
+    _, ended, seconds, (call, trajectory, group), outcome, attempts, more = facts
     return call_line(
-        "client", worker, call, ended - seconds, seconds, outcome, attempts, more, *whose
+        source="client",
+        worker=worker,
+        call=call,
+        began=ended - seconds,
+        seconds=seconds,
+        outcome=outcome,
+        attempts=attempts,
+        more=more,
+        trajectory=trajectory,
+        group=group,
     )
 
 

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sfusion_tools.errors import (
     ConfigError,
@@ -58,10 +58,10 @@ logger = logging.getLogger(__name__)
 
 SWITCH = "SFUSION_TRANSPORT"
 fast_if_possible: ContextVar[bool] = ContextVar("fast_if_possible", default=False)
-"""Set in simulated runs: what happens in them must not depend on whether a version of aiohttp
-has been tested."""
+"""Set in simulated runs: they must not depend on whether a version of aiohttp has been tested."""
+
 _MOMENT = 0.001
-"""Seconds that are too few to do anything in."""
+"""Seconds that are too few to do anything in. Chosen: no sandbox answers within a millisecond."""
 
 OnEvent = Callable[[str, dict[str, Any]], None]
 
@@ -83,6 +83,20 @@ class _Sent:
 
 _BROKEN_OFF = _Sent(Reading(Outcome.CANCELLED))
 """Of an attempt that did not end by itself."""
+
+
+class _Tried(NamedTuple):
+    """How often a call was attempted."""
+
+    attempts: int
+    told_to_wait: int
+    """Attempts that were answered with 429 and Retry-After."""
+
+    def __str__(self) -> str:
+        text = counted(self.attempts, "attempt")
+        if self.told_to_wait and self.attempts > 1:
+            text += f" ({self.told_to_wait} answered with 429 and Retry-After)"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +124,11 @@ class SandboxClient:
         guard: Callable[[], SandboxGuard] | None = None,
         call_log: CallLog | None = None,
     ) -> None:
-        """``limiter`` returns the limiter of the running loop, or None for no limit; ``guard``
-        returns its guard.
+        """Connect to nothing yet: connections are opened by calls.
 
-        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the
-        state of the sandboxes if it is not to be that of this process.
+        ``limiter`` returns the limiter of the running loop, or None for no limit, and ``guard`` its
+        guard. An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is
+        the state of the sandboxes if it is not to be that of this process.
         """
         self._urls = base_urls(urls)
         self._limiter = limiter
@@ -130,16 +144,18 @@ class SandboxClient:
         self._sandboxes: dict[str, _Sandbox] = {}
         for url in self._urls:
             proxy = _proxy(url) if trust_proxy_env else None
-            sandbox = self._sandboxes[url] = _Sandbox(
-                Address(route(url, "run_code"), redact(url), proxy, tuple(self._headers.items())),
-                None if proxy is None else redact(proxy),
-                secrets_of(url, self._headers),
+            address = Address(
+                route(url, "run_code"), redact(url), proxy, tuple(self._headers.items())
+            )
+            self._sandboxes[url] = _Sandbox(
+                address=address,
+                proxy=None if proxy is None else redact(proxy),
+                secrets=secrets_of(url, self._headers),
             )
             if is_placeholder(url):
-                label = sandbox.address.label
                 logger.warning(
                     "%s looks like a placeholder that was never filled in; every call will fail",
-                    label,
+                    address.label,
                 )
 
     async def run(
@@ -159,8 +175,11 @@ class SandboxClient:
         if result is None:
             result = CallResult(call_id or new_call_id(), Outcome.CANCELLED)
         started = loop.time()
-        call_log, log = self._call_log, None
-        guard, guarded, ended = None, None, None
+        call_log = self._call_log
+        log = None
+        guard = None
+        guarded = None
+        ended = None
         if self._guard is not None:
             guard = self._guard()
             try:
@@ -178,12 +197,12 @@ class SandboxClient:
                 if self._on_event is not None:
                     self._emit("call_started", result)
                 reading = await self._retry_until_done(program, result, started)
-                result.outcome, result.message = reading.outcome, reading.message
-                result.stdout, result.stderr = reading.stdout, reading.stderr
-                result.return_code, result.execution_time = (
-                    reading.return_code,
-                    reading.execution_time,
-                )
+                result.outcome = reading.outcome
+                result.message = reading.message
+                result.stdout = reading.stdout
+                result.stderr = reading.stderr
+                result.return_code = reading.return_code
+                result.execution_time = reading.execution_time
                 result.files = reading.files
             finally:
                 result.seconds = loop.time() - started
@@ -207,13 +226,16 @@ class SandboxClient:
         return None if limiter is None else limiter.permit(self._bounds.queue)
 
     async def aclose(self) -> None:
-        """Close the running loop's connections unless other clients use them; the end of the
-        loop closes them too."""
+        """Close the running loop's connections unless other clients use them.
+
+        The end of the loop closes them too.
+        """
         await self._transport.leave(runtime.scope(), self)
 
     async def _retry_until_done(
         self, program: Program, result: CallResult, started: float
     ) -> Reading:
+        """Attempt a call until it has a result, or no further attempt is allowed."""
         attempt_seconds, left = self._bounds.of(program)
         end = math.inf if self._bounds.total is None else started + self._bounds.total
         body = program.body()
@@ -222,46 +244,76 @@ class SandboxClient:
             number = len(result.attempts) + 1
             try:
                 sent = await self._attempt(
-                    body, result, number, min(attempt_seconds, left), started, end
+                    body,
+                    result,
+                    number=number,
+                    seconds=min(attempt_seconds, left),
+                    started=started,
+                    end=end,
                 )
-            except PermitTimeout:
-                result.out_of_time = self._limit_reached(end)
-                bound = self._bounds.queue if result.out_of_time is None else result.out_of_time
-                return Reading(Outcome.THROTTLED, f"no permit from the limiter within {bound:g} s")
-            except LimiterClosed as error:
-                return Reading(Outcome.CANCELLED, str(error))
             except LimiterError as error:
-                return Reading(Outcome.THROTTLED, f"no permit: {error}")
+                return self._without_permit(error, result, end)
             if not sent.transient:
                 return sent.reading
-            loop = asyncio.get_running_loop()
-            pause = self._retry.pause(result.call_id, number, sent.asked)
-            left -= result.attempts[-1].seconds or 0.0
-            result.out_of_time = self._limit_reached(end)
-            if sent.may_have_run and not self._retry.retry_may_have_run:
-                sent.reading.message += "; not repeated because the program may have run"
-                return sent.reading
+
             told_to_wait += is_order_to_wait(sent.status, sent.asked)
-            tried = counted(number, "attempt")
-            if told_to_wait and number > 1:
-                tried += f" ({told_to_wait} answered with 429 and Retry-After)"
-            if number - told_to_wait >= self._retry.max_attempts or self._retry.max_attempts == 1:
-                if self._retry.max_attempts > 1:
-                    sent.reading.message += f"; gave up after {tried}"
+            left -= result.attempts[-1].seconds or 0.0
+            pause = self._retry.pause(result.call_id, number, sent.asked)
+            tried = _Tried(number, told_to_wait)
+            reason = self._reason_to_stop(sent, result, tried, pause, left=left, end=end)
+            if reason is not None:
+                sent.reading.message += reason
                 return sent.reading
-            if pause >= min(left, end - loop.time()):
-                result.out_of_time = self._limit_reached(end - pause)
-                sent.reading.message += (
-                    f"; gave up after {tried}: the next attempt would miss the deadline"
-                )
-                return sent.reading
-            self._emit("backing_off", result, attempt=number, seconds=pause, asked=sent.asked)
-            before = loop.time()
-            try:
-                await asyncio.sleep(pause)
-            finally:
-                result.backed_off += loop.time() - before
+            await self._back_off(result, number, pause, sent.asked)
             left -= pause
+
+    def _without_permit(self, error: LimiterError, result: CallResult, end: float) -> Reading:
+        """Return how a call ends that the limiter gave no permit."""
+        if isinstance(error, PermitTimeout):
+            result.out_of_time = self._limit_reached(end)
+            bound = self._bounds.queue if result.out_of_time is None else result.out_of_time
+            return Reading(Outcome.THROTTLED, f"no permit from the limiter within {bound:g} s")
+        if isinstance(error, LimiterClosed):
+            return Reading(Outcome.CANCELLED, str(error))
+        return Reading(Outcome.THROTTLED, f"no permit: {error}")
+
+    def _reason_to_stop(
+        self,
+        sent: _Sent,
+        result: CallResult,
+        tried: _Tried,
+        pause: float,
+        *,
+        left: float,
+        end: float,
+    ) -> str | None:
+        """Return why a call is not attempted again, to be added to its message; None if it is.
+
+        ``left`` are the seconds until the deadline of the attempts, ``end`` is that of the call.
+        """
+        most = self._retry.max_attempts
+        result.out_of_time = self._limit_reached(end)
+        if sent.may_have_run and not self._retry.retry_may_have_run:
+            return "; not repeated because the program may have run"
+        if most == 1:
+            return ""
+        if tried.attempts - tried.told_to_wait >= most:
+            return f"; gave up after {tried}"
+        if pause >= min(left, end - asyncio.get_running_loop().time()):
+            result.out_of_time = self._limit_reached(end - pause)
+            return f"; gave up after {tried}: the next attempt would miss the deadline"
+        return None
+
+    async def _back_off(
+        self, result: CallResult, number: int, pause: float, asked: float | None
+    ) -> None:
+        self._emit("backing_off", result, attempt=number, seconds=pause, asked=asked)
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        try:
+            await asyncio.sleep(pause)
+        finally:
+            result.backed_off += loop.time() - before
 
     def _limit_reached(self, end: float) -> float | None:
         """Return the limit for the whole call if that time has come, else None."""
@@ -275,13 +327,17 @@ class SandboxClient:
         self,
         body: bytes,
         result: CallResult,
+        *,
         number: int,
         seconds: float,
         started: float,
         end: float,
     ) -> _Sent:
-        """Send one request under one permit; whatever happens, permit and slot have returned
-        when this ends."""
+        """Send one request under one permit.
+
+        Whatever happens, permit and slot have returned when this ends. It is one function because
+        every call comes through here: each further call of a function would cost it.
+        """
         scope = runtime.scope()
         loop = scope.loop
         limiter = self._limiter()
@@ -299,12 +355,8 @@ class SandboxClient:
                 began = ended = loop.time()
                 if began > end - _MOMENT:
                     result.out_of_time = self._bounds.total
-                    return _Sent(
-                        Reading(
-                            Outcome.THROTTLED,
-                            f"no attempt could begin within {self._bounds.total:g} s",
-                        )
-                    )
+                    late = f"no attempt could begin within {self._bounds.total:g} s"
+                    return _Sent(Reading(Outcome.THROTTLED, late))
                 if watched and permit is not None:
                     self._emit(
                         "permit_granted",
@@ -347,19 +399,19 @@ class SandboxClient:
                 if watched and permit is not None:
                     self._emit("permit_released", result, attempt=number, permit=permit.id)
                 attempt = Attempt(
-                    number,
-                    sandbox.address.label,
-                    sent.reading.outcome,
-                    sent.status,
-                    sent.reading.message,
-                    sent.may_have_run,
-                    waited,
-                    ended - began,
-                    began - started,
-                    len(body),
-                    sent.received,
-                    sent.asked,
-                    sent.reading.execution_time,
+                    number=number,
+                    endpoint=sandbox.address.label,
+                    outcome=sent.reading.outcome,
+                    status=sent.status,
+                    detail=sent.reading.message,
+                    may_have_run=sent.may_have_run,
+                    waited=waited,
+                    seconds=ended - began,
+                    after=began - started,
+                    sent=len(body),
+                    received=sent.received,
+                    retry_after=sent.asked,
+                    execution_time=sent.reading.execution_time,
                 )
                 result.attempts.append(attempt)
                 if watched:
@@ -380,10 +432,11 @@ class SandboxClient:
         return self._parse(answer)
 
     def _parse(self, answer: Response) -> _Sent:
-        status, headers = answer.status, answer.headers
-        if (
-            answer.whole or status != 200
-        ):  # the status decides; the body of a refusal only adds detail
+        """Return what an answer means."""
+        status = answer.status
+        headers = answer.headers
+        # The status decides; the body of a refusal only adds detail.
+        if answer.whole or status != 200:
             reading = read_answer(status, headers.get("Content-Type", ""), answer.body)
             # Programs are stateless in this sandbox, so one without a result can be run again.
             transient = status in RETRIED_STATUSES or (
@@ -395,7 +448,14 @@ class SandboxClient:
             )
             transient = False
         asked = retry_after(headers, time.time()) if transient else None
-        return _Sent(reading, status, asked, may_have_run(status), transient, len(answer.body))
+        return _Sent(
+            reading=reading,
+            status=status,
+            asked=asked,
+            may_have_run=may_have_run(status),
+            transient=transient,
+            received=len(answer.body),
+        )
 
     def _emit(self, event: str, result: CallResult, **facts: Any) -> None:
         if self._on_event is None:
@@ -417,11 +477,9 @@ def _health(sent: _Sent) -> Health:
     """What an attempt without an answer of the program says about its sandbox."""
     if sent.status == 200:
         return Health.REFUSED  # perhaps because of the program: then it is the same everywhere
-    return (
-        Health.FAILED
-        if sent.transient or sent.reading.outcome is Outcome.SANDBOX_ERROR
-        else Health.REFUSED
-    )
+    if sent.transient or sent.reading.outcome is Outcome.SANDBOX_ERROR:
+        return Health.FAILED
+    return Health.REFUSED
 
 
 def _proxy(url: str) -> str | None:
@@ -444,8 +502,10 @@ def _proxy(url: str) -> str | None:
 
 
 def chosen_transport() -> type[PublicTransport]:
-    """Return the transport that SFUSION_TRANSPORT names, else the fast one where it was tested,
-    or may be tried."""
+    """Return the transport that SFUSION_TRANSPORT names.
+
+    If it names none, the fast one where it was tested, or may be tried.
+    """
     wanted = os.environ.get(SWITCH, "")
     if wanted not in ("", "public", "fast"):
         raise ConfigError(f"{SWITCH} must be public, fast or not set; found {wanted!r}")
@@ -462,8 +522,7 @@ def chosen_transport() -> type[PublicTransport]:
 
 @cache
 def _fast_transport(forced: bool) -> tuple[type[PublicTransport] | None, str]:
-    """Return the fast transport, unless it cannot be used; then the reason, which is logged
-    once."""
+    """Return the fast transport, or None and the reason, which is logged once."""
     try:
         from sfusion_tools.sandbox.fast_transport import FastTransport, missing, untested
     except ImportError as error:

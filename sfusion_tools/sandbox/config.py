@@ -1,9 +1,12 @@
-"""The configuration of SandboxFusionTool; a test compares the table in docs/tool.md with these
-fields."""
+"""The configuration of SandboxFusionTool.
+
+A test compares the table in docs/tool.md with these fields.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -72,9 +75,10 @@ class SandboxToolConfig(BaseModel):
     )
     limiter: Literal["auto", "ray", "host", "local"] = Field(
         "auto",
-        description="where the limit is kept: ray for the cluster, host for all processes "
-        "of this machine, local for "
-        "this process; auto means ray if it is running, else local",
+        description=(
+            "where the limit is kept: ray for the cluster, host for all processes of this machine, "
+            "local for this process; auto means ray if it is running, else local"
+        ),
     )
     limiter_name: str = Field(
         "rate-limiter", description="tools with the same name share one limiter"
@@ -115,23 +119,29 @@ class SandboxToolConfig(BaseModel):
     backoff_cap: Seconds = Field(8.0, description="longest pause, unless Retry-After asks for more")
     retry_may_have_run: bool = Field(
         True,
-        description="also retry when the code may have run: after 500, 502, 504, a lost "
-        "connection, a timeout, "
-        "a SandboxError or an answer that cannot be used",
+        description=(
+            "also retry when the code may have run: after 500, 502, 504, a lost connection, "
+            "a timeout, a SandboxError or an answer that cannot be used"
+        ),
     )
     transport_margin: Seconds = Field(
         10.0, description="seconds an attempt may take beyond the program's own time"
     )
     call_deadline: Seconds | None = Field(
-        None, description="seconds for all attempts and pauses of a call, not counting the wait for a permit; "
-        "null: twice an attempt plus 10 s"
-    )  # fmt: skip
+        None,
+        description=(
+            "seconds for all attempts and pauses of a call, not counting the wait for a permit; "
+            "null: twice an attempt plus 10 s"
+        ),
+    )
     queue_timeout: Seconds | None = Field(
         600.0, description="seconds to wait for a permit; null: no limit"
     )
     total_timeout: Seconds | None = Field(
         None,
-        description="seconds for a whole call, waits for permits and pauses included; null: no limit",
+        description=(
+            "seconds for a whole call, waits for permits and pauses included; null: no limit"
+        ),
     )
     max_response_mb: Seconds = Field(16.0, description="largest answer that is read, in MB")
     max_output_chars: Count = Field(
@@ -139,26 +149,38 @@ class SandboxToolConfig(BaseModel):
     )
     guard: GuardSettings | None = Field(
         None,
-        description="what to do when the sandbox fails too often, see [The guard](#the-guard); null: nothing",
+        description=(
+            "what to do when the sandbox fails too often, see [The guard](#the-guard); "
+            "null: nothing"
+        ),
     )
     event_log: EventLogSettings | None = Field(
         None,
-        description="path of a log of every call, or a mapping, see [event-log.md](event-log.md); null: none",
+        description=(
+            "path of a log of every call, or a mapping, see [event-log.md](event-log.md); "
+            "null: none"
+        ),
     )
     ray_metrics: bool = Field(
         True,
-        description="pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)",
+        description=(
+            "pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)"
+        ),
     )
     tracing: bool = Field(
         False,
-        description="make OpenTelemetry spans of calls, waits for permits and attempts (extra `otel`)",
+        description=(
+            "make OpenTelemetry spans of calls, waits for permits and attempts (extra `otel`)"
+        ),
     )
     headers: dict[str, str] = Field(
         default_factory=dict, description="HTTP headers sent with each request, never logged"
     )
     trust_proxy_env: bool = Field(
         True,
-        description="use the proxy variables of the environment, with a warning; never for loopback",
+        description=(
+            "use the proxy variables of the environment, with a warning; never for loopback"
+        ),
     )
 
     @field_validator("sandbox_fusion_url")
@@ -236,11 +258,11 @@ class SandboxToolConfig(BaseModel):
     @property
     def limits(self) -> LimiterSettings:
         return LimiterSettings(
-            self.rate_limit,
-            self.permit_lease,
-            self.requests_per_second,
-            self.requests_burst,
-            self.adaptive_rate_limit,
+            rate_limit=self.rate_limit,
+            lease=self.permit_lease,
+            per_second=self.requests_per_second,
+            burst=self.requests_burst,
+            adaptive=self.adaptive_rate_limit,
         )
 
     @property
@@ -256,15 +278,20 @@ class SandboxToolConfig(BaseModel):
 
     @property
     def bounds(self) -> Bounds:
-        size = int(self.max_response_mb * 2**20)
         return Bounds(
-            self.transport_margin, self.call_deadline, self.queue_timeout, size, self.total_timeout
+            margin=self.transport_margin,
+            deadline=self.call_deadline,
+            queue=self.queue_timeout,
+            response_bytes=int(self.max_response_mb * 2**20),
+            total=self.total_timeout,
         )
 
     @classmethod
     def read(cls, config: dict[str, Any], owner: str) -> SandboxToolConfig:
-        """Validate a config section; the error names the owner, each wrong key and the nearest
-        known one."""
+        """Validate a config section.
+
+        The error names the owner, each wrong key and the nearest known one.
+        """
         try:
             return cls.model_validate(config)
         except ValidationError as error:
@@ -273,37 +300,38 @@ class SandboxToolConfig(BaseModel):
 
 def _problem_text(owner: str, error: ValidationError, known: Any) -> str:
     """Describe everything that is wrong with a config."""
-    lines = []
-    for problem in error.errors():
-        first, *rest = problem["loc"] or ("config",)
-        # After the key, pydantic lists the alternatives of its type.
-        key = ".".join(
-            [
-                str(first),
-                *(str(part) for part in rest if part != "str" and str(part)[:5] != "list["),
-            ]
-        )
-        match problem["type"]:
-            case "extra_forbidden":
-                nested = _SECTIONS[first].model_fields if rest and first in _SECTIONS else known
-                lines.append(f"unknown key {key!r}; {near(str((first, *rest)[-1]), nested)}")
-            case "model_type":
-                fields = ", ".join(_SECTIONS[first].model_fields)
-                lines.append(
-                    f"{key} must be a mapping with any of {fields}; found {problem['input']!r}"
-                )
-            case "missing":
-                lines.append(
-                    f"{key} is missing: {known[key].description if key in known else 'it is required'}"
-                )
-            case "value_error":
-                reason = str(problem["ctx"]["error"])
-                lines.append(
-                    reason if not problem["loc"] or str(first) in reason else f"{key}: {reason}"
-                )
-            case _:
-                found = (
-                    type(problem["input"]).__name__ if first in _SECRET else repr(problem["input"])
-                )
-                lines.append(f"{key}: {problem['msg']}, found {found}")
-    return f"{owner}: " + "; ".join(dict.fromkeys(lines))
+    sentences = [_sentence(problem, known) for problem in error.errors()]
+    return f"{owner}: " + "; ".join(dict.fromkeys(sentences))
+
+
+def _sentence(problem: Any, known: Any) -> str:
+    """Describe one problem that pydantic found."""
+    place = problem["loc"] or ("config",)
+    first = place[0]
+    key = _key(place)
+    found = problem["input"]
+    match problem["type"]:
+        case "extra_forbidden":
+            is_nested = len(place) > 1 and first in _SECTIONS
+            keys = _SECTIONS[first].model_fields if is_nested else known
+            return f"unknown key {key!r}; {near(str(place[-1]), keys)}"
+        case "model_type":
+            fields = ", ".join(_SECTIONS[first].model_fields)
+            return f"{key} must be a mapping with any of {fields}; found {found!r}"
+        case "missing":
+            needed = known[key].description if key in known else "it is required"
+            return f"{key} is missing: {needed}"
+        case "value_error":
+            reason = str(problem["ctx"]["error"])
+            names_key = not problem["loc"] or str(first) in reason
+            return reason if names_key else f"{key}: {reason}"
+        case _:
+            shown = type(found).__name__ if first in _SECRET else repr(found)
+            return f"{key}: {problem['msg']}, found {shown}"
+
+
+def _key(place: Sequence[Any]) -> str:
+    """Return the key of a problem: after it, pydantic lists the alternatives of its type."""
+    parts = [str(part) for part in place]
+    nested = [part for part in parts[1:] if part != "str" and not part.startswith("list[")]
+    return ".".join([parts[0], *nested])

@@ -1,5 +1,7 @@
-"""The addresses of sandboxes: what of them must never be shown, and which proxy the environment
-sets for them. Pure."""
+"""The addresses of sandboxes: what must never be shown of them, and which proxy leads there.
+
+No I/O: the environment comes in as a mapping.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,10 @@ _REDACTED = re.compile(r"/\*\*\*-[0-9a-f]{4}")
 _PLACEHOLDER = re.compile(
     r"^x{3,}|\*{2,}|^<|^your[-_.]|\$\{|(^|\.)example(\.(com|org|net))?$", re.IGNORECASE
 )
-SHORTEST_PASSWORD, SHORTEST_TOKEN = 4, 8
-"""Shorter ones are not masked in texts: they would hide half of every sentence."""
+SHORTEST_PASSWORD = 4
+SHORTEST_TOKEN = 8
+"""Shorter ones are not masked in texts: they would hide half of every sentence. Chosen: no token of
+a gateway is so short, and few passwords are."""
 
 _PLAIN_HEADERS = frozenset({"accept", "content-type", "user-agent"})
 _WORD = re.compile(r"[a-z_-]+")
@@ -39,14 +43,20 @@ class Address(NamedTuple):
 
 
 def normalise_url(url: object) -> str:
-    """Return the base URL of a sandbox, given with or without ``/run_code``; raise ConfigError
-    for anything else."""
-    wanted = "sandbox_fusion_url must be the address of a Sandbox Fusion server, such as http://127.0.0.1:8080/run_code"
+    """Return the base URL of a sandbox, given with or without ``/run_code``.
+
+    Raise ConfigError for anything else.
+    """
+    wanted = (
+        "sandbox_fusion_url must be the address of a Sandbox Fusion server, such as "
+        "http://127.0.0.1:8080/run_code"
+    )
     if not isinstance(url, str) or not url.strip():
         raise ConfigError(f"{wanted}; found {url!r}")
     try:
         parts = urlsplit(url.strip())
-        host, _ = parts.hostname, parts.port
+        host = parts.hostname
+        _ = parts.port  # raises if it is none
     except ValueError as error:
         raise ConfigError(f"{wanted}; found {redact(url)!r}: {error}") from None
     if parts.scheme not in ("http", "https") or not host or " " in host:
@@ -61,11 +71,10 @@ def is_placeholder(url: str) -> bool:
 
 
 def redact(url: str) -> str:
-    """Return the label of a sandbox, safe for logs, journals and the model: scheme, host, port and
-    known routes.
+    """Return the label of a sandbox, safe for logs, journals and the model.
 
-    Gateways take tokens in any other part. Of a longer path four digits of a hash stay, which tell
-    two sandboxes behind one host apart.
+    It has scheme, host, port and known routes. Gateways take tokens in any other part. Of a longer
+    path four digits of a hash stay, which tell two sandboxes behind one host apart.
     """
     try:
         parts = urlsplit(url)
@@ -92,8 +101,7 @@ def redact_path(path: str) -> str:
 
 
 def basic_auth(parts: SplitResult) -> str | None:
-    """Return the Authorization header for the user and password of a URL; None if it has
-    neither."""
+    """Return the Authorization header for the user and password of a URL; None without them."""
     if parts.username is None:
         return None
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -110,28 +118,43 @@ def base_urls(urls: str | Sequence[str]) -> tuple[str, ...]:
     """Return the base URL of each sandbox, without repetitions."""
     if not urls:
         raise ConfigError("sandbox_fusion_url is an empty list; give at least one address")
-    return tuple(
-        dict.fromkeys(normalise_url(url) for url in ([urls] if isinstance(urls, str) else urls))
-    )
+    several = [urls] if isinstance(urls, str) else urls
+    return tuple(dict.fromkeys(normalise_url(url) for url in several))
 
 
 def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
-    """Return passwords and tokens of a URL that can be read, and header values; the longest
-    first."""
+    """Return what must be masked in texts, the longest first.
+
+    These are the passwords and tokens of a URL that can be read, and the values of headers.
+    """
     parts = urlsplit(url.strip())
-    values = [value for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
-    tokens = {*values, *(value for _, value in parse_qsl(parts.query))}
+    tokens = _tokens_in_headers(headers) | _tokens_in_url(parts)
+    found = {token for token in tokens if len(token) >= SHORTEST_TOKEN}
+    password = parts.password or ""
+    if len(password) >= SHORTEST_PASSWORD:
+        found.add(password)
+        found.add((basic_auth(parts) or "").removeprefix("Basic "))
+    found |= {unquote(token) for token in found}
+    return sorted(found, key=len, reverse=True)
+
+
+def _tokens_in_headers(headers: Mapping[str, str]) -> set[str]:
+    tokens = set()
+    for name, value in headers.items():
+        if name.lower() not in _PLAIN_HEADERS:
+            tokens.add(value)
+            # "Bearer abc": the second word alone is as secret as the whole value.
+            tokens.update(value.split()[1:])
+    return tokens
+
+
+def _tokens_in_url(parts: SplitResult) -> set[str]:
+    tokens = {value for _, value in parse_qsl(parts.query)}
     tokens |= {part.partition("=")[2] for part in parts.query.split("&")}
     tokens |= {part for part in parts.path.split("/") if not _WORD.fullmatch(part)}
-    # "Bearer abc": the second word alone is as secret as the whole value.
-    tokens |= {word for value in values for word in value.split()[1:]}
-    if not parts.password:
-        tokens.add(parts.username or "")  # a token instead of a user name
-    found = {word for word in tokens if len(word) >= SHORTEST_TOKEN}
-    if len(parts.password or "") >= SHORTEST_PASSWORD:
-        found.add(parts.password or "")
-        found.add((basic_auth(parts) or "").removeprefix("Basic "))
-    return sorted(found | {unquote(word) for word in found}, key=len, reverse=True)
+    if parts.username and not parts.password:
+        tokens.add(parts.username)  # a token instead of a user name
+    return tokens
 
 
 def hide(text: str, secrets: Sequence[str]) -> str:
@@ -142,8 +165,10 @@ def hide(text: str, secrets: Sequence[str]) -> str:
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """Return the proxy that the environment sets for this URL; None for loopback and for hosts
-    in NO_PROXY."""
+    """Return the proxy that the environment sets for this URL.
+
+    None for loopback and for hosts in NO_PROXY.
+    """
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -175,7 +200,10 @@ def _exempt(host: str, port: int, no_proxy: str) -> bool:
             continue
         if entry == "*":
             return True
-        name, _, wanted_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
+        name = entry
+        wanted_port = ""
+        if entry.count(":") == 1:  # several are an IPv6 address
+            name, _, wanted_port = entry.partition(":")
         if wanted_port and wanted_port != str(port):
             continue
         if _in_network(host, name):

@@ -1,9 +1,8 @@
-"""The fast transport: aiohttp's connections, proxies, TLS and HTTP parser, without its
-ClientSession.
+"""The fast transport: aiohttp's connections and parser, without its ClientSession.
 
-Requests to a sandbox differ in their body alone, and preparing each of them anew takes longer than
-all the rest. This needs names of aiohttp that are not public, so it is used only with the versions
-that it was tested with.
+Proxies and TLS are aiohttp's too. Requests to a sandbox differ in their body alone, and preparing
+each of them anew takes longer than all the rest. This needs names of aiohttp that are not public,
+so it is used only with the versions that it was tested with.
 """
 
 from __future__ import annotations
@@ -53,8 +52,10 @@ def missing() -> str:
 
 
 class FastTransport(PublicTransport):
-    """Writes the bytes of a request itself; the head is the same for all requests to an address but
-    for the length."""
+    """Writes the bytes of a request itself.
+
+    The head is the same for all requests to an address but for the length.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -103,8 +104,10 @@ class FastTransport(PublicTransport):
 def _prepare(
     loop: asyncio.AbstractEventLoop, address: Address
 ) -> tuple[aiohttp.ClientRequest, bytes]:
-    """Return what aiohttp's connector wants to know, and the head of each request up to the length
-    of its body."""
+    """Return what aiohttp's connector wants to know, and the head of each request.
+
+    The head goes up to the length of the body.
+    """
     target, headers, proxy, tunnel = route(address)
     request = aiohttp.ClientRequest(
         "POST", target, headers=headers, loop=loop, proxy=proxy, proxy_headers=tunnel

@@ -1,5 +1,6 @@
-"""The sandboxes that calls go to: they share the load by their speed, and a failing one is set
-aside for a while.
+"""The sandboxes that calls go to.
+
+They share the load by their speed, and a failing one is set aside for a while.
 
 The state is shared by all tools of a process, because some trainers make a tool for every
 trajectory.
@@ -16,25 +17,39 @@ from functools import partial
 from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+# All of these are chosen. tests/sfusion_tools/sandbox/test_fleet.py plays fleets with them: load
+# follows speed, and an endpoint that fails or recovers is noticed.
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
 """Seconds that an endpoint is set aside: after its first failure, doubled with each failure in a
 row, and at most."""
+
+MOST_FAILURES = 16
+"""Failures in a row that are counted: long before, the pause has its greatest length."""
+
 LONGEST_ASKED = 300.0
 """The longest that an endpoint is set aside because its Retry-After asks for it."""
+
 NEWEST_SHARE = 0.05
-"""The weight of the newest answer in an endpoint's speed: programs differ far more than
-sandboxes do."""
+"""The weight of the newest answer in an endpoint's speed: programs differ far more than sandboxes
+do."""
+
 QUICKEST = 0.01
 """Seconds below which an answer is as good as any."""
-NOISE, SLOWEST = 1.5, 8.0
-"""Times as slow as the fastest: up to NOISE an endpoint is as good as it, and none counts as
-worse than SLOWEST."""
+
+NOISE = 1.5
+SLOWEST = 8.0
+"""Times as slow as the fastest: up to NOISE an endpoint is as good as it, and none counts as worse
+than SLOWEST."""
+
 HALF_LIFE = 30.0
-"""Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it
-is tried again."""
+"""Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it is
+tried again."""
+
 REFUSES_MORE = 0.4
-"""An endpoint fails if the share of attempts that it refuses is higher by this than that of
-another one."""
+"""An endpoint fails if the share of attempts that it refuses is higher by this than that of another
+endpoint."""
 
 
 class Health(Enum):
@@ -64,13 +79,16 @@ class Endpoint:
 
 
 class Slot:
-    """One attempt on the best of some endpoints, from entering this context manager to leaving
-    it."""
+    """One attempt on the best of some endpoints.
+
+    It lasts from entering this context manager to leaving it.
+    """
 
     __slots__ = ("_asked", "_began", "_ended", "_fleet", "_health", "_held", "_urls", "endpoint")
 
     def __init__(self, slots: LoopSlots, urls: Sequence[str], now: float) -> None:
-        self._fleet, self._held = slots.fleet, slots.held
+        self._fleet = slots.fleet
+        self._held = slots.held
         self._urls = urls
         self._began = self._ended = now
         self._health: Health | None = None
@@ -88,14 +106,20 @@ class Slot:
             self._fleet._lock.defer(partial(self._fleet._give, self))
 
     def report(self, now: float, health: Health, *, asked: float | None = None) -> None:
-        """Say how the attempt ended, if that says anything about the endpoint; ``asked`` is its
-        Retry-After."""
-        self._ended, self._health, self._asked = now, health, asked
+        """Say how the attempt ended, if that says anything about the endpoint.
+
+        ``asked`` is its Retry-After.
+        """
+        self._ended = now
+        self._health = health
+        self._asked = asked
 
 
 class Fleet:
-    """Chooses the endpoint of the next attempt: the one that will probably answer first,
-    round-robin on a tie."""
+    """Chooses the endpoint of the next attempt.
+
+    It is the one that will probably answer first, and round-robin on a tie.
+    """
 
     def __init__(self) -> None:
         self._lock = DeferringLock()
@@ -108,8 +132,10 @@ class Fleet:
             return self._endpoint(url)
 
     def forget(self) -> None:
-        """Forget every endpoint that no attempt uses: tests start other sandboxes on the same
-        ports."""
+        """Forget every endpoint that no attempt uses.
+
+        Tests start other sandboxes on the same ports.
+        """
         with self._lock:
             self._known = {url: known for url, known in self._known.items() if known.in_flight}
 
@@ -131,7 +157,9 @@ class Fleet:
         return chosen
 
     def _give(self, slot: Slot) -> None:
-        endpoint, now = slot.endpoint, slot._ended
+        """Take an attempt's end into account."""
+        endpoint = slot.endpoint
+        now = slot._ended
         endpoint.in_flight -= 1
         match slot._health:
             case Health.ANSWERED:
@@ -139,7 +167,9 @@ class Fleet:
                 endpoint.set_aside_until = -math.inf
                 endpoint.refused -= NEWEST_SHARE * endpoint.refused
                 speed = math.log(max(now - slot._began, QUICKEST))
-                before = endpoint.speed if endpoint.speed is not None else self._usual_speed(speed)
+                before = endpoint.speed
+                if before is None:
+                    before = self._usual_speed(speed)
                 endpoint.speed = before + NEWEST_SHARE * (speed - before)
                 endpoint.answered_at = now
             case Health.REFUSED:
@@ -152,7 +182,8 @@ class Fleet:
 
     def _usual_speed(self, default: float) -> float:
         # One answer says little about an endpoint: it begins at what is usual for the others.
-        known = [e.speed for e in self._known.values() if e.speed is not None]
+        speeds = [endpoint.speed for endpoint in self._known.values()]
+        known = [speed for speed in speeds if speed is not None]
         return sum(known) / len(known) if known else default
 
 
@@ -163,27 +194,36 @@ def _set_aside(endpoint: Endpoint, slot: Slot) -> None:
         # row.
         endpoint.failed_at = now
         endpoint.set_aside_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**endpoint.failures)
-        endpoint.failures = min(endpoint.failures + 1, 16)
+        endpoint.failures = min(endpoint.failures + 1, MOST_FAILURES)
     if slot._asked is not None:
-        endpoint.set_aside_until = max(
-            endpoint.set_aside_until, now + min(slot._asked, LONGEST_ASKED)
-        )
+        asked_until = now + min(slot._asked, LONGEST_ASKED)
+        endpoint.set_aside_until = max(endpoint.set_aside_until, asked_until)
 
 
 def _best(endpoints: list[Endpoint], now: float) -> Endpoint:
     """Return the best endpoint; if all are set aside, the one that returns first."""
-    awake = [e for e in endpoints if e.set_aside_until <= now]
+    awake = [endpoint for endpoint in endpoints if endpoint.set_aside_until <= now]
     if not awake:
-        return min(endpoints, key=lambda e: (e.set_aside_until, e.last_used))
+        return min(endpoints, key=lambda endpoint: (endpoint.set_aside_until, endpoint.last_used))
+
     # An endpoint that failed gets a single attempt at a time until one succeeds.
-    fit = [e for e in awake if not (e.failures and e.in_flight)] or awake
-    fastest = min((e.speed for e in fit if e.speed is not None), default=0.0)
-    return min(fit, key=lambda e: ((e.in_flight + 1) * _slowness(e, fastest, now), e.last_used))
+    fit = [endpoint for endpoint in awake if not (endpoint.failures and endpoint.in_flight)]
+    fit = fit or awake
+    speeds = [endpoint.speed for endpoint in fit if endpoint.speed is not None]
+    fastest = min(speeds, default=0.0)
+
+    def cost(endpoint: Endpoint) -> tuple[float, int]:
+        slowness = _slowness(endpoint, fastest, now)
+        return (endpoint.in_flight + 1) * slowness, endpoint.last_used
+
+    return min(fit, key=cost)
 
 
 def _slowness(endpoint: Endpoint, fastest: float, now: float) -> float:
-    """Return how many times as slow as the fastest it is; without an answer it is taken for as
-    fast."""
+    """Return how many times as slow as the fastest it is.
+
+    Without an answer it is taken for as fast.
+    """
     if endpoint.speed is None:
         return 1.0
     ratio = min(math.exp(endpoint.speed - fastest), SLOWEST) / NOISE
@@ -213,6 +253,8 @@ def slots_of(scope: LoopScope, fleet: Fleet | None = None) -> LoopSlots:
 
 
 def process_fleet() -> Fleet:
-    """Return the fleet that all loops of this process share, but for those that keep their own
-    time."""
+    """Return the fleet that all loops of this process share.
+
+    Loops that keep their own time have fleets of their own.
+    """
     return runtime.shared(Fleet, Fleet)

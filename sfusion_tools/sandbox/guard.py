@@ -25,7 +25,8 @@ from sfusion_tools.sandbox.result import CallResult
 logger = logging.getLogger(__name__)
 
 PROBES = 5
-"""How many calls decide whether the sandbox works again."""
+"""How many calls decide whether the sandbox works again. Chosen: one may fail by chance, and five
+calls of a broken sandbox cost little."""
 _LIMITER = "the limiter"
 
 
@@ -90,9 +91,8 @@ class Trip:
         failed = sum(count for outcome, count in self.outcomes.items() if outcome.is_infrastructure)
         counts = ", ".join(f"{count} {outcome.value}" for outcome, count in self.outcomes.items())
         return (
-            f"{failed} of the last {calls} calls ({failed / calls:.0%}, allowed "
-            f"{self.allowed:.0%}) "
-            f"failed for reasons that are not the program's: {counts}"
+            f"{failed} of the last {calls} calls ({failed / calls:.0%}, allowed {self.allowed:.0%})"
+            f" failed for reasons that are not the program's: {counts}"
         )
 
 
@@ -148,7 +148,8 @@ class GuardCore:
             self._failed -= self._recent[0][0].is_infrastructure
         self._recent.append((outcome, endpoint))
         self._failed += outcome.is_infrastructure
-        calls, allowed = len(self._recent), self._settings.infrastructure_at_most
+        calls = len(self._recent)
+        allowed = self._settings.infrastructure_at_most
         if calls < self._settings.enough or self._failed / calls <= allowed:
             return False
         outcomes = Counter(outcome for outcome, _ in self._recent)
@@ -191,17 +192,20 @@ class SandboxGuard(LoopResource):
     def begin(self, now: float) -> GuardedCall:
         """Begin a call, to be given to ``end``; raise GuardTripped if it must not be made."""
         with self._lock:
-            call, trip = self._core.begin(now), self._core.trip
+            call = self._core.begin(now)
+            trip = self._core.trip
         if call is None:
             raise GuardTripped(
-                f"{self._text(trip)}. This call was not made; calls are tried again from "
-                "time to time"
+                f"{self._text(trip)}. This call was not made; calls are tried again from time to "
+                "time"
             )
         return call
 
     def end(self, call: GuardedCall, now: float, result: CallResult | None) -> None:
-        """Count how a call ended, None if that says nothing; raise GuardTripped if it failed
-        with the others."""
+        """Count how a call ended, None if that says nothing.
+
+        Raise GuardTripped if it failed with the others.
+        """
         if result is None:
             self._lock.defer(partial(self._core.end, call, now, Outcome.CANCELLED, ""))
             return
@@ -213,11 +217,9 @@ class SandboxGuard(LoopResource):
         if changed and trip is None:
             logger.warning("guard: the sandbox works again: %s", ", ".join(self.endpoints))
         elif changed:
-            next_calls = (
-                "Calls now raise GuardTripped"
-                if stops
-                else "Training goes on, and must mask such calls"
-            )
+            next_calls = "Training goes on, and must mask such calls"
+            if stops:
+                next_calls = "Calls now raise GuardTripped"
             logger.error("guard: %s. %s", self._text(trip), next_calls)
         if trip is not None and stops and result.outcome in FAILURES:
             raise GuardTripped(self._text(trip))
@@ -228,19 +230,22 @@ class SandboxGuard(LoopResource):
             {*self.endpoints, *failed_at}, key=lambda place: (-failed_at.get(place, 0), place)
         )
         places = ", ".join(f"{failed_at.get(place, 0)} at {place}" for place in ranked)
-        # Of a masked address nobody can be asked.
-        command = (
-            "limiter"
-            if ranked[0] == _LIMITER
-            else f"doctor {'URL' if '***' in ranked[0] else ranked[0]}"
-        )
+        worst = ranked[0]
+        if worst == _LIMITER:
+            command = "limiter"
+        elif "***" in worst:
+            command = "doctor URL"  # a masked address cannot be asked
+        else:
+            command = f"doctor {worst}"
         return f"{trip}. Failures: {places}. To find out why, run: sfusion {command}"
 
 
 @dataclass(frozen=True, slots=True)
 class _GuardKey:
-    """What the clients of one guard have in common; never shown, because it may contain
-    passwords."""
+    """What the clients of one guard have in common.
+
+    It is never shown, because it may contain passwords.
+    """
 
     settings: GuardSettings
     urls: tuple[str, ...] = field(repr=False)
@@ -250,8 +255,10 @@ class _GuardKey:
 def shared_guard(
     settings: GuardSettings, urls: str | Sequence[str], headers: Mapping[str, str] | None = None
 ) -> Callable[[], SandboxGuard]:
-    """Return what gives the running loop's guard, which all clients of this process with the
-    same of these share."""
+    """Return what gives the running loop's guard.
+
+    All clients of this process with the same settings, sandboxes and headers share it.
+    """
     names = sorted((name.lower(), value) for name, value in (headers or {}).items())
     key = _GuardKey(settings, tuple(sorted(base_urls(urls))), tuple(names))
     labels = tuple(dict.fromkeys(map(redact, key.urls)))

@@ -1,9 +1,8 @@
-"""What subclasses of verl's tool rely on: ``execution_pool.execute.remote(self.execute_code, …)``,
-inside this process.
+"""What subclasses of verl's tool rely on, inside this process.
 
-verl's pool runs a function in a Ray actor, under one permit. Here ``execute_code`` goes through the
-runner in the caller's loop, and any other function runs in a thread, under a permit that it gives
-up if it calls ``execute_code``.
+They call ``execution_pool.execute.remote(self.execute_code, …)``. verl's pool runs a function in a
+Ray actor, under one permit. Here ``execute_code`` goes through the runner in the caller's loop, and
+any other function runs in a thread, under a permit that it gives up if it calls ``execute_code``.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ from sfusion_tools.limiter import Permit
 
 @dataclass(slots=True)
 class Caller:
-    """The ``execute`` of a subclass that is under way: it may pass on neither ``agent_data`` nor
-    metrics."""
+    """The ``execute`` of a subclass that is under way.
+
+    It may pass on neither ``agent_data`` nor metrics.
+    """
 
     agent_data: Any = None
     metrics: dict[str, Any] | None = None
@@ -39,14 +40,17 @@ _give_up_permit: ContextVar[Callable[[], object] | None] = ContextVar(
 def followed(
     execute: Callable[..., Coroutine[Any, Any, Any]],
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Make an ``execute`` whose calls are counted, and whose metrics are those of its last call if
-    it returns none."""
+    """Make an ``execute`` whose calls are counted.
+
+    Its metrics are those of its last call if it returns none.
+    """
 
     @wraps(execute)
     async def followed_execute(*args: Any, **kwargs: Any) -> Any:
         if calling.get() is not None:  # that of a subclass, which called its base
             return await execute(*args, **kwargs)
-        token = calling.set(caller := Caller(kwargs.get("agent_data")))
+        caller = Caller(kwargs.get("agent_data"))
+        token = calling.set(caller)
         try:
             result = await execute(*args, **kwargs)
         finally:
@@ -59,9 +63,12 @@ def followed(
 
 
 def give_up_permit() -> None:
-    """Return the permit of the function that is running in the pool, if there is one: the runner
-    takes its own."""
-    if (give_up := _give_up_permit.get()) is not None:
+    """Return the permit of the function that is running in the pool, if there is one.
+
+    The runner takes its own.
+    """
+    give_up = _give_up_permit.get()
+    if give_up is not None:
         give_up()
 
 
@@ -73,8 +80,11 @@ class ExecutionPool:
         permit: Callable[[], Permit[Any] | None],
         direct: Callable[[Any], Callable[..., Coroutine[Any, Any, Any]] | None],
     ) -> None:
-        """``direct`` returns the coroutine function that does what a function does, None if there
-        is none."""
+        """Run functions under permits.
+
+        ``direct`` returns the coroutine function that does what a function does, None if there is
+        none.
+        """
         self._permit = permit
         self._direct = direct
         self.execute = _Method(self._execute)
@@ -89,13 +99,15 @@ class ExecutionPool:
             return await direct(*args, **kwargs)
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as held:
-            if (permit := self._permit()) is not None:
+            permit = self._permit()
+            if permit is not None:
                 await held.enter_async_context(permit)
+
+            def give_up() -> None:
+                asyncio.run_coroutine_threadsafe(held.aclose(), loop).result()
+
             context = copy_context()
-            context.run(
-                _give_up_permit.set,
-                lambda: asyncio.run_coroutine_threadsafe(held.aclose(), loop).result(),
-            )
+            context.run(_give_up_permit.set, give_up)
             return await in_daemon_thread(partial(context.run, fn, *args, **kwargs))
 
 

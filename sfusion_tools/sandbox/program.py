@@ -50,13 +50,10 @@ class Program:
     def body(self) -> bytes:
         """Return the request body of ``/run_code``."""
         before = _limits(self.compile_timeout, self.timeout, self.memory_limit_mb)
+        files = '{}, "fetch_files": []'
         if self.files or self.fetch_files:
-            files = (
-                f'{json.dumps(dict(self.files))}, "fetch_files": '
-                f"{json.dumps(list(self.fetch_files))}"
-            )
-        else:
-            files = '{}, "fetch_files": []'
+            wanted = json.dumps(list(self.fetch_files))
+            files = f'{json.dumps(dict(self.files))}, "fetch_files": {wanted}'
         stdin = "null" if self.stdin is None else _quoted(self.stdin)
         text = f'{before}, "code": {_quoted(self.code)}, "stdin": {stdin}'
         return f'{text}, "language": {_quoted(self.language)}, "files": {files}}}'.encode()
@@ -84,8 +81,10 @@ class Bounds:
     margin: float = 10.0
     """Seconds that an attempt may take on top of the sandbox's time."""
     deadline: float | None = None
-    """Seconds for all attempts and pauses of a call, not counting the queue; None: twice an attempt
-    plus 10 s."""
+    """Seconds for all attempts and pauses of a call, not counting the queue.
+
+    None: twice an attempt plus 10 s.
+    """
     queue: float | None = 600.0
     """Seconds to wait in the queue for a permit; None for no limit."""
     response_bytes: int = 16 * 2**20
@@ -98,5 +97,7 @@ class Bounds:
         attempt = program.timeout + self.margin
         if program.language in COMPILE_TIME:
             attempt += program.compile_timeout
-        whole = self.deadline if self.deadline is not None else 2 * attempt + 10.0
-        return attempt, whole if self.total is None else min(whole, self.total)
+        whole = 2 * attempt + 10.0 if self.deadline is None else self.deadline
+        if self.total is not None:
+            whole = min(whole, self.total)
+        return attempt, whole

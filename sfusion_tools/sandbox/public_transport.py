@@ -1,5 +1,7 @@
-"""The transport over aiohttp's ClientSession: public names only, for every version of aiohttp
-that is allowed."""
+"""The transport over aiohttp's ClientSession.
+
+It uses public names only, and so works with every version of aiohttp that is allowed.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ from sfusion_tools.sandbox.retry import RETRIED_STATUSES
 
 CONNECT_SECONDS = 10.0
 """Limit for connecting, or half an attempt's time if that is less, so that a slow connect is
-reported as such."""
+reported as such. Chosen: long enough for a few lost packets."""
+
 IDLE_SECONDS = 4.0
-"""Sandbox Fusion closes idle connections after 5 s; dropping them first avoids reusing one that
-is closing."""
+"""Sandbox Fusion (uvicorn) closes idle connections after 5 s; dropping them first avoids reusing
+one that is closing."""
 
 _HEADERS = {
     "User-Agent": f"sfusion/{__version__}",
@@ -45,16 +48,16 @@ _OF_THE_BODY = ("Content-Length", "Transfer-Encoding")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _AT_ONCE = 2**16
 """Bytes of a body that the kernel has room for when nothing else waits to be sent."""
-_LENGTH, _ENCODING = istr("Content-Length"), istr("Content-Encoding")
+_LENGTH = istr("Content-Length")
+_ENCODING = istr("Content-Encoding")
 _URL = re.compile(r"\w+://[^\s'\"]+")
 
 
 class PublicTransport(LoopResource):
-    """One loop's connections, shared by all its clients: some trainers make a new tool for every
-    trajectory.
+    """One loop's connections, shared by all its clients.
 
-    Requests go through a ClientSession; nothing is sent or read on a connection after an attempt
-    has ended.
+    Some trainers make a new tool for every trajectory. Requests go through a ClientSession; nothing
+    is sent or read on a connection after an attempt has ended.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -65,8 +68,10 @@ class PublicTransport(LoopResource):
 
     @classmethod
     def of(cls, scope: LoopScope, user: object) -> Self:
-        """Return the loop's transport, opened on first use; it stays open at least until the
-        user leaves."""
+        """Return the loop's transport, opened on first use.
+
+        It stays open at least until the user leaves.
+        """
         transport = scope.get(cls, lambda: cls(scope.loop))
         transport._users.add(user)
         return transport
@@ -87,15 +92,16 @@ class PublicTransport(LoopResource):
         return aiohttp.ClientSession(connector=self._connector, cookie_jar=aiohttp.DummyCookieJar())
 
     async def send(self, address: Address, body: bytes, seconds: float, most: int) -> Response:
-        """Post a body and return the answer, with about ``most`` bytes at most; raise nothing
-        but TransportErrors."""
+        """Post a body and return the answer, with about ``most`` bytes at most.
+
+        Raise nothing but TransportErrors.
+        """
         connect = min(CONNECT_SECONDS, seconds / 2)
         self._in_use += 1
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(
-                    address, body, _timeout(connect, address.proxy is not None), most
-                )
+                timeout = _timeout(connect, address.proxy is not None)
+                return await self._exchange(address, body, timeout, most)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise our_error(error, address, seconds, connect) from error
         finally:
@@ -107,13 +113,13 @@ class PublicTransport(LoopResource):
         target, headers, proxy, tunnel = route(address)
         used: list[asyncio.Transport] = []
         _used.set(used)
-        status, whole = 0, False
+        status = 0
+        whole = False
         try:
             response = await self._session.post(
                 target,
-                data=body
-                if len(body) <= _AT_ONCE
-                else io.BytesIO(body),  # aiohttp warns of large bytes
+                # aiohttp warns of large bytes.
+                data=body if len(body) <= _AT_ONCE else io.BytesIO(body),
                 headers=headers,
                 proxy=proxy,
                 proxy_headers=tunnel,
@@ -127,11 +133,9 @@ class PublicTransport(LoopResource):
                 if not whole:
                     response.close()  # leaving its context would wait until all was sent
         finally:
+            of_failed = len(body) if status != 200 else 0
             for transport in used:
-                if (
-                    unsent(transport, len(body) if status != 200 else 0)
-                    and not self._loop.is_closed()
-                ):
+                if unsent(transport, of_failed) and not self._loop.is_closed():
                     transport.abort()
             used.clear()  # the context may live for long
         return Response(status, response.headers, text, whole)
@@ -155,8 +159,7 @@ _used: ContextVar[list[asyncio.Transport]] = ContextVar("_used")
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connects, and hands out no idle connection on which something came that nobody had asked
-    for."""
+    """Connects, and hands out no idle connection on which something came unasked."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.sockets = _Sockets()
@@ -169,22 +172,26 @@ class _Connector(aiohttp.TCPConnector):
         while True:
             before = sockets.made
             connection = await super().connect(*args, **options)
-            protocol, transport = connection.protocol, connection.transport
+            protocol = connection.protocol
+            transport = connection.transport
             assert protocol is not None
             # What came while nobody waited, and was perhaps not read yet, is no answer to this
             # request.
             sock = None if transport is None else transport.get_extra_info("socket")
             news = len(protocol) or (sock is not None and is_readable(sock))
             if sockets.made != before or not news:
-                if transport is not None and (used := _used.get(None)) is not None:
+                used = _used.get(None)
+                if transport is not None and used is not None:
                     used.append(transport)
                 return connection
             connection.close()
 
     @property
     def closed(self) -> bool:
-        """True also if the loop was closed: a session is as closed as its connector, and
-        complains if it is not."""
+        """True also if the loop was closed.
+
+        A session is as closed as its connector, and complains if it is not.
+        """
         return super().closed or self._own_loop.is_closed()
 
 
@@ -194,8 +201,10 @@ class _Sockets:
     def __init__(self) -> None:
         self.made = 0
         self._open: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
-        """With the inode of each: uvloop closes a descriptor without telling, and its number may
-        be another file's."""
+        """The sockets, with the inode of each.
+
+        uvloop closes a descriptor without telling, and its number may be another file's.
+        """
 
     def __call__(self, address: Any) -> socket.socket:
         family, kind, protocol, *_ = address
@@ -217,11 +226,10 @@ class _Sockets:
 
 
 def unsent(transport: asyncio.Transport, of_failed: int) -> bool:
-    """True if something waits to be sent, or may do so under TLS, where nobody knows: after a large
-    failed request.
+    """True if something waits to be sent, or may do so.
 
-    A server may answer, or time be up, before all was sent; a connection that is closed stays open
-    until it is.
+    Under TLS nobody knows; after a large failed request it may. A server may answer, or time be up,
+    before all was sent; a connection that is closed stays open until it is.
     """
     try:
         if transport.get_write_buffer_size():
@@ -242,31 +250,37 @@ def is_readable(sock: socket.socket) -> bool:
 
 @lru_cache(maxsize=64)
 def route(address: Address) -> tuple[URL, CIMultiDict[str], URL | None, CIMultiDict[str]]:
-    """Return what the requests to an address share: target, headers, proxy, and the headers for
-    a tunnel."""
+    """Return what the requests to an address share.
+
+    These are target, headers, proxy, and the headers for a tunnel.
+    """
     headers = CIMultiDict(_HEADERS)
     for name, value in address.headers:
         headers[name] = value
     for name in _OF_THE_BODY:
         headers.pop(name, None)
-    target = URL(address.url)
-    if (login := basic_auth(urlsplit(address.url))) is not None:
+    login = basic_auth(urlsplit(address.url))
+    if login is not None:
         if "Authorization" in headers:
             raise ValueError(
-                "the address contains a login and the headers an Authorization; a request "
-                "has only one"
+                "the address contains a login and the headers an Authorization; a request has only "
+                "one"
             )
         headers["Authorization"] = login
-    if any(_CONTROL.search(text) for line in headers.items() for text in line):
-        raise ValueError("a header contains a control character")
-    target, proxy, tunnel = target.with_user(None), None, CIMultiDict[str]()
+    for name, value in headers.items():
+        if _CONTROL.search(name) or _CONTROL.search(value):
+            raise ValueError("a header contains a control character")
+    target = URL(address.url).with_user(None)
+    proxy = None
+    tunnel = CIMultiDict[str]()
     if address.proxy is not None:
         proxy = URL(address.proxy).with_user(None)
         # The connector would add this Host, and not find the connection again by what it knew
         # without it.
         tunnel["Host"] = headers.get("Host", target.host_port_subcomponent or "")
         tunnel["User-Agent"] = headers["User-Agent"]
-        if (login := basic_auth(urlsplit(address.proxy))) is not None:
+        login = basic_auth(urlsplit(address.proxy))
+        if login is not None:
             tunnel["Proxy-Authorization"] = login
             if target.scheme == "http":
                 headers["Proxy-Authorization"] = login
@@ -279,7 +293,9 @@ async def read_body(
     """Return the body, and whether it is whole."""
     size = headers.get(_LENGTH)
     if size is not None and status == 200 and _ENCODING not in headers:
-        return (b"", False) if int(size) > most else (await payload.read(), True)
+        if int(size) > most:
+            return b"", False
+        return await payload.read(), True
     parts: list[bytes] = []
     try:
         async for part in payload.iter_any():
@@ -308,23 +324,18 @@ def our_error(error: Exception, address: Address, seconds: float, connect: float
         case aiohttp.ClientConnectorError():
             return _not_connected(address, f": {_reason(error)}")
         case aiohttp.ClientHttpProxyError():
-            again = error.status in RETRIED_STATUSES
-            return _not_connected(
-                address, f": the proxy answered {error.status} {error.message}", transient=again
-            )
+            why = f": the proxy answered {error.status} {error.message}"
+            return _not_connected(address, why, transient=error.status in RETRIED_STATUSES)
         case TimeoutError():
-            return TransportError(
-                Outcome.TRANSPORT_TIMEOUT, f"no complete answer within {seconds:g} s"
-            )
+            why = f"no complete answer within {seconds:g} s"
+            return TransportError(Outcome.TRANSPORT_TIMEOUT, why)
         case aiohttp.ClientConnectionError() | OSError():
             return TransportError(Outcome.UNREACHABLE, f"the connection was lost: {_reason(error)}")
         case aiohttp.ClientPayloadError():
-            return TransportError(
-                Outcome.BAD_RESPONSE, f"the answer broke off or is garbled: {_reason(error)}"
-            )
-    return TransportError(
-        Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}", transient=False
-    )
+            why = f"the answer broke off or is garbled: {_reason(error)}"
+            return TransportError(Outcome.BAD_RESPONSE, why)
+    why = f"not a valid HTTP response: {_reason(error)}"
+    return TransportError(Outcome.BAD_RESPONSE, why, transient=False)
 
 
 def _not_connected(address: Address, why: str, *, transient: bool = True) -> TransportError:

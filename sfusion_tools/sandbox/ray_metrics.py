@@ -34,8 +34,10 @@ MOST_TIMES = 100_000
 
 
 class _Instruments:
-    """The metrics of one Ray session; Ray puts ``ray_`` before their names, and ``_total`` after
-    those of counters."""
+    """The metrics of one Ray session.
+
+    Ray puts ``ray_`` before their names, and ``_total`` after those of counters.
+    """
 
     def __init__(self) -> None:
         from ray.util import metrics
@@ -124,18 +126,19 @@ class RayMetrics(LoopResource):
         """Pass everything on to Ray; without Ray it is dropped."""
         with self._flushing:
             with self._lock:
-                ended, self._ended = self._ended, _Ended()
+                ended = self._ended
+                self._ended = _Ended()
                 in_flight = dict(self._in_flight)
             try:
                 session = ray_session()
                 if session and session != self._session:
-                    self._session, self._instruments = session, None
+                    self._session = session
+                    self._instruments = None
                     self._instruments = _Instruments()
                 if session and self._instruments is not None:
                     self._record(self._instruments, ended, in_flight)
-            except (
-                Exception
-            ) as error:  # a tool must not fail, nor fill the log, because of its metrics
+            except Exception as error:
+                # A tool must not fail, nor fill the log, because of its metrics.
                 self._instruments = None
                 logger.warning(
                     "no metrics for Ray until it is started again: %s: %s",
@@ -178,8 +181,7 @@ _UNCOUNTED: AbstractContextManager[None] = nullcontext()
 
 
 def counted_call(tool: str, result: CallResult, *, on: bool) -> AbstractContextManager[None]:
-    """Return the context manager that counts one call, if Ray runs and metrics are not switched
-    off."""
+    """Return the context manager that counts one call, if Ray runs and metrics are on."""
     if not on or not ray_is_running():
         return _UNCOUNTED
     scope = runtime.scope()

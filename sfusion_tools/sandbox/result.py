@@ -41,8 +41,7 @@ class CallResult:
     problem: str | None = None
     """What was wrong with arguments that could not be used, without quoting them."""
     trajectory: str | None = None
-    """The trajectory that made the call, and the group of its siblings, as far as the caller names
-    them."""
+    """The trajectory that made the call, and the group of its siblings, if they are named."""
     group: str | None = None
 
     @property
@@ -54,10 +53,11 @@ class CallResult:
         """Return the numbers a trainer needs, as plain values."""
         attempts = self.attempts
         last = attempts[-1] if attempts else None
-        executions, request_seconds, outcomes = 0, 0.0, []
-        for (
-            attempt
-        ) in attempts:  # one loop, where each comprehension would be a function more to call
+        executions = 0
+        request_seconds = 0.0
+        outcomes = []
+        # One loop, because each comprehension would be a function more to call.
+        for attempt in attempts:
             executions += attempt.may_have_run
             request_seconds += attempt.seconds or 0.0
             outcomes.append(attempt.kind)

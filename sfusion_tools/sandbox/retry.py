@@ -11,8 +11,8 @@ from email.utils import parsedate_to_datetime
 
 RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
 _MOST_DOUBLINGS = 60
-"""More reach any cap; from 1024 on they would overflow, and orders to wait are not bounded by a
-count."""
+"""Chosen: so many reach any cap. From 1024 on they would overflow a float, and orders to wait are
+not bounded by a count."""
 
 
 def may_have_run(status: int) -> bool:
@@ -25,15 +25,19 @@ def may_have_run(status: int) -> bool:
 
 
 def is_order_to_wait(status: int | None, asked: float | None) -> bool:
-    """True after a 429 with Retry-After: the sandbox is full and works, so only time bounds
-    these, not max_attempts."""
+    """True after a 429 with Retry-After: the sandbox is full and works.
+
+    So only time bounds such attempts, not max_attempts.
+    """
     return status == 429 and asked is not None
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How many failed attempts, and how far apart; jitter depends only on the call and the
-    attempt."""
+    """How many failed attempts, and how far apart.
+
+    Jitter depends only on the call and the attempt.
+    """
 
     max_attempts: int = 6
     base: float = 0.5
@@ -49,9 +53,8 @@ class RetryPolicy:
 
 
 def _fraction(*keys: object) -> float:
-    digest = hashlib.blake2b(
-        "\x1f".join(map(str, keys)).encode("utf-8", "replace"), digest_size=8
-    ).digest()
+    text = "\x1f".join(map(str, keys))
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
 
 

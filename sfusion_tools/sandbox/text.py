@@ -1,5 +1,7 @@
-"""The text the model reads after a call: the program's output, or a message that cannot be mistaken
-for it."""
+"""The text that the model reads after a call.
+
+It is the program's output, or a message that cannot be mistaken for it.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,20 @@ _ESCAPES = re.compile(
 )
 _LONG = FULL_PIPE_BYTES // 4
 """A text of fewer characters is far from any limit in bytes."""
+
 # How messages begin; rollout dumps hold nothing else about a call, so ``sfusion look`` finds it by
 # these.
 REFUSED = "The call was refused and nothing was run: "
 FAILED = "This is not output of a program: the sandbox failed, not your code ("
-STOPPED, TIMED_OUT = "[The program was stopped after ", "[The program timed out after "
+STOPPED = "[The program was stopped after "
+TIMED_OUT = "[The program timed out after "
 NOT_COMPILED = "[The program did not compile"
-SIGNALLED, EXITED = "[The program was ended by signal ", "[The program exited with code "
+SIGNALLED = "[The program was ended by signal "
+EXITED = "[The program exited with code "
+
+_LONGEST_MESSAGE = 300
+"""Characters of a message of the sandbox that the model reads. Chosen: a sentence or two."""
+
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -37,8 +46,7 @@ def plain(text: str) -> str:
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """Cut to at most ``limit`` characters: head and tail, with a marker that says how many are
-    missing."""
+    """Cut to at most ``limit`` characters: head and tail, with a marker that counts the rest."""
     if len(text) <= limit:
         return text
     # The marker takes room too; assume its longest form.
@@ -55,7 +63,8 @@ def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, not
     """Return the text for one call, with at most about ``limit`` characters of program output."""
     if not result.outcome.is_from_program:
         return f"{_failure(result, tool)}{note}"
-    stdout, stderr = plain(result.stdout), plain(result.stderr) if result.stderr else ""
+    stdout = plain(result.stdout)
+    stderr = plain(result.stderr) if result.stderr else ""
     separator = "\n" if stdout and stderr and not stdout.endswith("\n") else ""
     output = stdout + separator + stderr
     if len(output) > limit:
@@ -69,7 +78,9 @@ def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, not
         remark = _remark(result, timeout, printed=bool(output)) + note
     if not remark:
         return output
-    return f"{output}{'' if not output or output.endswith(chr(10)) else chr(10)}{remark.lstrip()}"
+    if output and not output.endswith("\n"):
+        output += "\n"
+    return output + remark.lstrip()
 
 
 def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
@@ -82,14 +93,13 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
                 f"{STOPPED}{timeout:g} s. It had printed {size:,} bytes, more than the sandbox "
                 "reads while a program runs: it was probably blocked on its output, not slow.]"
             )
-        kept = (
-            "the output above is what it printed until then"
-            if printed
-            else "it had printed nothing"
-        )
+        kept = "it had printed nothing"
+        if printed:
+            kept = "the output above is what it printed until then"
         return f"{TIMED_OUT}{timeout:g} s; {kept}.]"
     if result.outcome is Outcome.COMPILE_ERROR:
-        return f"{NOT_COMPILED}{': ' + result.message if result.message else ''}.]"
+        reason = f": {result.message}" if result.message else ""
+        return f"{NOT_COMPILED}{reason}.]"
     if result.outcome is Outcome.PROGRAM_ERROR:
         code = result.return_code if result.return_code is not None else 1
         return f"{SIGNALLED}{-code}.]" if code < 0 else f"{EXITED}{code}.]"
@@ -111,19 +121,14 @@ _FAILURES = {
 def _failure(result: CallResult, tool: str) -> str:
     if result.outcome is Outcome.BAD_ARGUMENTS:
         return f"[{tool}] {REFUSED}{_short(result.message)}"
-    ran = (
-        "The code may have run, but its output is lost."
-        if result.possible_executions
-        else "The code did not run."
-    )
+    ran = "The code did not run."
+    if result.possible_executions:
+        ran = "The code may have run, but its output is lost."
     why = f"{result.outcome.value}: {_FAILURES[result.outcome]}"
     # Addresses and gateway messages belong in the log. A sandbox's own message may help the model
     # change its call.
-    if (
-        result.outcome is Outcome.SANDBOX_ERROR
-        and result.attempts
-        and result.attempts[-1].status == 200
-    ):
+    last = result.attempts[-1] if result.attempts else None
+    if result.outcome is Outcome.SANDBOX_ERROR and last is not None and last.status == 200:
         why = f"{why}, {_short(result.message)}"
     if result.out_of_time is not None:
         why = f"{why}; a call may take {result.out_of_time:g} s"
@@ -132,4 +137,6 @@ def _failure(result: CallResult, tool: str) -> str:
 
 def _short(message: str) -> str:
     text = plain(" ".join(message.split()))
-    return text if len(text) <= 300 else f"{text[:299]}…"
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    return f"{text[: _LONGEST_MESSAGE - 1]}…"

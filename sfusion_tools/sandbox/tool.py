@@ -22,7 +22,8 @@ from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import plain
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_tool
 
-EXTRAS, KEY = "extras", "sfusion"
+EXTRAS = "extras"
+KEY = "sfusion"
 """Where verl's trainer finds the calls of a trajectory.
 
 verl's agent loop drops the metrics of a call. What a tool leaves in ``extra_fields`` of the
@@ -60,17 +61,21 @@ class _Instance(dict[str, Any]):
 
     def begin(self) -> int:
         """Begin a call, which is the last one from now on; return its number."""
-        self.number, self.outcome = self.number + 1, None
+        self.number += 1
+        self.outcome = None
         return self.number
 
     def end(self, number: int, result: CallResult) -> None:
         if number == self.number:
-            self.outcome, self.stdout = result.outcome, result.stdout
+            self.outcome = result.outcome
+            self.stdout = result.stdout
 
 
 class _Setting:
-    """A key of the config as an attribute, as on verl's tool; setting it takes effect from the next
-    call on."""
+    """A key of the config as an attribute, as on verl's tool.
+
+    Setting it takes effect from the next call on.
+    """
 
     def __set_name__(self, owner: type[SandboxFusionTool], name: str) -> None:
         self._name = name
@@ -83,14 +88,20 @@ class _Setting:
 
 
 class SandboxFusionTool(TrajectoryTool[_Instance]):
-    """Runs code for many trajectories at once, under the cluster's limiter, and never hides how a
-    call ended."""
+    """Runs code for many trajectories at once, under the cluster's limiter.
+
+    It never hides how a call ended.
+    """
 
     default_schema = CODE_INTERPRETER
 
-    num_workers, rate_limit, default_timeout = _Setting(), _Setting(), _Setting()
-    default_language, memory_limit_mb = _Setting(), _Setting()
-    enable_global_rate_limit, sandbox_fusion_url = _Setting(), _Setting()
+    num_workers = _Setting()
+    rate_limit = _Setting()
+    default_timeout = _Setting()
+    default_language = _Setting()
+    memory_limit_mb = _Setting()
+    enable_global_rate_limit = _Setting()
+    sandbox_fusion_url = _Setting()
 
     def __init__(
         self,
@@ -102,14 +113,14 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,
     ) -> None:
-        """``limiter`` and ``guard`` return those of the running loop, instead of the ones the
-        config chooses.
+        """Read the config; nothing is connected yet.
 
-        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the
-        state of the sandboxes if it is not to be that of this process.
+        ``limiter`` and ``guard`` return those of the running loop, instead of the ones the config
+        chooses. An ``on_event`` that raises is logged once and does not affect the call. ``fleet``
+        is the state of the sandboxes if it is not to be that of this process.
         """
         super().__init__(config, tool_schema, _Instance.of)
-        self._parts = Parts(limiter, on_event, fleet, guard)
+        self._parts = Parts(limiter=limiter, on_event=on_event, fleet=fleet, guard=guard)
         self._overridden = type(self).execute_code is not SandboxFusionTool.execute_code
         verl = sys.modules.get(_VERL_TRACE)
         if verl is not None and type(self).execute is SandboxFusionTool.execute:
@@ -133,20 +144,25 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
 
     @cached_property
     def execution_pool(self) -> Any:
-        """The pool as subclasses of verl's tool use it: ``await
-        self.execution_pool.execute.remote(fn, …)``."""
+        """The pool as subclasses of verl's tool use it.
+
+        ``await self.execution_pool.execute.remote(fn, …)``
+        """
         ours = SandboxFusionTool.execute_code
 
         def direct(fn: Any) -> Any:
-            return fn.__self__._execute_code if getattr(fn, "__func__", None) is ours else None
+            is_ours = getattr(fn, "__func__", None) is ours
+            return fn.__self__._execute_code if is_ours else None
 
         return ExecutionPool(lambda: self.client.permit(), direct)
 
     def execute_code(
         self, instance_id: str, code: str, timeout: float | None = None, language: str | None = None
     ) -> ToolResponse:
-        """Run code and block until it has ended; for subclasses, which may override it as on verl's
-        tool."""
+        """Run code and block until it has ended.
+
+        For subclasses, which may override it as on verl's tool.
+        """
         give_up_permit()
         return in_shared_loop(self._execute_code(instance_id, code, timeout, language))
 
@@ -163,11 +179,15 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
     async def create(
         self, instance_id: str | None = None, **kwargs: Any
     ) -> tuple[str, ToolResponse]:
-        """Begin a trajectory; ``group_id``, given as ``ground_truth`` is, names the siblings of its
-        prompt."""
+        """Begin a trajectory.
+
+        ``group_id``, given as ``ground_truth`` is, names the siblings of its prompt.
+        """
         made = await super().create(instance_id, **kwargs)
         nested = kwargs.get("create_kwargs")
-        group = {**kwargs, **(nested if isinstance(nested, dict) else {})}.get("group_id")
+        group = kwargs.get("group_id")
+        if isinstance(nested, dict):
+            group = nested.get("group_id", group)
         if group is not None:
             self._instance_dict[made[0]].group = str(group)
         return made
@@ -194,8 +214,9 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
             program, _ = read_arguments(parameters, self.settings, self._languages)
         except BadArguments:
             return (await self._call(instance_id, parameters))[0], None, None
-        arguments = instance_id, program.code, program.timeout, program.language
-        result = await self.execution_pool.execute.remote(self.execute_code, *arguments)
+        result = await self.execution_pool.execute.remote(
+            self.execute_code, instance_id, program.code, program.timeout, program.language
+        )
         if not hasattr(result, "text"):
             result = ToolResponse(text=None if result is None else str(result))
         return result, None, None
@@ -207,7 +228,8 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         if type(instance) is dict:  # made by a subclass
             instance = self._instance_dict[instance_id] = _Instance(instance)
         number = instance.begin() if instance is not None else 0
-        if (caller := calling.get()) is not None and agent_data is None:
+        caller = calling.get()
+        if caller is not None and agent_data is None:
             agent_data = caller.agent_data
         # verl makes an instance for each call; its agent data name the trajectory.
         trajectory = getattr(agent_data, "request_id", instance_id)
@@ -233,18 +255,15 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         instance: Any = self._instance_dict.get(instance_id)
         if instance is not None and instance.get("reward"):
             return instance["reward"]  # type: ignore[no-any-return] # put there by a subclass
-        if (
-            not isinstance(instance, _Instance)
-            or instance.get("ground_truth") is None
-            or instance.number == 0
-        ):
+        if not isinstance(instance, _Instance):
+            return []
+        if instance.get("ground_truth") is None or instance.number == 0:
             return []
         if instance.outcome is None or instance.outcome.is_infrastructure:
             return None
         printed = plain(instance.stdout).strip()
-        return float(
-            instance.outcome is Outcome.OK and printed == str(instance["ground_truth"]).strip()
-        )
+        is_right = printed == str(instance["ground_truth"]).strip()
+        return float(instance.outcome is Outcome.OK and is_right)
 
     async def aclose(self) -> None:
         """Close this loop's connections; the end of the loop closes them too."""
@@ -253,8 +272,10 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
 
 @cache
 def _traced(rollout_trace_op: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``execute`` as verl's own tools have it: in the traces of weave, mlflow or trackio if
-    they are on."""
+    """Return ``execute`` as verl's own tools have it.
+
+    It is in the traces of weave, mlflow or trackio if they are on.
+    """
     return rollout_trace_op(SandboxFusionTool.execute)  # type: ignore[no-any-return]
 
 
@@ -268,10 +289,15 @@ def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:
         extras = fields[EXTRAS] = {}
     if not isinstance(extras, dict):
         return  # set by someone else first
-    lists: dict[str, list[Any]] = {name: [] for name in ("outcomes", *MEASURED)}
-    counts = extras.setdefault(
-        KEY, {"trajectory": metrics.get("trajectory"), "calls": 0, "infrastructure": 0, **lists}
-    )
+    if KEY not in extras:
+        extras[KEY] = {
+            "trajectory": metrics.get("trajectory"),
+            "calls": 0,
+            "infrastructure": 0,
+            "outcomes": [],
+            **{name: [] for name in MEASURED},
+        }
+    counts = extras[KEY]
     counts["calls"] += 1
     counts["infrastructure"] += metrics["infrastructure"]
     counts["outcomes"].append(metrics["outcome"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfusion.fakes.wire.core import _line
+from sfusion.fakes.wire.core import ServedRequest, _line
 from sfusion.fakes.wire.message import Answer
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.core.logs.access_records import access_records
@@ -63,21 +63,17 @@ def logged(status: int | None, **facts: Any) -> Call:
     """The request as a fake or a proxy writes it to an event log."""
     answer = None if status is None else Answer(status, b"{}", "application/json")
     known = {"client_gone": False, "spoiled": True, **facts}
-    line = _line(
-        "w",
-        (
-            _line,
-            "http://s",
-            "c1",
-            1e9,
-            2.0,
-            100,
-            answer,
-            None,
-            known["client_gone"],
-            known["spoiled"],
-        ),
+    request = ServedRequest(
+        call="c1",
+        began=1e9,
+        seconds=2.0,
+        sent=100,
+        answer=answer,
+        fault=None,
+        client_gone=known["client_gone"],
+        spoiled=known["spoiled"],
     )
+    line = _line("w", (_line, "http://s", request))
     return event_call(json.loads(line))
 
 

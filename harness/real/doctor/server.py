@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.outcome import Outcome
@@ -145,7 +146,7 @@ def _last_line(result: CallResult) -> str:
 
 
 _OVERRUN = 3
-"""How many times its limit the program sleeps."""
+"""How many times its limit the program sleeps (chosen)."""
 
 
 async def check_run_timeout(context: CheckContext) -> Finding | None:
@@ -182,7 +183,8 @@ ORDINARY = 20_000
 """Bytes that any program may print: the most that sfusion's tool shows the model."""
 SIZES = (ORDINARY, 200_000, 400_000, 1_000_000)
 STUCK = 400_000
-"""Size from which a program is expected to block while printing, so that it gets little time."""
+"""Size from which a program is expected to block while printing, so that it gets little time
+(chosen)."""
 LOOP = 200_000
 """Bytes of many short prints, of which Sandbox Fusion loses those above 131,072."""
 _LOOPS = f"for _ in range({LOOP // 80}): print('x' * 79, flush=True)"
@@ -337,32 +339,12 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
     asked = context.plan.languages
     config = context.settings.config
     must = list(dict.fromkeys([config.default_language, *(config.languages or ()), *(asked or ())]))
-    tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
-    sent = [
-        probe.request.body
-        for probe in reversed(bundled_probes())
-        if probe.group == "languages" and probe.request
-    ]
-    programs = {body["language"]: body["code"] for body in sent} | {
-        "scala": "object Main extends App { println(1) }"
-    }
-    results = await asyncio.gather(
-        *(
-            context.run(
-                f"language-{language}",
-                programs.get(language, "1"),
-                language=language,
-                memory_limit_mb=-1,
-            )
-            for language in tried
-        )
-    )
-    lacking = {
-        name: _why(result)
-        for name, result in zip(tried, results, strict=True)
-        if _is_lacking(result)
-    }
-    context.measured["languages"] = [name for name in tried if name not in lacking]
+    usual = LANGUAGES if asked is None else ()
+    tried = must + [name for name in usual if name not in must]
+    lacking = await _lacking_languages(context, tried)
+    there = [name for name in tried if name not in lacking]
+    context.measured["languages"] = there
+
     needed = [name for name in must if name in lacking]
     others = [name for name in lacking if name not in needed]
     broken = breaks(
@@ -373,7 +355,7 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
     )
     missing = note(
         "languages",
-        seen=f"missing: {', '.join(others)}; available: {', '.join(context.measured['languages'])}",
+        seen=f"missing: {', '.join(others)}; available: {', '.join(there)}",
         training="only programs in those languages fail",
         change=(
             "nothing, unless the tool offers them to the model (--languages a,b makes "
@@ -381,6 +363,29 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
         ),
     )
     return [broken if needed else None, missing if others else None]
+
+
+async def _lacking_languages(context: CheckContext, tried: Sequence[str]) -> dict[str, str]:
+    """Run a small program in each language; return why it did not run, for those that lack."""
+    programs = {"scala": "object Main extends App { println(1) }"}
+    for probe in bundled_probes():
+        if probe.group == "languages" and probe.request:
+            programs.setdefault(probe.request.body["language"], probe.request.body["code"])
+    runs = [
+        context.run(
+            f"language-{language}",
+            programs.get(language, "1"),
+            language=language,
+            memory_limit_mb=-1,
+        )
+        for language in tried
+    ]
+    results = await asyncio.gather(*runs)
+    return {
+        language: _why(result)
+        for language, result in zip(tried, results, strict=True)
+        if _is_lacking(result)
+    }
 
 
 def _is_lacking(result: CallResult) -> bool:
@@ -392,9 +397,9 @@ def _is_lacking(result: CallResult) -> bool:
 
 
 def _why(result: CallResult) -> str:
-    return (result.message or result.stderr.strip().rpartition("\n")[2] or result.outcome.value)[
-        -160:
-    ]
+    last_line = result.stderr.strip().rpartition("\n")[2]
+    why = result.message or last_line or result.outcome.value
+    return why[-160:]
 
 
 async def check_packages(context: CheckContext) -> Finding | None:

@@ -20,14 +20,14 @@ from .knee import COLLAPSED, Knee, Point, find_knee, fit_model
 from .settings import Client, Plan
 
 ROUNDS = 2
-"""Programs that each concurrent worker sends, one after the other."""
+"""Programs that each concurrent worker sends, one after the other (chosen)."""
 GAIN = 1.15
-"""A level must beat the best one so far by this factor; after two levels in a row that do not, the
-sweep ends."""
+"""A level must beat the best one so far by this factor; after two levels in a row that do not,
+the sweep ends (chosen)."""
 MOST_SWEEPS = 4
-"""A sweep is repeated until the recommendation is stable, but not more often."""
+"""A sweep is repeated until the recommendation is stable, but not more often (chosen)."""
 STABLE = 0.2
-"""Recommendations that differ by less than this share, or by 1, count as the same."""
+"""Recommendations that differ by less than this share, or by 1, count as the same (chosen)."""
 _THROTTLED = (429, 503)
 MARGIN = 10.0
 """Seconds beyond a program's own time limit after which clients give up."""
@@ -71,6 +71,7 @@ class Sweep:
 
 
 async def check_throughput(context: CheckContext) -> list[Finding | None]:
+    """How many programs at a time are enough, and is the rate_limit near that?"""
     settings = context.settings
     plan = context.plan
     if plan.sweep is False:
@@ -79,40 +80,51 @@ async def check_throughput(context: CheckContext) -> list[Finding | None]:
     levels = [level for level in (2**power for power in range(12)) if level <= highest] or [1]
     context.announce(
         f"load: {_what(plan)}, at most {sum(levels) * ROUNDS} of them and {levels[-1]} at "
-        "a time, for about "
-        f"{plan.sweep_seconds:g} s; repeated up to {MOST_SWEEPS} times until the result is stable"
+        f"a time, for about {plan.sweep_seconds:g} s; repeated up to {MOST_SWEEPS} times until "
+        "the result is stable"
     )
-    sweeps: list[Sweep] = []
-    knees: list[int] = []
-    while True:
-        sweeps.append(sweep := await _measure(context, levels))
-        await context.must_answer(
-            f"it stopped answering after {sweep.points[-1].concurrency} programs at a time"
-        )
-        points = pooled([sweep.points for sweep in sweeps])
-        knee = find_knee(points)
-        if knee is not None and (of_one := find_knee(sweep.points)) is not None:
-            knees.append(of_one.rate_limit)
-        if (
-            knee is None
-            or sweep.throttled_at is not None
-            or len(sweeps) == MOST_SWEEPS
-            or is_stable(knees)
-        ):
-            break
+    sweeps, knees = await _sweep_until_stable(context, levels)
+    points = pooled([sweep.points for sweep in sweeps])
+    knee = find_knee(points)
+    last = sweeps[-1]
     context.measured["sweep"] = [asdict(point) for point in points]
-    sleeps = plan.sweep_sleep if plan.program is None else None
-    status = min(sweep.statuses, default=None)
-    fitted = fit_model(points, sleeps=sleeps, status=status, retry_after=sweep.retry_after)
+    fitted = fit_model(
+        points,
+        sleeps=plan.sweep_sleep if plan.program is None else None,
+        status=min(last.statuses, default=None),
+        retry_after=last.retry_after,
+    )
     if fitted is not None:
         context.measured["server_model"] = asdict(fitted) | {"programs": _what(plan)}
     if knee is not None:
         context.measured["recommended_rate_limit"] = knee.rate_limit
         context.measured["recommended_by_sweep"] = knees
     return [
-        _finding_about_throttling(context, sweep, knee),
+        _finding_about_throttling(context, last, knee),
         _finding_about_limit(context, points, knee, knees),
     ]
+
+
+async def _sweep_until_stable(
+    context: CheckContext, levels: Sequence[int]
+) -> tuple[list[Sweep], list[int]]:
+    """Measure until two sweeps agree; return the sweeps, and what those that tell recommend."""
+    sweeps: list[Sweep] = []
+    knees: list[int] = []
+    while len(sweeps) < MOST_SWEEPS and not is_stable(knees):
+        sweep = await _measure(context, levels)
+        sweeps.append(sweep)
+        await context.must_answer(
+            f"it stopped answering after {sweep.points[-1].concurrency} programs at a time"
+        )
+        if find_knee(pooled([measured.points for measured in sweeps])) is None:
+            break
+        knee = find_knee(sweep.points)
+        if knee is not None:
+            knees.append(knee.rate_limit)
+        if sweep.throttled_at is not None:
+            break
+    return sweeps, knees
 
 
 def is_stable(knees: Sequence[int]) -> bool:
@@ -231,73 +243,110 @@ def _what(plan: Plan) -> str:
 def _finding_about_limit(
     context: CheckContext, points: Sequence[Point], knee: Knee | None, knees: Sequence[int]
 ) -> Finding | None:
-    limit = context.settings.rate_limit
+    """Compare the rate_limit with the concurrency beyond which more gain nothing."""
     if knee is None:
-        if points and points[0].throttled:
-            return None
-        return breaks(
-            "fails-under-load",
-            seen=(
-                f"{points[0].failed} of {points[0].requests} short programs failed, sent "
-                "one at a time"
-            ),
-            training="calls fail at random; their rewards are noise",
-            change="look at the server's log",
+        return _fails_when_idle(points)
+    limit = context.settings.rate_limit
+    measured = _Measured(context, points, knee, knees)
+    is_bounded = knee.shape in ("plateau", "collapse", "failing")
+    if limit is not None and limit > knee.rate_limit and is_bounded:
+        return measured.limit_too_high(limit)
+    if limit is not None and limit <= knee.rate_limit < 2 * limit:
+        return None
+    return measured.recommendation(limit)
+
+
+def _fails_when_idle(points: Sequence[Point]) -> Finding | None:
+    """Say that programs fail although nothing else runs; nothing if they were only throttled."""
+    if points and points[0].throttled:
+        return None
+    alone = points[0]
+    return breaks(
+        "fails-under-load",
+        seen=f"{alone.failed} of {alone.requests} short programs failed, sent one at a time",
+        training="calls fail at random; their rewards are noise",
+        change="look at the server's log",
+    )
+
+
+_ABOVE = {
+    "plateau": "gains nothing",
+    "collapse": "loses throughput",
+    "failing": "fails calls",
+}
+"""What more than enough in flight does, by the shape of the curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Throughput by concurrency, and what to set."""
+
+    context: CheckContext
+    points: Sequence[Point]
+    knee: Knee
+    knees: Sequence[int]
+    """Of each sweep."""
+
+    @property
+    def figures(self) -> str:
+        listed = ", ".join(
+            f"{point.concurrency}: {point.throughput:.0f}/s" for point in self.points
         )
-    figures = ", ".join(f"{point.concurrency}: {point.throughput:.0f}/s" for point in points)
-    by_concurrency = (
-        f"(programs per second by concurrency: {figures}; measured with {_what(context.plan)})"
-    )
-    spread = (
-        f" ({min(knees)} to {max(knees)} in {len(knees)} sweeps)" if len(set(knees)) > 1 else ""
-    )
-    if context.plan.program is None:
-        spread += "; programs that compute need fewer: measure with --program FILE"
-    if (
-        limit is not None
-        and limit > knee.rate_limit
-        and knee.shape in ("plateau", "collapse", "failing")
-    ):
-        wait = limit / knee.throughput
-        late = wait > context.settings.config.default_timeout + MARGIN
-        what = {
-            "plateau": "gains nothing",
-            "collapse": "loses throughput",
-            "failing": "fails calls",
-        }[knee.shape]
-        make = breaks if late else hurts
+        programs = _what(self.context.plan)
+        return f"(programs per second by concurrency: {listed}; measured with {programs})"
+
+    @property
+    def spread(self) -> str:
+        """How sure the number is."""
+        text = ""
+        if len(set(self.knees)) > 1:
+            low = min(self.knees)
+            high = max(self.knees)
+            text = f" ({low} to {high} in {len(self.knees)} sweeps)"
+        if self.context.plan.program is None:
+            text += "; programs that compute need fewer: measure with --program FILE"
+        return text
+
+    def limit_too_high(self, limit: int) -> Finding:
+        enough = self.knee.rate_limit
+        wait = limit / self.knee.throughput
+        is_late = wait > self.context.settings.config.default_timeout + MARGIN
+        so = "most of it waiting"
+        if is_late:
+            so = "longer than clients wait: calls time out and run again"
+        make = breaks if is_late else hurts
         return make(
             "rate-limit-above-knee",
             seen=(
-                f"rate_limit is {limit}, but above {knee.rate_limit} at a time the "
-                f"sandbox {what} {by_concurrency}"
+                f"rate_limit is {limit}, but above {enough} at a time the sandbox "
+                f"{_ABOVE[self.knee.shape]} {self.figures}"
             ),
-            training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
-            + (
-                ", longer than clients wait: calls time out and run again"
-                if late
-                else ", most of it waiting"
-            ),
-            change=f"set rate_limit: {knee.rate_limit}{spread}, or add sandboxes",
+            training=f"with {limit} in flight even a short call takes about {wait:.1f} s, {so}",
+            change=f"set rate_limit: {enough}{self.spread}, or add sandboxes",
         )
-    if limit is not None and limit <= knee.rate_limit and 2 * limit > knee.rate_limit:
-        return None
-    end = "and throughput still rises" if knee.shape == "rising" else "and more gain nothing"
-    change = f"set rate_limit: {knee.rate_limit}{spread}"
-    if limit is not None and limit > knee.rate_limit:
-        end = f"{end}; rate_limit is {limit}"
-        change = "unknown so far; --sweep measures further"
-    elif limit is not None:
-        change = f"raise rate_limit from {limit} towards {knee.rate_limit}{spread}"
-    elif knee.shape == "rising":
-        change = f"set rate_limit: {knee.rate_limit} or more{spread}; --sweep measures further"
-    return note(
-        "rate-limit",
-        seen=f"at best it runs {knee.throughput:.0f} programs per second; "
-        f"{knee.rate_limit} at a time are enough "
-        f"for nearly all of that, {end} {by_concurrency}",
-        training=(
-            "this rate_limit gets the most out of the sandbox without making calls wait inside it"
-        ),
-        change=change,
-    )
+
+    def recommendation(self, limit: int | None) -> Finding:
+        enough = self.knee.rate_limit
+        is_rising = self.knee.shape == "rising"
+        end = "and throughput still rises" if is_rising else "and more gain nothing"
+        if limit is not None and limit > enough:
+            end = f"{end}; rate_limit is {limit}"
+            change = "unknown so far; --sweep measures further"
+        elif limit is not None:
+            change = f"raise rate_limit from {limit} towards {enough}{self.spread}"
+        elif is_rising:
+            change = f"set rate_limit: {enough} or more{self.spread}; --sweep measures further"
+        else:
+            change = f"set rate_limit: {enough}{self.spread}"
+        return note(
+            "rate-limit",
+            seen=(
+                f"at best it runs {self.knee.throughput:.0f} programs per second; "
+                f"{enough} at a time are enough for nearly all of that, {end} {self.figures}"
+            ),
+            training=(
+                "this rate_limit gets the most out of the sandbox without making calls wait "
+                "inside it"
+            ),
+            change=change,
+        )

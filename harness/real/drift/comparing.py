@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -39,7 +39,9 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _SHOWN = 60
+"""Characters of a text that are shown (chosen)."""
 _BEFORE = 12
+"""Characters before the first that differs (chosen)."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def _may_vary(place: str, kind: Kind, pattern: str) -> bool:
 def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Found]:
     if left.failure or right.failure:
         if bool(left.failure) != bool(right.failure):
-            was, now = (answer.failure or f"status {answer.status}" for answer in (left, right))
+            was = left.failure or f"status {left.status}"
+            now = right.failure or f"status {right.status}"
             yield "answer", "no-answer", was, now
         return
     if left.status != right.status:
@@ -168,7 +171,8 @@ def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Fo
 
 
 def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> Iterator[Found]:
-    was, now = (_by_name(answer) for answer in (left, right))
+    was = _by_name(left)
+    now = _by_name(right)
     for name in was:
         if name not in now:
             yield f"header.{name}", "header-missing", was[name], None
@@ -184,15 +188,18 @@ def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> I
     order = [name for name in now if name in was]
     if common != order:
         yield "headers", "header-order", common, order
-    spelt = [{key.lower(): key for key, _ in answer.headers} for answer in (left, right)]
-    unlike = [name for name in common if spelt[0][name] != spelt[1][name]]
+    yield from _spelling(left, right, common)
+
+
+def _spelling(left: ProbeAnswer, right: ProbeAnswer, common: Sequence[str]) -> Iterator[Found]:
+    """Compare which letters of the headers' names are capitals."""
+    was = {name.lower(): name for name, _ in left.headers}
+    now = {name.lower(): name for name, _ in right.headers}
+    unlike = [name for name in common if was[name] != now[name]]
     if unlike:
-        yield (
-            "headers",
-            "header-case",
-            [spelt[0][name] for name in unlike],
-            [spelt[1][name] for name in unlike],
-        )
+        spelt_left = [was[name] for name in unlike]
+        spelt_right = [now[name] for name in unlike]
+        yield "headers", "header-case", spelt_left, spelt_right
 
 
 def _by_name(answer: ProbeAnswer) -> dict[str, str]:
@@ -261,9 +268,8 @@ def _type(value: Any) -> str:
 
 
 def _objects(place: str, was: dict[str, Any], now: dict[str, Any]) -> Iterator[Found]:
-    gone, new = (
-        [name for name in mine if name not in other] for mine, other in ((was, now), (now, was))
-    )
+    gone = [name for name in was if name not in now]
+    new = [name for name in now if name not in was]
     for name in list(gone):
         # A value of the same type at the same position under another name counts as renamed.
         other = list(now)[list(was).index(name)] if list(was).index(name) < len(now) else None

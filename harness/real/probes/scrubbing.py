@@ -7,10 +7,10 @@ import base64
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from sfusion_tools.bounded_input import parse_json
 
@@ -59,7 +59,8 @@ _SECRET_WORD = "TOKEN|SECRET|PASSW(?:OR)?D|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIA
 _SECRET_NAME = rf"[\w-]{{0,40}}(?:{_SECRET_WORD})[\w-]{{0,40}}"
 
 _PASSES = 5
-"""A mark may make the text next to it recognisable; in practice never more often than this."""
+"""A mark may make the text next to it recognisable; in practice never more often than this
+(chosen)."""
 
 
 def _path(found: re.Match[str]) -> str:
@@ -177,7 +178,7 @@ _SECRET_VARIABLE = re.compile(
 )
 _SECRET_HEADER = re.compile(r"(?i)auth|token|secret|passw|credential|key|cookie")
 _LONG_ENOUGH = 8
-"""Minimum length of an environment variable's value that counts as a secret."""
+"""Minimum length of an environment variable's value that counts as a secret (chosen)."""
 _HARMLESS = frozenset(
     {
         *(
@@ -202,6 +203,29 @@ _PLAIN_HEADERS = frozenset(
 )
 
 
+def _secrets_of_address(parts: SplitResult) -> Iterator[str]:
+    """Yield name and password of an address, as written and as sent, and its query's values."""
+    for part in (parts.username, parts.password):
+        if part:
+            yield part
+            yield unquote(part)
+    if parts.username:
+        yield f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    yield from (value for _, value in parse_qsl(parts.query, keep_blank_values=True))
+
+
+def _secrets_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
+    for name, value in headers.items():
+        if name.lower() not in _PLAIN_HEADERS:
+            yield from _of_header(value)
+
+
+def _secrets_of_environment(environ: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environ.items():
+        if _SECRET_VARIABLE.search(name) and len(value) >= _LONG_ENOUGH:
+            yield value
+
+
 @dataclass(frozen=True)
 class Scrubber:
     """Masks what is known to be secret, and what the patterns recognise."""
@@ -222,34 +246,27 @@ class Scrubber:
         also_secret: Iterable[str] = (),
     ) -> Scrubber:
         """Build from what is sent to the server and the names of this machine."""
-        known: dict[str, str] = {}
         parts = urlsplit(url)
-        secrets = [part for part in (parts.username, parts.password) if part]
-        secrets += [unquote(part) for part in secrets]
-        secrets += [secret for value in also_secret for secret in _of_header(value)]
-        if parts.username:
-            secrets.append(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
-        secrets += [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
-        for name, value in (headers or {}).items():
-            if name.lower() not in _PLAIN_HEADERS:
-                secrets += _of_header(value)
-        for name, value in (environ or {}).items():
-            if _SECRET_VARIABLE.search(name) and len(value) >= _LONG_ENOUGH:
-                secrets.append(value)
+        known: dict[str, str] = {}
         if parts.path.strip("/"):
             known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects contain
         known |= dict.fromkeys((path for path in paths if len(path) > SHORTEST), "<PATH>")
-        known |= dict.fromkeys(users, "<USER>") | dict.fromkeys(
-            (parts.hostname or "", *hosts), "<HOST>"
-        )
+        known |= dict.fromkeys(users, "<USER>")
+        known |= dict.fromkeys((parts.hostname or "", *hosts), "<HOST>")
+        secrets = [
+            *_secrets_of_address(parts),
+            *(secret for value in also_secret for secret in _of_header(value)),
+            *_secrets_of_headers(headers or {}),
+            *_secrets_of_environment(environ or {}),
+        ]
         for secret in secrets:
             known |= dict.fromkeys(_encodings(secret), "<SECRET>")
-        kept = {
-            text: mark
+        kept = [
+            (text, mark)
             for text, mark in known.items()
             if len(text) >= SHORTEST and text.lower() not in _HARMLESS
-        }
-        return cls(tuple(sorted(kept.items(), key=lambda item: (-len(item[0]), item[0]))))
+        ]
+        return cls(tuple(sorted(kept, key=lambda item: (-len(item[0]), item[0]))))
 
     def text(self, text: str) -> str:
         for known, mark in self.known:

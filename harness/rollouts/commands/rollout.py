@@ -32,7 +32,7 @@ from ...commandline.options import Faults, Sandboxes, Seed
 from ...errors import HarnessError, Untrusted
 from ...real.targets import open_targets, read_target
 from ..policies import Policy, read_policy
-from ..run import RolloutPlan, RolloutReporter, run_rollouts
+from ..run import RolloutCounts, RolloutPlan, RolloutReporter, run_rollouts
 
 _LIMITS = "Limits, as in verl"
 
@@ -93,13 +93,15 @@ def rollout(
         int, option("Maximum number of replies per request.", panel=_LIMITS)
     ] = 8,
 ) -> int:
-    real = [] if sandbox == ["fake"] else sandbox or []
+    real = sandbox or []
+    if real == ["fake"]:
+        real = []
     if policy.startswith("script:") and sandbox_executor is None and not real:
         raise Untrusted(
             [
-                f"--policy {policy}: this would run the code of its calls on this machine; "
-                "if you trust the file, add "
-                "--sandbox-executor python, otherwise --sandbox-executor scripted"
+                f"--policy {policy}: this would run the code of its calls on this machine; if you "
+                "trust the file, add --sandbox-executor python, otherwise --sandbox-executor "
+                "scripted"
             ]
         )
     loaded = load_tokenizer(tokenizer)
@@ -129,24 +131,24 @@ def rollout(
         out.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             if real:
-                opened = stack.enter_context(
-                    open_targets([read_target(one) for one in real], say=say)
-                )
-                plan = replace(plan, sandboxes=tuple(one.url for one in opened))
+                targets = [read_target(text) for text in real]
+                opened = stack.enter_context(open_targets(targets, say=say))
+                plan = replace(plan, sandboxes=tuple(target.url for target in opened))
             reporter = stack.enter_context(RolloutReporter(sys.stdout, plan.requests))
             counts = asyncio.run(run_rollouts(plan, reporter.update))
     except OSError as error:
         raise HarnessError(str(error)) from error
+    _print_counts(counts, out, steps)
+    return 1 if counts.failed else 0
+
+
+def _print_counts(counts: RolloutCounts, out: Path, steps: int) -> None:
+    samples = counted(len(counts.scores), "sample")
+    files = str(out / "1.jsonl")
+    if steps > 1:
+        files += f" to {steps}.jsonl"
     mean = "none" if counts.mean_score is None else f"{counts.mean_score:.3f}"
-    files = f"{out / '1.jsonl'}" if steps == 1 else f"{out / '1.jsonl'} to {steps}.jsonl"
-    typer.echo(
-        f"{counted(len(counts.scores), 'sample')} in {files}, mean score {mean}; calls: "
-        f"{counts.outcome_text()}"
-    )
+    typer.echo(f"{samples} in {files}, mean score {mean}; calls: {counts.outcome_text()}")
     if counts.failed:
-        typer.echo(
-            f"{counted(counts.failed, 'request')} failed; the first reason: {counts.first_failure}",
-            err=True,
-        )
-        return 1
-    return 0
+        failed = counted(counts.failed, "request")
+        typer.echo(f"{failed} failed; the first reason: {counts.first_failure}", err=True)

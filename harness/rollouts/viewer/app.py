@@ -118,7 +118,8 @@ class ViewerApp(App[None]):
     def _show_rows(self, rows: Sequence[int]) -> None:
         self.samples.show_rows(self.step, rows)
         if self._wanted is not None and self._wanted in rows:
-            self.samples.cursor, self._wanted = rows.index(self._wanted), None
+            self.samples.cursor = rows.index(self._wanted)
+            self._wanted = None
         if self._shown != (self.step, self.samples.current):
             self.call_next(self._show_sample)
         self._show_status()
@@ -180,7 +181,8 @@ class ViewerApp(App[None]):
         self._show_status()
 
     def _show_status(self) -> None:
-        listed, known = len(self.samples.rows), len(self.step)
+        listed = len(self.samples.rows)
+        known = len(self.step)
         parts = [f"step {self.step.name}"]
         sample = self.sample
         if sample is not None:
@@ -244,7 +246,9 @@ class ViewerApp(App[None]):
             self.samples.focus()
             return
         self._wanted = self.samples.current
-        self.term, self.filter, self._busy = "", Filter(), ""
+        self.term = ""
+        self.filter = Filter()
+        self._busy = ""
         self._list_rows()
         await self._show_sample()
 

@@ -21,7 +21,9 @@ from ...core.dumps.sample import Sample, StepFile
 from ...terminal import printable
 
 _INFRASTRUCTURE = {outcome.value for outcome in Outcome if outcome.is_infrastructure}
-_NUMBER, _SCORE = 7, 7
+# Columns of a row (chosen: a million samples, and scores such as -0.1234).
+_NUMBER = 7
+_SCORE = 7
 
 
 class SampleList(ScrollView, can_focus=True):
@@ -51,7 +53,8 @@ class SampleList(ScrollView, can_focus=True):
 
     def show_rows(self, step: StepFile, rows: Sequence[int]) -> None:
         """List these samples of a step, keeping the cursor's row if possible."""
-        self._step, self.rows = step, rows
+        self._step = step
+        self.rows = rows
         self.cursor = min(self.cursor, max(len(rows) - 1, 0))
         self.virtual_size = Size(self.scrollable_content_region.width, len(rows))
         self.refresh()

@@ -35,10 +35,11 @@ from ...core.run_events import RunEvents
 from ...core.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from ...lab.promises.permits import FlightCount, count_in_flight, server_steps
 from ...lab.runs import RunResult, Task, run_one, write_run
+from ...lab.runs.reporting import report_of_result
 from ...lab.scenarios.events import EventPart
 from ...lab.scenarios.model import Scenario
 from ...lab.worlds.ray_cluster import open_cluster
-from ...reports import Reports, RunReport, write_page
+from ...reports import Reports, write_page
 from ...reports.run_report import duration
 from ...terminal import ProgressReporter
 
@@ -139,23 +140,17 @@ def _node_of(worker: str) -> str:
 def _event(
     draw: Random, kind: str, left: dict[str, None], limit: int, calls: int
 ) -> dict[str, Any] | None:
-    """Return an event of this kind; None if it would leave no worker alive. A killed driver is the
-    end of all."""
+    """Return an event of this kind; None if it would leave no worker alive.
+
+    A killed driver is the end of all.
+    """
     # Half of the stops are shorter than a lease, half of them longer.
     stop = {"seconds": round(LEASE * draw.choice([0.3, 0.6, 1.4, 2.0]), 2)}
     match kind:
-        case "kill worker" if len(left) > 1:
-            worker = draw.choice(list(left))
-            del left[worker]
-            return {"kill": worker}
+        case "kill worker":
+            return _kill_worker(draw, left)
         case "kill node":
-            node = _node_of(draw.choice(list(left)))
-            lost = [name for name in left if _node_of(name) == node]
-            if len(lost) == len(left):
-                return None
-            for name in lost:
-                del left[name]
-            return {"kill": node}
+            return _kill_node(draw, left)
         case "kill limiter":
             return {"kill": "limiter", "seconds": "1s"}
         case "kill driver" if draw.random() < 0.3:
@@ -173,6 +168,24 @@ def _event(
         case "crash":
             return {"crash": "sandbox", "seconds": draw.choice(["300ms", "1s"])}
     return None
+
+
+def _kill_worker(draw: Random, left: dict[str, None]) -> dict[str, Any] | None:
+    if len(left) < 2:
+        return None
+    worker = draw.choice(list(left))
+    del left[worker]
+    return {"kill": worker}
+
+
+def _kill_node(draw: Random, left: dict[str, None]) -> dict[str, Any] | None:
+    node = _node_of(draw.choice(list(left)))
+    lost = [name for name in left if _node_of(name) == node]
+    if len(lost) == len(left):
+        return None
+    for name in lost:
+        del left[name]
+    return {"kill": node}
 
 
 _START_SECONDS = 300.0
@@ -388,7 +401,7 @@ def chaos(
             played.append(finished)
             if out is not None:
                 for result in (finished.real, finished.sims[0]):
-                    write_page(RunReport.of_result(result, write_run(result, out)))
+                    write_page(report_of_result(result, write_run(result, out)))
             if not is_stdout(json_file):
                 # Each time: a run of hours may be interrupted.
                 _write_rounds(played, seed, nodes, json_file)

@@ -33,6 +33,7 @@ Reduction = Callable[[Data], Iterator[Data]]
 _SIMPLE = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 _FILL = re.compile(r"\{fill:([0-9]+)\}")
 _LONG_TEXT = 60
+"""Characters from which on a text is made shorter (chosen)."""
 _SEEDED = ("random", "priority")
 
 
@@ -109,71 +110,75 @@ def _types(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[Any]:
 
 def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
     """Yield the list with few of its items, without ever smaller parts, and with simpler items."""
-    types = next(
-        (
-            get_args(kind)
-            for kind in (annotation, *get_args(annotation))
-            if get_origin(kind) in (list, tuple)
-        ),
-        (),
-    )
-    several = (
-        len(types) == 2 and types[1] is not Ellipsis
-    )  # a pair, whose items have a meaning by their place
-    count = len(items)
-    if not several:
-        if 2 < count <= 10:
-            yield from ([item] for item in items)
-        yield from (
-            items[:share]
-            for share in (count // 8, count // 4, count // 2, count * 3 // 4)
-            if share > 0
-        )
-        part = max(1, count // 2) if count > 2 else 1
-        while part and count > 1:
-            yield from (items[:start] + items[start + part :] for start in range(0, count, part))
-            part //= 2
+    kinds = (annotation, *get_args(annotation))
+    lists = [get_args(kind) for kind in kinds if get_origin(kind) in (list, tuple)]
+    types = lists[0] if lists else ()
+    # The items of a pair have a meaning by their place.
+    is_pair = len(types) == 2 and types[1] is not Ellipsis
+    if not is_pair:
+        yield from _shorter_lists(items)
     for place, item in enumerate(items):
-        of_item = types[place] if several else types[0] if types else Any
-        yield from (
-            [*items[:place], simpler_value, *items[place + 1 :]]
-            for simpler_value in simpler(of_item, item)
-        )
+        of_item = Any
+        if types:
+            of_item = types[place] if is_pair else types[0]
+        for simpler_item in simpler(of_item, item):
+            yield [*items[:place], simpler_item, *items[place + 1 :]]
+
+
+def _shorter_lists(items: list[Any]) -> Iterator[list[Any]]:
+    """Yield single items, the first ones, and the list without ever smaller parts."""
+    count = len(items)
+    if 2 < count <= 10:
+        yield from ([item] for item in items)
+    for share in (count // 8, count // 4, count // 2, count * 3 // 4):
+        if share > 0:
+            yield items[:share]
+    part = max(1, count // 2) if count > 2 else 1
+    while part and count > 1:
+        yield from (items[:start] + items[start + part :] for start in range(0, count, part))
+        part //= 2
 
 
 def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
     """Yield a part without one of its keys, which then have their defaults, and with simpler
     values."""
     fields = _fields(annotation, part)
+    of_values = get_args(annotation)[1] if get_origin(annotation) is dict else None
+    for key in part:
+        field = fields.get(key)
+        if field is not None:
+            yield from _without_key(field, part, key)
+        elif of_values is not None:
+            yield _dropped(part, key)
     for key, value in part.items():
         field = fields.get(key)
-        rest = {name: given for name, given in part.items() if name != key}
-        if field is None:
-            if get_origin(annotation) is dict:
-                yield rest
-            continue
-        reduced = declared(field.metadata, Reduced) or Reduced()
-        fixed = (
-            field.is_required() or reduced.kept or declared(field.metadata, NotShrunk) is not None
-        )
-        if not fixed and not _grows(field, value):
-            yield rest
-        yield from ({**rest, **instead} for instead in reduced.instead)
-    for key, value in part.items():
-        if (field := fields.get(key)) is None:
-            if get_origin(annotation) is dict:
-                yield from (
-                    {**part, key: simpler_value}
-                    for simpler_value in simpler(get_args(annotation)[1], value)
-                )
-            continue
-        for simpler_value in simpler(field.annotation, value, tuple(field.metadata)):
-            empty = simpler_value in ({}, []) and not field.is_required()
-            yield (
-                {name: given for name, given in part.items() if name != key}
-                if empty
-                else {**part, key: simpler_value}
-            )
+        if field is not None:
+            yield from _with_simpler_value(field, part, key)
+        elif of_values is not None:
+            for simpler_value in simpler(of_values, value):
+                yield {**part, key: simpler_value}
+
+
+def _dropped(part: Data, key: str) -> Data:
+    return {name: given for name, given in part.items() if name != key}
+
+
+def _without_key(field: FieldInfo, part: Data, key: str) -> Iterator[Data]:
+    """Yield a part without a key that may be left out, and with what may stand instead of it."""
+    rest = _dropped(part, key)
+    reduced = declared(field.metadata, Reduced) or Reduced()
+    is_fixed = declared(field.metadata, NotShrunk) is not None
+    is_needed = field.is_required() or reduced.kept or is_fixed
+    if not is_needed and not _grows(field, part[key]):
+        yield rest
+    yield from ({**rest, **instead} for instead in reduced.instead)
+
+
+def _with_simpler_value(field: FieldInfo, part: Data, key: str) -> Iterator[Data]:
+    """Yield a part with simpler values of a key, and without it where nothing is left of it."""
+    for value in simpler(field.annotation, part[key], tuple(field.metadata)):
+        is_empty = value in ({}, []) and not field.is_required()
+        yield _dropped(part, key) if is_empty else {**part, key: value}
 
 
 def _grows(field: FieldInfo, value: Any) -> bool:

@@ -18,12 +18,12 @@ from sfusion.harness.cli import app
 from sfusion.harness.core.logs.reading import read_records
 from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
 from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, one, run_code
-from tests.harness.serving.test_serve_sandbox import FakeServer
+from tests.harness.serving.test_serve_sandbox import ServerProcess
 from tests.warm import warm
 
 
 @contextlib.asynccontextmanager
-async def serving(*arguments: str, lines: int = 3) -> AsyncIterator[FakeServer]:
+async def serving(*arguments: str, lines: int = 3) -> AsyncIterator[ServerProcess]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         warm("sfusion"), "proxy", "--port", "0", *arguments, stdout=pipe, stderr=pipe
@@ -32,7 +32,7 @@ async def serving(*arguments: str, lines: int = 3) -> AsyncIterator[FakeServer]:
     try:
         async with asyncio.timeout(PATIENCE):
             output = [(await process.stdout.readline()).decode() for _ in range(lines)]
-        yield FakeServer(process, "".join(output))
+        yield ServerProcess(process, "".join(output))
     finally:
         if process.returncode is None:
             process.kill()

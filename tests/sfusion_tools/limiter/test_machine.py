@@ -516,15 +516,23 @@ class TestTrouble:
             with pytest.raises(LimiterError, match="No space left on device"):
                 await take(limiter)
         await give(permit)
-        held = [await take(limiter), await take(limiter)]
+        assert in_use(name) == 0
+
+    async def test_callers_that_wait_get_the_error_too(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        limiter = machine_limiter(LimiterSettings(1), name)
+        permit = await take(limiter)
         waiting = asyncio.create_task(take(limiter))
         await until(lambda: limiter.waiting == 1)
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwrite", full)
-            await give(held.pop())
-            with pytest.raises(LimiterError, match="No space left on device"):
+            patch.setattr(os, "pread", broken)
+            with pytest.raises(LimiterError, match="Input/output error"):
                 await waiting
-        await give(held.pop())
+        await give(permit)
         assert in_use(name) == 0
 
     def test_a_call_ends_where_nothing_can_be_written(self, name: str) -> None:
