@@ -236,6 +236,12 @@ class Scenario(ScenarioPart):
             if name not in self.sandbox.names:
                 text = f"this scenario has no sandbox {name!r}; {near(name, self.sandbox.names)}"
                 raise Misplaced(text, "sandbox", "each", name)
+        self._check_events()
+        self._check_promises()
+        return self
+
+    def _check_events(self) -> None:
+        """Raise Misplaced for an event that this scenario cannot have."""
         workers = self.cluster.workers
         targets = {*workers, *(f"worker-{n}" for n in range(1, len(workers) + 1))}
         nodes = {f"node-{n}" for n in range(1, self.cluster.nodes + 1)}
@@ -247,24 +253,30 @@ class Scenario(ScenarioPart):
                 wrong = "clock_jump: works only with `load.each`"
             if wrong is not None:
                 raise Misplaced(wrong, "events", number)
+
+    def _check_promises(self) -> None:
+        """Raise Misplaced for a promise that cannot be judged here, or that occurs twice."""
         seen: set[str] = set()
         for number, promise in enumerate(self.promises):
-            if promise.of_training and self.training is None:
-                text = (
-                    f"{promise.name} is about what is learned, but this scenario has no `training`"
-                )
-                raise Misplaced(text, "promises", number)
-            if self.training is not None and (why := promise.cannot_fail(self.training)):
-                raise Misplaced(f"{promise.name} cannot fail: {why}", "promises", number)
-            if promise.of_rollouts and self.load is not None:
-                text = f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
+            if text := self._misplaced(promise):
                 raise Misplaced(text, "promises", number)
             if promise.name in seen:
                 raise Misplaced(
                     f"promise {promise.name} occurs twice; remove one", "promises", number
                 )
             seen.add(promise.name)
-        return self
+
+    def _misplaced(self, promise: Promise) -> str:
+        """Return why a promise cannot be judged in this scenario; empty if it can."""
+        if promise.of_training and self.training is None:
+            return f"{promise.name} is about what is learned, but this scenario has no `training`"
+        if self.training is not None and (why := promise.cannot_fail(self.training)):
+            return f"{promise.name} cannot fail: {why}"
+        if promise.of_rollouts and self.load is not None:
+            return f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
+        if promise.name == "outcomes" and self.has_single_calls:
+            return "outcomes: single calls say how each must end (`end`), which is judged anyway"
+        return ""
 
     def _tool_path(self, key: str) -> Path_:
         return ("tools", key) if isinstance(self.tools, dict) else ("tools", 0, "config", key)
