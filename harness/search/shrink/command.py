@@ -52,10 +52,11 @@ from . import shrink as search
 SHRUNK = "shrunk.yaml"
 """The file that `sfusion shrink` writes into the folder of a run."""
 _LINES = 14
-"""How many events are told."""
+"""How many events are told (chosen)."""
 _CALLS = 3
-"""Of how many calls."""
+"""Of how many calls (chosen)."""
 _WIDTH = 110
+"""Columns of a line of the story (chosen)."""
 
 
 def read_recorded(run: Path, *, trust: bool = False) -> Task:
