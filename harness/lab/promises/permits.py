@@ -256,7 +256,8 @@ class _ClientSteps:
         if attempt not in self._expired:
             return False
         resumed = self._resumes_at.get(event["worker"], 0.0)
-        return self._granted_at[attempt] < resumed <= event["at"]
+        now: float = event["at"]
+        return self._granted_at[attempt] < resumed <= now
 
     def _is_taken_away(self, event: Event) -> bool:
         """Does the holder of this permit not know that it is gone?
