@@ -289,6 +289,8 @@ class Scenario(ScenarioPart):
                 return f"{promise.name} cannot fail: {why}"
         if promise.of_rollouts and self.load is not None:
             return f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
+        if promise.name == "outcomes" and self.has_single_calls:
+            return "outcomes: single calls say how each must end (`end`), which is judged anyway"
         return None
 
     def _tool_path(self, key: str) -> Path_:
