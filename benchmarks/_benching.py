@@ -22,7 +22,9 @@ from sfusion.harness.reports.files import Reports
 from sfusion_tools.errors import near
 
 _QUICK = 0.05
+"""The share of the usual work with --quick (chosen)."""
 _QUICK_ROUNDS = 2
+"""Rounds with --quick (chosen)."""
 
 Named = TypeVar("Named", Benchmark, Growth)
 

@@ -36,8 +36,11 @@ from sfusion.harness.studies.sweep.result import SweepResult
 
 GRID = "tools.rate_limit=2..32"
 NEAR = 0.95
+"""The share of productions whose advice must be right or next to it (chosen)."""
 UNTOLD = 0.1
+"""The share of productions for which nothing may be advised (chosen)."""
 CALLS = 240
+"""Calls of a production (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

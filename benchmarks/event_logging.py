@@ -21,7 +21,9 @@ from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 WITHOUT = "without the log"
 _CALLS = 10
+"""Calls between two readings of the clock (chosen)."""
 _BATCH = 50
+"""Such stretches in one measurement (chosen)."""
 _names = itertools.count(1)
 
 

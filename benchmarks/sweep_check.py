@@ -45,7 +45,9 @@ from sfusion_tools.event_log import flush_event_logs
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 GOAL = 0.9
+"""The share of the best throughput that a recommendation must reach (chosen)."""
 _CALLERS = 32
+"""Callers of the real calls (chosen)."""
 RANGE = "tools.rate_limit=2..64"
 SHORT = {"lognormal": [0.2, 0.4]}
 MIDDLE = {"lognormal": [0.3, 0.3]}

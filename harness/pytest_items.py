@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from .lab.runs import PromisesBroken, Task, run_one, write_run
+from .lab.runs.reporting import report_of_result
 from .lab.runs.tasks import find_modules_beside
 from .lab.scenarios import ScenarioError, read_scenarios
 from .lab.scenarios.model import Scenario
-from .reports import RunReport, write_page
+from .reports import write_page
 
 
 class ScenarioFile(pytest.File):
@@ -51,7 +52,7 @@ class ScenarioItem(pytest.Item):
         out: str | None = self.config.getoption("--sfusion-out")
         if out is not None:
             folder = write_run(result, Path(out))
-            run = RunReport.of_result(result, folder)
+            run = report_of_result(result, folder)
             write_page(run)
             self.add_report_section("call", "sfusion", run.replay)
         if not result.ok:

@@ -22,6 +22,7 @@ from ..errors import JournalError
 
 VERSION = 2
 _LATEST = 1e12
+"""Seconds; chosen: no run lasts that long."""
 SHOWN = 400
 """How many characters of a text are kept."""
 PAGE = "report.html"
@@ -142,24 +143,27 @@ def _checked_header(record: Any, path: Path) -> dict[str, Any]:
 def _is_event(record: Any) -> bool:
     if not isinstance(record, dict) or not isinstance(record.get("at"), int | float):
         return False
-    return abs(record["at"]) < _LATEST and all(
-        isinstance(record.get(key), str) for key in ("source", "event")
-    )
+    if abs(record["at"]) >= _LATEST:
+        return False
+    return isinstance(record.get("source"), str) and isinstance(record.get("event"), str)
 
 
-def first_difference(one: Journal, other: Journal) -> tuple[int, str, str] | None:
+def first_difference(journal: Journal, other: Journal) -> tuple[int, str, str] | None:
     """Return number and texts of the first line in which two journals differ; None if they are
     equal."""
-    pairs = zip_longest(one.lines(), other.lines(), fillvalue="(the journal ends)")
+    pairs = zip_longest(journal.lines(), other.lines(), fillvalue="(the journal ends)")
     for number, (left, right) in enumerate(pairs, 1):
         if left != right:
             return number, left.rstrip("\n"), right.rstrip("\n")
     return None
 
 
-def is_reordered(one: Journal, other: Journal) -> bool:
+def is_reordered(journal: Journal, other: Journal) -> bool:
     """Have two journals the same events, and only those of one instant come in another order?"""
-    left, right = (
-        [(event["at"], encode_line(event)) for event in journal.events] for journal in (one, other)
-    )
+    left = _timed_lines(journal)
+    right = _timed_lines(other)
     return left != right and sorted(left) == sorted(right)
+
+
+def _timed_lines(journal: Journal) -> list[tuple[float, str]]:
+    return [(event["at"], encode_line(event)) for event in journal.events]

@@ -24,8 +24,11 @@ _PIECE = 40
 _LONGEST_KEPT = 2000
 """Characters of a text of a program that a journal keeps, before ``{fill:N}`` is written out."""
 _ENDINGS: dict[Any, Ending] = {
-    "ok": "exited", "program_error": "exited", "program_timeout": "stopped", "compile_error": "not_compiled",
-}  # fmt: skip
+    "ok": "exited",
+    "program_error": "exited",
+    "program_timeout": "stopped",
+    "compile_error": "not_compiled",
+}
 
 
 def truth_of(intent: dict[str, Any], call: str, *, whole: bool = False) -> ProgramTruth | None:
@@ -34,20 +37,21 @@ def truth_of(intent: dict[str, Any], call: str, *, whole: bool = False) -> Progr
 
     ``whole``: with what it wrote and the server does not pass on.
     """
-    kind, name = intent.get("kind"), REPEATED if "mark" in intent else call
+    kind = intent.get("kind")
     if kind not in _ENDINGS or "partial" in intent or "size" in intent:
         return None
-    early, prints, errors = (
-        fill(named(intent.get(key, ""), name)) for key in ("early", "prints", "errors")
-    )
-    if "prints" not in intent and kind in ("ok", "program_error"):
-        prints = named(PRINTS, name)
-    stdout, stderr = early + (prints if kind != "program_timeout" else ""), errors
+    name = REPEATED if "mark" in intent else call
+    has_printed = kind in ("ok", "program_error")
+    prints = intent.get("prints", PRINTS if has_printed else "")
+    stdout = fill(named(intent.get("early", ""), name))
+    if kind != "program_timeout":
+        stdout += fill(named(prints, name))
+    stderr = fill(named(intent.get("errors", ""), name))
     if not whole and not intent.get("whole"):
-        stdout, stderr = passed_on(stdout), passed_on(stderr)
-    return ProgramTruth(
-        stdout, stderr, intent.get("exit", 1 if kind == "program_error" else 0), _ENDINGS[kind]
-    )
+        stdout = passed_on(stdout)
+        stderr = passed_on(stderr)
+    code = intent.get("exit", 1 if kind == "program_error" else 0)
+    return ProgramTruth(stdout, stderr, code, _ENDINGS[kind])
 
 
 Pieces = list[str | list[Any]]
@@ -59,46 +63,67 @@ def packed(text: str, truth: ProgramTruth) -> Pieces | None:
     """Return the pieces of a text, so that a journal holds all of it; None if too much of it is
     not the program's."""
     pieces: Pieces = []
-    at = begun = literal = 0
+    at = 0
+    begun = 0
+    literal = 0
     while at < len(text):
         piece, size = _piece(text, at, truth)
         if piece is None:
-            at, literal = at + 1, literal + 1
+            at += 1
+            literal += 1
             if literal > _LONGEST_KEPT:
                 return None
         else:
             pieces += [text[begun:at], piece]
-            at = begun = at + size
-    return [one for one in (*pieces, text[begun:]) if one]
+            at += size
+            begun = at
+    pieces.append(text[begun:])
+    return [piece for piece in pieces if piece]
 
 
 def _piece(text: str, at: int, truth: ProgramTruth) -> tuple[list[Any] | None, int]:
     """Return the piece that begins at this place of a text, and its length."""
-    if (run := _RUN.match(text, at)) is not None:
-        return [run[1], len(run[0])], len(run[0])
+    run = _RUN.match(text, at)
+    if run is not None:
+        length = len(run[0])
+        return [run[1], length], length
+    if len(text) - at < _PIECE:
+        return None, 0
     for name in _STREAMS:
         stream = getattr(truth, name)
-        start = stream.find(text[at : at + _PIECE]) if len(text) - at >= _PIECE else -1
+        start = stream.find(text[at : at + _PIECE])
         if start >= 0:
-            size, most = _PIECE, min(len(stream) - start, len(text) - at)
-            while size < most:
-                middle = (size + most + 1) // 2
-                same = stream[start : start + middle] == text[at : at + middle]
-                size, most = (middle, most) if same else (size, middle - 1)
+            size = _common_length(stream, start, text, at)
             return [name, start, start + size], size
     return None, 0
 
 
-def unpacked(pieces: Pieces, truth: ProgramTruth) -> str:
-    found = []
-    for one in pieces:
-        if isinstance(one, str):
-            found.append(one)
+def _common_length(stream: str, start: int, text: str, at: int) -> int:
+    """Return how far two texts agree from these places on; at least ``_PIECE`` characters do."""
+    size = _PIECE
+    most = min(len(stream) - start, len(text) - at)
+    while size < most:
+        middle = (size + most + 1) // 2
+        if stream[start : start + middle] == text[at : at + middle]:
+            size = middle
         else:
-            found.append(
-                one[0] * one[1] if len(one) == 2 else getattr(truth, one[0])[one[1] : one[2]]
-            )
-    return "".join(found)
+            most = middle - 1
+    return size
+
+
+def unpacked(pieces: Pieces, truth: ProgramTruth) -> str:
+    """Return the text of these pieces."""
+    return "".join(_written_out(piece, truth) for piece in pieces)
+
+
+def _written_out(piece: str | list[Any], truth: ProgramTruth) -> str:
+    if isinstance(piece, str):
+        return piece
+    if len(piece) == 2:
+        character, count = piece
+        return str(character * count)
+    stream, start, end = piece
+    return str(getattr(truth, stream)[start:end])
 
 
 def named(text: str, name: str) -> str:

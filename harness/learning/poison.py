@@ -14,7 +14,7 @@ from ..core.advantages import SIGNAL, Estimator, Handled, Handling, handled, pus
 from .dumps import DumpedStep
 
 MOST_GROUPS = 20
-"""Groups that are shown."""
+"""Groups that are shown (chosen)."""
 
 
 @dataclass(slots=True)

@@ -19,8 +19,9 @@ from .evidence import EVENTS, Evidence
 from .poison import HitGroup, Poison, PoisonFigures
 
 _ROWS = 8
+"""Steps that a table lists (chosen)."""
 _MOST = 0.9
-"""Share of the lost samples that a stretch of steps must hold to be named."""
+"""Share of the lost samples that a stretch of steps must hold to be named (chosen)."""
 NAMES = {
     Handling.ZERO: "as trained",
     Handling.MASK: "loss mask only",

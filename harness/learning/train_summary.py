@@ -23,7 +23,8 @@ from .trained import Figure, Trained, at, lost_share
 
 SHARES = [number / 20 for number in range(20)]
 _UNSEEN = 0.01
-"""Share of the lost samples above which it matters that the trainer does not know of them."""
+"""Share of the lost samples above which it matters that the trainer does not know of them
+(chosen)."""
 _CURVES = (Handling.ZERO, Handling.MASK, Handling.EXCLUDE, Handling.DROP)
 TOY = (
     "This is a toy: a policy of a few behaviours, not a language model. It shows where "

@@ -28,6 +28,7 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _SIGNS = {"held": "✅", "broken": "❌", "unknown": "❔"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~@!])")
 SENTENCE_LENGTH = 300
+"""Characters of a sentence in a summary (chosen)."""
 
 
 def junit(runs: Sequence[RunReport]) -> str:

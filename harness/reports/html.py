@@ -24,7 +24,7 @@ _ASSETS = Path(__file__).parent / "assets"
 _RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "call.js", "run.js")
 _EVIDENCE_SHOWN = 4
 _EVIDENCE_MAX = 200
-"""Rows of evidence shown at first, and after a click; verdict.json has all of them."""
+"""Rows of evidence shown at first, and after a click; verdict.json has all of them (chosen)."""
 
 
 def render_run(run: RunReport) -> str:

@@ -8,9 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from functools import cached_property
+from typing import TextIO
 
 from rich.text import Text
 
@@ -19,9 +18,6 @@ from sfusion_tools.wording import counted
 from ..core.journal import Event
 from ..core.verdict import State, Verdict
 from ..terminal import ProgressReporter
-
-if TYPE_CHECKING:
-    from ..lab.runs import RunResult
 
 STATES: tuple[State, ...] = ("broken", "unknown", "held", "not_applicable")
 """In the order in which reports list them."""
@@ -51,33 +47,6 @@ class RunReport:
     """Runs what its file names, so that running it again needs --trust."""
     error: str = ""
     """Why it could not be run, or why its result cannot be trusted."""
-
-    @classmethod
-    def of_result(cls, result: RunResult, folder: Path | None = None) -> RunReport:
-        """The report of a result that was written to ``folder``, if it was written."""
-        from ..lab.runs.directory import scenario_text  # with what it takes to run a scenario
-
-        scenario = result.task.scenario
-        header = result.journal.header
-        difference = (
-            f"two runs with the same seed differ: {result.difference}" if result.difference else ""
-        )
-        return cls(
-            scenario.scenario,
-            result.verdicts,
-            cell=scenario.cell,
-            about=scenario.about,
-            world=result.task.world,
-            sandboxes=header.get("sandboxes", ()),
-            seed=scenario.seed,
-            sfusion=str(header.get("sfusion", "")),
-            events=result.journal.events,
-            read_source=partial(scenario_text, scenario),
-            wall_seconds=result.wall_seconds,
-            runs_code=any(scenario.runs()),
-            directory="" if folder is None else str(folder),
-            error=result.error or difference,
-        )
 
     @cached_property
     def source(self) -> str:

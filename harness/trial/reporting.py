@@ -8,6 +8,7 @@ from pathlib import Path
 from ..atomic_files import write_file
 from ..core.verdict import Verdict
 from ..lab.runs.directory import written_run
+from ..lab.runs.reporting import report_of_result
 from ..reports.files import junit as junit_of
 from ..reports.files import markdown, write_page
 from ..reports.html import render_page
@@ -45,7 +46,7 @@ def write_runs(result: TrialResult, out: Path) -> None:
     timeline."""
     for run in result.runs:
         with written_run(run, out) as folder:
-            write_page(RunReport.of_result(run, folder))
+            write_page(report_of_result(run, folder))
 
 
 def report_of(result: TrialResult) -> RunReport:

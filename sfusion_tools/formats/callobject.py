@@ -251,7 +251,7 @@ class TaggedParser(ObjectCallParser):
             if content.closed:
                 break
             char = yield from reader.peek()
-            if not char or (yield from reader.sees(marker)):
+            if not char or (yield from self._sees_opener()):
                 break
             if char not in "{[":
                 yield from reader.before(self._next, strays.append)
@@ -266,6 +266,13 @@ class TaggedParser(ObjectCallParser):
                 break
         content.stray = "".join(strays)
         self._report_content(content)
+
+    def _sees_opener(self) -> Scan[bool]:
+        """Return whether another call begins here, in any spelling of the opening tag."""
+        for opener in self.openers:
+            if (yield from self.reader.sees(opener)):
+                return True
+        return False
 
     def _skip_broken(self, scan: JsonScan, fault: Flaw, content: _TagContent) -> Scan[bool]:
         """Refuse a broken object and read up to the next tag; return whether there is more."""

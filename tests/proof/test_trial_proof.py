@@ -27,6 +27,8 @@ BY_CHECK = {
     "outcomes": ("metrics.outcome always-throttled", "programs"),
     "no_secret_leaked": ("headers printed", "programs"),
     "tool_never_raises": ("raises-on-null", "failures"),
+    "infra_never_scored": ("outage-scored-zero", "failures"),
+    "nothing_left_behind": ("each call made again when it has ended", "programs"),
 }
 """A mistake for each check that none of the planted ones breaks, and the scene that shows it."""
 

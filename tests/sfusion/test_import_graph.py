@@ -37,9 +37,8 @@ FLOORS = (
     ("atomic_files", "terminal"),
     ("commandline",),
     ("core",),
-    ("real",),
+    ("reports", "real"),
     ("lab",),
-    ("reports",),
     ("learning", "rollouts", "search", "serving", "studies", "trial"),
     (COMMANDS, "cli", "pytest_items"),
     ("pytest_plugin",),
@@ -67,6 +66,7 @@ def test_every_room_of_the_harness_has_a_floor() -> None:
         ("studies.sweep.grid", "learning.trained", False),
         ("studies.sweep.grid", "studies.sweep.command", False),
         ("core.journal", "lab.runs.tasks", False),
+        ("reports.run_report", "lab.runs.runner", False),
     ],
 )
 def test_an_import_of_a_higher_floor_is_found(module: str, other: str, allowed: bool) -> None:

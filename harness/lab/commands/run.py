@@ -30,6 +30,7 @@ from ...reports import Reports, RunReport, RunReporter, write_page
 from ...reports.files import github_annotations
 from ..runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
 from ..runs.directory import written_run
+from ..runs.reporting import report_of_result
 from ..runs.tasks import admit_tasks, read_tools
 from ..scenarios import scenario_files
 from ..scenarios.model import Scenario, World
@@ -180,7 +181,7 @@ def run(options: RunOptions) -> int:
         try:
             for result in run_all(tasks, twice=options.twice, player=player, workers=workers):
                 with _written(result, reports.out) as folder:
-                    report = RunReport.of_result(result, folder)
+                    report = report_of_result(result, folder)
                     write_page(report)
                 shown.run_ended(report)
                 if options.verbose:

@@ -225,7 +225,6 @@ def _same(kind: str, wording: str, calls: dict[str, CallFacts]) -> Wrong:
 class WordingsAccepted(Promise):
     """Every wording of single calls is in the accepted baseline."""
 
-    implied: ClassVar[bool] = False
     takes = frozenset({"text"})
     sentences: ClassVar = {"new": "{end}: nobody has read this wording yet: {wording} ({call})"}
     identity = ("end",)

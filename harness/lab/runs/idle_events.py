@@ -123,6 +123,8 @@ def _shows(event: EventPart, trace: Event, scenario: Scenario) -> bool:
             return name in ("restart", "container_started")
         case "crash" | "wedge":
             return name == event.kind and is_sandbox and source == "server"
+        case "clock_jump":
+            return name == "clock_jumped"
         case "resize":
             return name == "resized" and bool(trace["rate_limit"] == event.target)
         case _:

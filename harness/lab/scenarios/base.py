@@ -33,16 +33,13 @@ class ScenarioPart(BaseModel):
 def declared(metadata: typing.Iterable[Any], kind: type[T]) -> T | None:
     """Return what the metadata of a field declare of this kind, as ``Annotated[int, Drawn(1, 2)]``
     does."""
-    return next((one for one in metadata if isinstance(one, kind)), None)
+    return next((item for item in metadata if isinstance(item, kind)), None)
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """Yield the models that an annotation allows."""
-    if (
-        isinstance(annotation, type)
-        and not isinstance(annotation, types.GenericAlias)
-        and issubclass(annotation, BaseModel)
-    ):
+    is_class = isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias)
+    if is_class and issubclass(annotation, BaseModel):
         yield annotation
         return
     for inner in typing.get_args(annotation):

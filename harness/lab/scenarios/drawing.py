@@ -17,8 +17,8 @@ from ....fakes.fields import Drawn
 from .base import Data, declared
 
 _DURATIONS = (0.0, 0.0013, 0.053, 0.317, 1.019, 2.531, 6.047, 20.071, 90.089)
-"""No round numbers: the answer and the timeout of a request at the same moment would be a tie that
-nobody can judge."""
+"""Seconds, chosen from a moment to beyond all timeouts. No round numbers: the answer and the
+timeout of a request at the same moment would be a tie that nobody can judge."""
 _VALUES: dict[Any, tuple[Any, ...]] = {
     int: (0, 1, 2, 3, 7, 64, 1000, 100_000),
     float: (0.0, 0.3, 0.5, 1.0),
@@ -74,11 +74,9 @@ class Drawing:
             if drawn is None or not self.wants(drawn):
                 continue
             value = self.value(field, found)
-            if (
-                value is not None
-                and value != field.default
-                and (drawn.values or value not in ({}, []))
-            ):
+            if value is None or value == field.default:
+                continue
+            if drawn.values or value not in ({}, []):
                 found[name] = value
         return found
 
@@ -87,20 +85,18 @@ class Drawing:
         drawn = declared(field.metadata, Drawn) or Drawn()
         if drawn.how is not None:
             return drawn.how(self, part)
-        return (
-            self.random.choice(drawn.values)
-            if drawn.values
-            else self._of_type(field.annotation, field.metadata)
-        )
+        if drawn.values:
+            return self.random.choice(drawn.values)
+        return self._of_type(field.annotation, field.metadata)
 
     def action(self, kind: type[Action]) -> Data:
         """Return a fault of this kind."""
-        fields = {
-            name: self.value(field)
-            for name, field in kind.model_fields.items()
-            if field.is_required() or name == kind.kind or self.happens(0.5)
-        }
-        fields = {name: value for name, value in fields.items() if value is not None}
+        fields: Data = {}
+        for name, field in kind.model_fields.items():
+            if field.is_required() or name == kind.kind or self.happens(0.5):
+                value = self.value(field)
+                if value is not None:
+                    fields[name] = value
         if kind.kind in kind.model_fields:
             return {kind.kind: fields.pop(kind.kind), **fields}
         return {kind.kind: fields or True}
@@ -122,35 +118,37 @@ class Drawing:
 
     def duration(self, most: float = 90.0) -> Any:
         """Return a fixed duration or a distribution."""
-        fitting = [one for one in _DURATIONS if one <= most]
+        fitting = [duration for duration in _DURATIONS if duration <= most]
         low, high = sorted(self.random.sample(fitting, 2))
         return self.one(high, low, {"uniform": [low, high]}, {"choice": [low, high]})
 
     def _of_type(self, annotation: Any, metadata: list[Any]) -> Any:
-        origin, inner = get_origin(annotation), get_args(annotation)
+        """Return a value for an annotation without a declaration; None if none is known."""
+        origin = get_origin(annotation)
+        inner = get_args(annotation)
         if origin is Annotated:
             return self._of_type(inner[0], [*inner[1:], *metadata])
         if origin is Literal:
             return self.one(*inner)
         if origin in (Union, types.UnionType):
-            return self._of_type(
-                self.one(*[one for one in inner if one is not types.NoneType]), metadata
-            )
+            alternatives = [kind for kind in inner if kind is not types.NoneType]
+            return self._of_type(self.one(*alternatives), metadata)
         if annotation is Distribution:
             return self.duration()
         if annotation is bool:
             return self.happens(0.5)
         if annotation in (int, float, str):
-            known = (
-                _DURATIONS
-                if any(getattr(one, "func", None) is seconds for one in metadata)
-                else _VALUES[annotation]
-            )
-            return self.one(*(one for one in known if _fits(one, annotation, metadata)))
+            return self._plain(annotation, metadata)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             kind = annotation.model_fields.get("kind")
             return self.part(annotation, {} if kind is None else {"kind": kind.default})
         return None
+
+    def _plain(self, annotation: Any, metadata: list[Any]) -> Any:
+        """Return a number or a text that the metadata allow."""
+        is_duration = any(getattr(item, "func", None) is seconds for item in metadata)
+        known = _DURATIONS if is_duration else _VALUES[annotation]
+        return self.one(*(value for value in known if _fits(value, annotation, metadata)))
 
 
 def _fits(value: Any, annotation: Any, metadata: list[Any]) -> bool:

@@ -75,22 +75,21 @@ class PointPart(ScenarioPart):
 
 def _a_worker(drawing: Drawing, _: Data) -> str:
     cluster = drawing.data.get("cluster", {})
-    node, worker = (
-        drawing.random.randint(1, cluster.get(key, 1)) for key in ("nodes", "workers_per_node")
-    )
+    node = drawing.random.randint(1, cluster.get("nodes", 1))
+    worker = drawing.random.randint(1, cluster.get("workers_per_node", 1))
     return f"n{node}-w{worker}"
 
 
 def _a_victim(drawing: Drawing, _: Data) -> str:
     worker = _a_worker(drawing, _)
-    return str(
-        drawing.one(worker, worker, worker.partition("-")[0].replace("n", "node-"), "limiter")
-    )
+    node = worker.partition("-")[0].replace("n", "node-")
+    return str(drawing.one(worker, worker, node, "limiter"))
 
 
 def _a_sandbox(drawing: Drawing, _: Data) -> str:
     count = drawing.data.get("sandbox", {}).get("instances", 1)
-    return str(drawing.one("sandbox", *(f"sandbox-{number}" for number in range(1, count + 1))))
+    names = [f"sandbox-{number}" for number in range(1, count + 1)]
+    return str(drawing.one("sandbox", *names))
 
 
 def _draw_point(drawing: Drawing, _: Data) -> Data:
@@ -202,10 +201,8 @@ class EventPart(ScenarioPart):
         }.get(self.kind, [])
         if not allowed or any(self.target in names for names in allowed):
             return None
-        return (
-            f"{self.kind}: this scenario has no {self.target!r}; "
-            f"{near(str(self.target), chain(*allowed))}"
-        )
+        hint = near(str(self.target), chain(*allowed))
+        return f"{self.kind}: this scenario has no {self.target!r}; {hint}"
 
     def workers(self, names: list[str]) -> list[str]:
         """Return the workers that the target means."""
@@ -213,7 +210,8 @@ class EventPart(ScenarioPart):
         if target.startswith("worker-"):
             return [names[int(target.removeprefix("worker-")) - 1]]
         if target.startswith("node-"):
-            return [name for name in names if name.startswith(f"n{target.removeprefix('node-')}-")]
+            prefix = f"n{target.removeprefix('node-')}-"
+            return [name for name in names if name.startswith(prefix)]
         return [target] if target in names else []
 
 
@@ -226,10 +224,8 @@ def draw_events(drawing: Drawing, _: Data) -> list[Data]:
     if not drawing.has("events", "kills"):
         return []
     count = drawing.random.randint(2, 3) if drawing.has("two_events") else 1
-    return [
-        _draw_event(drawing, drawing.one(*(KINDS[:3] if drawing.has("kills") else _HUNTED)))
-        for _ in range(count)
-    ]
+    kinds = KINDS[:3] if drawing.has("kills") else _HUNTED
+    return [_draw_event(drawing, drawing.one(*kinds)) for _ in range(count)]
 
 
 def _draw_event(drawing: Drawing, kind: str) -> Data:
@@ -239,9 +235,8 @@ def _draw_event(drawing: Drawing, kind: str) -> Data:
         drawn = declared(field.metadata, Drawn)
         if drawn is not None and drawn.share is not None and drawing.wants(drawn):
             event[name] = drawing.value(field)
-    if kind in ("pause", "cut_off") or (
-        kind in ("kill", "crash", "wedge") and drawing.happens(0.8)
-    ):
+    must_end = kind in ("pause", "cut_off")
+    if must_end or (kind in ("kill", "crash", "wedge") and drawing.happens(0.8)):
         event["seconds"] = drawing.value(fields["seconds"])
     if event.get("kill") == "limiter":
         event.setdefault("seconds", 4)  # a limiter that never returns leaves nothing to judge

@@ -51,34 +51,43 @@ Listed = Literal["sim", "ray"]
 """A world that a file lists."""
 World = Literal["sim", "wall", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_VERLS_TIMEOUT = 30.0
+"""Seconds: the default of ``default_timeout`` in verl's original design."""
 _REPORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+)#([1-9][0-9]*)")
 
 
-def _reports(value: Any) -> Any:
-    given = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(given, list | tuple) or not given:
-        raise ValueError(f"{value!r} is not a report; {_MEANT}")
-    for one in given:
-        if not isinstance(one, str) or not _REPORT.fullmatch(one):
-            raise ValueError(f"{one!r} is not a report; {_MEANT}")
-    if len(set(given)) != len(given):
-        raise ValueError("each report may occur only once")
-    return tuple(given)
-
-
 _MEANT = "write owner/repository#number, as in volcengine/verl#1234"
+
+
+def _reports(value: Any) -> Any:
+    reports = value
+    if isinstance(value, str):
+        reports = [part.strip() for part in value.split(",")]
+    if not isinstance(reports, list | tuple) or not reports:
+        raise ValueError(f"{value!r} is not a report; {_MEANT}")
+    for report in reports:
+        if not isinstance(report, str) or not _REPORT.fullmatch(report):
+            raise ValueError(f"{report!r} is not a report; {_MEANT}")
+    if len(set(reports)) != len(reports):
+        raise ValueError("each report may occur only once")
+    return tuple(reports)
+
+
 Incident = Annotated[tuple[str, ...], BeforeValidator(_reports)]
 """One or several reports: a text, separated by commas, or a list."""
 
 
 def _simpler_promise(promise: Any) -> Iterator[Any]:
     """Promise amounts instead of numbers of outcomes, which are those of the old size."""
-    given = promise.get("outcomes") if isinstance(promise, dict) else None
-    amounts: Data = given if isinstance(given, dict) else {}
+    amounts = promise.get("outcomes") if isinstance(promise, dict) else None
+    if not isinstance(amounts, dict):
+        return
     for name, amount in amounts.items():
         if amount not in ("all", "some"):
-            yield from ({"outcomes": {**amounts, name: word}} for word in ("all", "some"))
-            yield {"outcomes": {one: value for one, value in amounts.items() if one != name}}
+            yield {"outcomes": {**amounts, name: "all"}}
+            yield {"outcomes": {**amounts, name: "some"}}
+            others = {outcome: value for outcome, value in amounts.items() if outcome != name}
+            yield {"outcomes": others}
 
 
 PromisePart = Annotated[
@@ -209,33 +218,42 @@ class Scenario(ScenarioPart):
 
     @model_validator(mode="after")
     def _possible(self) -> Scenario:
-        given = [key for key in ("load", "rollouts", "training") if getattr(self, key) is not None]
-        if len(given) != 1:
-            how, where = (
-                (f"found {' and '.join(given)}", given[1:2])
-                if given
-                else ("found none of them", [])
-            )
-            raise Misplaced(
-                f"a scenario has one of `load`, `rollouts` and `training`; {how}", *where
-            )
-        if self.training is not None and "ray" in self.worlds:
-            raise Misplaced("a `training` runs in virtual time only: leave out world ray", "worlds")
-        config = self.own_config or {}
-        if "max_timeout" in config and self.setting("max_timeout") < self.default_timeout:
-            text = (
-                f"is below default_timeout ({self.default_timeout:g}), which counts "
-                "then; raise it or leave it out"
-            )
-            raise Misplaced(
-                f"max_timeout {config['max_timeout']} {text}", *self._tool_path("max_timeout")
-            )
+        self._check_work()
+        self._check_max_timeout()
         if self.incident and not self.expected.strip():
             raise Misplaced("an incident says what a good stack does: add `expected`", "incident")
+        self._check_sandboxes()
+        self._check_events()
+        self._check_promises()
+        return self
+
+    def _check_work(self) -> None:
+        """Raise Misplaced unless the scenario has one thing to do, and can do it in its worlds."""
+        given = [key for key in ("load", "rollouts", "training") if getattr(self, key) is not None]
+        wanted = "a scenario has one of `load`, `rollouts` and `training`"
+        if not given:
+            raise Misplaced(f"{wanted}; found none of them")
+        if len(given) > 1:
+            raise Misplaced(f"{wanted}; found {' and '.join(given)}", given[1])
+        if self.training is not None and "ray" in self.worlds:
+            raise Misplaced("a `training` runs in virtual time only: leave out world ray", "worlds")
+
+    def _check_max_timeout(self) -> None:
+        config = self.own_config or {}
+        if "max_timeout" in config and self.setting("max_timeout") < self.default_timeout:
+            raise Misplaced(
+                f"max_timeout {config['max_timeout']} is below default_timeout "
+                f"({self.default_timeout:g}), which counts then; raise it or leave it out",
+                *self._tool_path("max_timeout"),
+            )
+
+    def _check_sandboxes(self) -> None:
         for name in self.sandbox.each:
             if name not in self.sandbox.names:
                 text = f"this scenario has no sandbox {name!r}; {near(name, self.sandbox.names)}"
                 raise Misplaced(text, "sandbox", "each", name)
+
+    def _check_events(self) -> None:
         workers = self.cluster.workers
         targets = {*workers, *(f"worker-{n}" for n in range(1, len(workers) + 1))}
         nodes = {f"node-{n}" for n in range(1, self.cluster.nodes + 1)}
@@ -247,24 +265,33 @@ class Scenario(ScenarioPart):
                 wrong = "clock_jump: works only with `load.each`"
             if wrong is not None:
                 raise Misplaced(wrong, "events", number)
+
+    def _check_promises(self) -> None:
         seen: set[str] = set()
         for number, promise in enumerate(self.promises):
-            if promise.of_training and self.training is None:
-                text = (
+            why = self._why_no_promise(promise)
+            if why is None and promise.name in seen:
+                why = f"promise {promise.name} occurs twice; remove one"
+            if why is not None:
+                raise Misplaced(why, "promises", number)
+            seen.add(promise.name)
+
+    def _why_no_promise(self, promise: Promise) -> str | None:
+        """Say why this scenario cannot make a promise; None if it can."""
+        if self.training is None:
+            if promise.of_training:
+                return (
                     f"{promise.name} is about what is learned, but this scenario has no `training`"
                 )
-                raise Misplaced(text, "promises", number)
-            if self.training is not None and (why := promise.cannot_fail(self.training)):
-                raise Misplaced(f"{promise.name} cannot fail: {why}", "promises", number)
-            if promise.of_rollouts and self.load is not None:
-                text = f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
-                raise Misplaced(text, "promises", number)
-            if promise.name in seen:
-                raise Misplaced(
-                    f"promise {promise.name} occurs twice; remove one", "promises", number
-                )
-            seen.add(promise.name)
-        return self
+        else:
+            why = promise.cannot_fail(self.training)
+            if why:
+                return f"{promise.name} cannot fail: {why}"
+        if promise.of_rollouts and self.load is not None:
+            return f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
+        if promise.name == "outcomes" and self.has_single_calls:
+            return "outcomes: single calls say how each must end (`end`), which is judged anyway"
+        return None
 
     def _tool_path(self, key: str) -> Path_:
         return ("tools", key) if isinstance(self.tools, dict) else ("tools", 0, "config", key)
@@ -280,16 +307,16 @@ class Scenario(ScenarioPart):
         """
         made = cls.model_validate({**with_canaries(data), "cell": cell})
         made._written = data
-        made._places = (
-            {path: str(place(path)) for path, _, _ in made.runs()} if place is not None else {}
-        )
+        if place is not None:
+            made._places = {path: str(place(path)) for path, _, _ in made.runs()}
         return made
 
     def changed(self, *, cell: str | None = None, **keys: Any) -> Scenario:
         """Return a copy with other top-level keys, or that is another cell of a matrix."""
-        named = self.cell if cell is None else cell
         return self.from_data(
-            {**self._written, **keys}, named, lambda path: self._places.get(path, "")
+            {**self._written, **keys},
+            cell=self.cell if cell is None else cell,
+            place=lambda path: self._places.get(path, ""),
         )
 
     def runs(self) -> Iterator[tuple[Path_, str, str]]:
@@ -313,7 +340,9 @@ class Scenario(ScenarioPart):
     def written(self) -> Data:
         """Return the cell as plain data, without matrix, extends and the secrets of its tools."""
         data = {**self._written, "seed": self.seed}
-        return {**data, "tools": masked(data["tools"])} if "tools" in data else data
+        if "tools" in data:
+            data["tools"] = masked(data["tools"])
+        return data
 
     @property
     def has_single_calls(self) -> bool:
@@ -338,30 +367,26 @@ class Scenario(ScenarioPart):
         first = self.tools[0]
         if not is_own(first):
             return None
-        return {
-            key: value for key, value in (first.get("config") or {}).items() if key not in REPLACED
-        }
+        config = first.get("config") or {}
+        return {key: value for key, value in config.items() if key not in REPLACED}
 
     @property
     def secrets(self) -> dict[str, str]:
         """Return the secrets in the tools' config, by the name of their key."""
         if isinstance(self.tools, dict):
             return secrets_in(self.tools)
-        return {
-            name: text
-            for entry in self.tools
-            for name, text in secrets_in(entry.get("config") or {}).items()
-        }
+        secrets: dict[str, str] = {}
+        for entry in self.tools:
+            secrets |= secrets_in(entry.get("config") or {})
+        return secrets
 
     @property
     def headers(self) -> dict[str, str]:
         """Return the headers that the tool is configured to send."""
         stated = self.setting("headers")
-        return (
-            {str(name): str(value) for name, value in stated.items()}
-            if isinstance(stated, dict)
-            else {}
-        )
+        if not isinstance(stated, dict):
+            return {}
+        return {str(name): str(value) for name, value in stated.items()}
 
     @cached_property
     def asks(self) -> Data:
@@ -370,31 +395,35 @@ class Scenario(ScenarioPart):
         given = {
             "language": self.setting("default_language"),
             "run_timeout": self.setting("default_timeout"),
-        }
-        given |= {
             "compile_timeout": self.setting("compile_timeout"),
             "memory_limit_MB": self.setting("memory_limit_mb"),
         }
         return {key: value for key, value in given.items() if isinstance(value, str | int | float)}
 
     def asked(self, arguments: Any) -> Data | None:
-        """Return what a call with these arguments asks for beside ``asks``, None for what is not
-        known; None as a whole for arguments that no tool can use."""
+        """Return what a call with these arguments asks for beside ``asks``.
+
+        A field that is not known is None. For arguments that no tool can use, all of it is None.
+        """
         code = arguments.get("code") if isinstance(arguments, dict) else None
         if not isinstance(code, str):
             return None
         found: Data = {"code": short_digest(code)}
-        language, timeout = (
-            arguments.get(key) if self._offers(key) else None for key in ("language", "timeout")
-        )
-        if "language" in arguments and language != self.asks.get("language"):
-            found["language"] = language
+        if "language" in arguments:
+            language = arguments["language"] if self._offers("language") else None
+            if language != self.asks.get("language"):
+                found["language"] = language
         if "timeout" in arguments:
-            longest = max(self.setting("max_timeout") or 0, self.asks.get("run_timeout", 0))
-            found["run_timeout"] = (
-                min(timeout, longest) if longest and isinstance(timeout, int | float) else None
-            )
+            found["run_timeout"] = self._seconds_asked(arguments["timeout"])
         return found
+
+    def _seconds_asked(self, timeout: Any) -> float | None:
+        """Return how long a program may run if its call asks for this; None: not known."""
+        longest = max(self.setting("max_timeout") or 0, self.asks.get("run_timeout", 0))
+        if not longest or not self._offers("timeout") or not isinstance(timeout, int | float):
+            return None
+        seconds: float = min(timeout, longest)
+        return seconds
 
     def _offers(self, parameter: str) -> bool:
         """Can a model set this parameter of the tool?"""
@@ -407,25 +436,29 @@ class Scenario(ScenarioPart):
     def pace(self) -> list[float] | None:
         """Return the requests per second of the tool and how many may start at once; None if it has
         no such limit."""
-        rate, burst = self.setting("requests_per_second"), self.setting("requests_burst")
-        return (
-            [float(rate), float(burst or max(1, int(rate)))]
-            if isinstance(rate, int | float) and rate
-            else None
-        )
+        rate = self.setting("requests_per_second")
+        if not isinstance(rate, int | float) or not rate:
+            return None
+        burst = self.setting("requests_burst") or max(1, int(rate))
+        return [float(rate), float(burst)]
 
     @property
     def stated_limit(self) -> int | None:
         """Return the tool's rate_limit, also of other classes; None if it has none."""
-        limit, enabled = self.setting("rate_limit"), self.setting("enable_global_rate_limit")
-        return limit if isinstance(limit, int) and (enabled is None or enabled) else None
+        limit = self.setting("rate_limit")
+        enabled = self.setting("enable_global_rate_limit")
+        if not isinstance(limit, int) or (enabled is not None and not enabled):
+            return None
+        return limit
 
     @property
     def default_timeout(self) -> float:
         """Return the timeout of programs that do not state one; of another class what its config
         says, or 30 s."""
         stated = self.setting("default_timeout")
-        return float(stated) if isinstance(stated, int | float) and stated > 0 else 30.0
+        if isinstance(stated, int | float) and stated > 0:
+            return float(stated)
+        return _VERLS_TIMEOUT
 
     def setting(self, key: str) -> Any:
         """Return a setting of the tool; of another class what its config says, or None."""
@@ -450,24 +483,25 @@ class Scenario(ScenarioPart):
         """Return every program that the load or a rollout may run."""
         if self.load is not None:
             return self.load.program
-        return (
-            [one for turn in self.rollouts.turns for one in turn.programs]
-            if self.rollouts is not None
-            else []
-        )
+        programs: list[ProgramPart] = []
+        if self.rollouts is not None:
+            for turn in self.rollouts.turns:
+                programs += turn.programs
+        return programs
 
     def not_for(self, world: World) -> str | None:
-        """Return why this scenario cannot run in a world; None if it can. What runs in sim runs in
-        wall, or nearly."""
+        """Return why this scenario cannot run in a world; None if it can.
+
+        What runs in sim runs in wall, with few exceptions.
+        """
         if world != "wall":
             return None if world in self.worlds else f"not for world {world}"
         if "sim" not in self.worlds:
             return "not for world wall: its file does not list sim"
         if self.schedule is not None:
             return "a schedule needs world sim"
-        if self.own_config is None and any(
-            event.kind in ("kill", "cancel") for event in self.events
-        ):
+        ends_calls = any(event.kind in ("kill", "cancel") for event in self.events)
+        if self.own_config is None and ends_calls:
             return "a thread of another tool cannot be killed; world ray kills processes"
         return None
 
@@ -475,16 +509,18 @@ class Scenario(ScenarioPart):
     def needs_fake(self) -> str | None:
         """Return why this scenario needs the fake sandbox; None if a real one will do."""
         models = [part.model for part in self.sandbox.settings]
-        own = [
-            name
-            for name in ("cores", "spawn_cost")
-            if any(getattr(model, name) for model in models)
-        ]
-        if own:
-            return f"a real server cannot be told how to slow down ({', '.join(own)})"
+        slowing = []
+        for name in ("cores", "spawn_cost"):
+            if any(getattr(model, name) for model in models):
+                slowing.append(name)
+        if slowing:
+            return f"a real server cannot be told how to slow down ({', '.join(slowing)})"
         language = self.settings.default_language if self.settings is not None else "python"
-        reasons = (part.needs_fake(language) for part in self.programs)
-        return next((reason for reason in reasons if reason is not None), None)
+        for program in self.programs:
+            reason = program.needs_fake(language)
+            if reason is not None:
+                return reason
+        return None
 
     def with_real_programs(self) -> Scenario:
         """Return the scenario with programs that really run."""

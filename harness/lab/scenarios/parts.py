@@ -25,8 +25,11 @@ from .drawing import Drawing
 from .program import ProgramPart, check_printed, draw_programs
 
 _MOST_WORKERS = 10_000
+"""Chosen: larger than any cluster that trains, and it still runs in one process."""
 _MOST_CALLS = 2_000_000
+"""Chosen: its journal still fits into memory."""
 SEEDS = range(1_000_000)
+"""Seeds that a hunt draws; chosen: short enough to read out."""
 
 
 def _model(value: Any) -> Any:
@@ -41,37 +44,45 @@ def _several(value: Any) -> Any:
 
 
 def _draw_rules(drawing: Drawing, _: Data) -> list[Data]:
-    rules = []
-    if drawing.has(
-        "gentle_faults"
-    ):  # a good tool copes with it, so that it is known how every call must end
-        attempts = {"first_attempts": drawing.one(1, 1, 2)}
-        what = drawing.one(*(one for one in _examples() if _is_gentle({**attempts, "what": one})))
-        rules.append({"name": "gentle", **attempts, "what": what})
-    if drawing.has("plain_fault"):  # alone, often: most end the call whatever a tool does
-        final = [one for one in _examples() if not _is_gentle({"first_attempts": 1, "what": one})]
-        what = drawing.one(*(_examples() if drawing.happens(0.25) else final))
-        phases = Rule.model_validate({"what": what}).what[0].phases
-        phase = {"phase": drawing.one(*phases)} if drawing.happens(0.3) else {}
-        rules.append(
-            {"name": "plain", "every": drawing.random.randint(1, 3), **phase, "what": what}
-        )
+    rules: list[Data] = []
+    if drawing.has("gentle_faults"):
+        rules.append(_draw_gentle(drawing))
+    if drawing.has("plain_fault"):
+        rules.append(_draw_plain(drawing))
     if drawing.has("faults"):
         rules.append(drawing.rule("one"))
         if drawing.has("two_faults"):
             rules.append(drawing.rule("two"))
             if drawing.happens(0.3):  # both strike the same attempts
-                same = {
-                    key: value
-                    for key, value in rules[-1].items()
-                    if key not in ("name", "what", "phase")
-                }
+                own = ("name", "what", "phase")
+                same = {key: value for key, value in rules[-1].items() if key not in own}
                 rules.append(drawing.rule("three", same))
     return rules
 
 
+def _draw_gentle(drawing: Drawing) -> Data:
+    """Draw a rule that a good tool copes with: then it is known how every call must end."""
+    attempts = {"first_attempts": drawing.one(1, 1, 2)}
+    gentle = [what for what in _examples() if _is_gentle({**attempts, "what": what})]
+    return {"name": "gentle", **attempts, "what": drawing.one(*gentle)}
+
+
+def _draw_plain(drawing: Drawing) -> Data:
+    """Draw a rule that is alone, often: most of these end the call whatever a tool does."""
+    examples = _examples()
+    final = [what for what in examples if not _is_gentle({"first_attempts": 1, "what": what})]
+    what = drawing.one(*(examples if drawing.happens(0.25) else final))
+    phases = Rule.model_validate({"what": what}).what[0].phases
+    phase = {"phase": drawing.one(*phases)} if drawing.happens(0.3) else {}
+    return {"name": "plain", "every": drawing.random.randint(1, 3), **phase, "what": what}
+
+
 def _examples() -> list[Any]:
-    return [one for kind in KINDS.values() for one in kind.examples]
+    """Return the examples of all kinds of faults."""
+    examples: list[Any] = []
+    for kind in KINDS.values():
+        examples += kind.examples
+    return examples
 
 
 def _is_gentle(rule: Data) -> bool:
@@ -127,21 +138,21 @@ class ClusterPart(ScenarioPart):
 
     @model_validator(mode="after")
     def _bounded(self) -> ClusterPart:
-        if (count := self.nodes * self.workers_per_node) > _MOST_WORKERS:
+        count = self.nodes * self.workers_per_node
+        if count > _MOST_WORKERS:
             raise ValueError(
-                f"{self.nodes} nodes with {self.workers_per_node} workers each are "
-                f"{count:,} workers; "
-                f"at most {_MOST_WORKERS:,} are possible"
+                f"{self.nodes} nodes with {self.workers_per_node} workers each are {count:,} "
+                f"workers; at most {_MOST_WORKERS:,} are possible"
             )
         return self
 
     @property
     def workers(self) -> list[str]:
-        return [
-            f"n{n}-w{w}"
-            for n in range(1, self.nodes + 1)
-            for w in range(1, self.workers_per_node + 1)
-        ]
+        names: list[str] = []
+        for node in range(1, self.nodes + 1):
+            for worker in range(1, self.workers_per_node + 1):
+                names.append(f"n{node}-w{worker}")
+        return names
 
 
 class InstancePart(ScenarioPart):
@@ -245,6 +256,10 @@ class ObservedPart(ScenarioPart):
     )
 
 
+_FEWEST_DIGITS = 4
+"""Of the number in a call's id; chosen: c0001 in most scenarios."""
+
+
 class LoadPart(ScenarioPart):
     """Calls made directly to the tool, as many concurrent rollouts would make them."""
 
@@ -289,19 +304,11 @@ class LoadPart(ScenarioPart):
         Field([], description="what a client must take for `each`; see docs/judge.md")
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _single_calls(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not data.get("each"):
-            return data
-        if others := sorted(set(data) - {"each", "needs"}):
-            raise ValueError(f"`each` lists single calls, so that `{others[0]}` says nothing")
-        parts = [part for part in data["each"] if isinstance(part, dict)]
-        times = [part.get("times", 1) for part in parts]
-        return {**data, "calls": sum(number for number in times if isinstance(number, int)) or 1}
-
     @model_validator(mode="after")
-    def _known_needs(self) -> LoadPart:
+    def _single_calls(self) -> LoadPart:
+        others = sorted(self.model_fields_set - {"each", "needs"})
+        if self.each and others:
+            raise ValueError(f"`each` lists single calls, so that `{others[0]}` says nothing")
         for name in (*self.needs, *(name for part in self.each for name in part.needs)):
             if name not in TAKES:
                 raise ValueError(f"needs: {name!r} is not what a client takes; {near(name, TAKES)}")
@@ -311,6 +318,11 @@ class LoadPart(ScenarioPart):
                 known = f"the calls are {call_id(1)} to {call_id(len(single))}"
                 raise ValueError(f"program_of: there is no call {part.program_of!r}; {known}")
         return self
+
+    @property
+    def count(self) -> int:
+        """Return how many calls there are."""
+        return len(self.single_calls) or self.calls
 
     @cached_property
     def single_calls(self) -> dict[str, SingleCallPart]:
@@ -323,12 +335,12 @@ class LoadPart(ScenarioPart):
         ids = Counter(part.call for part in self.program if part.call is not None)
         for call, times in ids.items():
             number = int(call[1:]) if re.fullmatch(r"c[0-9]+", call) else 0
-            if call != self.call_id(number) or not 1 <= number <= self.calls or times > 1:
-                known = (
-                    f"the calls are {self.call_id(1)} to {self.call_id(self.calls)}, "
-                    "each with one program"
+            exists = 1 <= number <= self.calls and call == self.call_id(number)
+            if not exists or times > 1:
+                known = f"the calls are {self.call_id(1)} to {self.call_id(self.calls)}"
+                raise ValueError(
+                    f"program: there is no call {call!r} for it; {known}, each with one program"
                 )
-                raise ValueError(f"program: there is no call {call!r} for it; {known}")
         if len(ids) == len(self.program) < self.calls:
             raise ValueError("program: the other calls need a program without `call`")
         check_printed(self.calls * max(part.printed for part in self.program))
@@ -336,7 +348,8 @@ class LoadPart(ScenarioPart):
 
     def call_id(self, number: int) -> str:
         """Return the id of a call, numbered from 1."""
-        return f"c{number:0{max(4, len(str(self.calls)))}d}"
+        digits = max(_FEWEST_DIGITS, len(str(self.calls)))
+        return f"c{number:0{digits}d}"
 
 
 Deviation = tuple[
@@ -386,10 +399,8 @@ class SchedulePart(ScenarioPart):
             key for key in ("random", "priority", "deviations") if getattr(self, key) is not None
         ]
         if len(given) != 1:
-            raise ValueError(
-                "give exactly one of random, priority and deviations; found "
-                f"{', '.join(given) or 'none'}"
-            )
+            found = ", ".join(given) or "none"
+            raise ValueError(f"give exactly one of random, priority and deviations; found {found}")
         if self.changes is not None and self.priority is None:
             raise ValueError("`changes` belongs to `priority`")
         steps = [step for step, _ in self.deviations or ()]
@@ -407,4 +418,6 @@ def read_schedule(text: str) -> dict[str, int]:
     random, priority, changes = found.groups()
     if random is not None:
         return {"random": int(random)}
-    return {"priority": int(priority)} | ({} if changes is None else {"changes": int(changes)})
+    if changes is None:
+        return {"priority": int(priority)}
+    return {"priority": int(priority), "changes": int(changes)}

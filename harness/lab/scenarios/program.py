@@ -25,10 +25,40 @@ from ..programs import PRINTS, REPEATED, TRACEBACK, WARNING, kept, named
 from .base import Data, ScenarioPart
 from .drawing import Drawing
 
-_SILENT, _WARN = 1 / 8, 1 / 3
-"""The shares of programs that print nothing and that warn, where a file does not say what they
-write."""
+_SILENT = 1 / 8
+"""The share of programs that print nothing, where a file does not say what they write. Chosen."""
+_WARN = 1 / 3
+"""The share of programs that warn, where a file does not say what they write. Chosen."""
 _TEXTS = ("prints", "early", "errors")
+_HINTS = ("exit", "raises", "memory", "sandbox_error", "compile_exit", "compile_errors")
+_SLASHES = frozenset(
+    [
+        "cpp",
+        "csharp",
+        "cuda",
+        "D_ut",
+        "go",
+        "go_test",
+        "java",
+        "jest",
+        "js",
+        "junit",
+        "kotlin_script",
+        "nodejs",
+        "php",
+        "rust",
+        "scala",
+        "swift",
+        "ts",
+        "typescript",
+        "verilog",
+    ]
+)
+"""Languages whose comments begin with two slashes."""
+_NO_COMPILER = 127
+"""The exit code of a shell that does not find a command."""
+_MOST_PRINTED = 1_000_000_000
+"""Characters that the programs of a run may print together; chosen: they fit into memory."""
 
 
 class ProgramPart(ScenarioPart):
@@ -110,45 +140,72 @@ class ProgramPart(ScenarioPart):
         """Return the program of one call; what is drawn depends only on seed and call."""
         name = REPEATED if self.repeated else call
         seconds = round(self.seconds.sample(drawer(seed, "program", name)), 6)
-        given: dict[str, Any] = {key: getattr(self, key) for key in _TEXTS}
-        if not self.model_fields_set & {"prints", "errors"}:
-            drawn = uniform(seed, "wrote", name)
-            given |= (
-                {"prints": ""}
-                if drawn < _SILENT
-                else {"errors": WARNING}
-                if drawn < _SILENT + _WARN
-                else {}
-            )
+        given = self._given_texts(seed, name)
         texts = {key: named(text, name) for key, text in given.items()}
         # The sandbox writes {fill:N} out: the code itself stays short.
-        ends = {key: named(getattr(self, key), name) for key in ("raises", "compile_errors")}
-        hints = {"seconds": seconds, **texts, **{key: getattr(self, key) for key in _HINTS}, **ends}
-        hints["whole"] = "yes" * self.whole
-        text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items() if value)
-        comment = "//" if self.language in _SLASHES else "#"
-        prints, early, errors = (fill(texts[key]) for key in _TEXTS)
-        body = self.code or (
-            self._python_source(seconds, texts, ends["raises"]) if self.real else ""
-        )
+        raises = named(self.raises, name)
+        hints = self._hints(seconds, texts, raises, named(self.compile_errors, name))
+        body = self.code or ""
+        if self.real and not body:
+            body = self._python_source(seconds, texts, raises)
         if self.repeated:  # several repeated programs are told apart
-            name = (
-                f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
-            )
-        code = f"{comment} {mark_for(name)} {text}".rstrip() + "\n" + body
-        arguments: Any = {"code": code}
+            digest = hashlib.blake2b((hints + body).encode(), digest_size=4).hexdigest()
+            name = f"{REPEATED}-{digest}"
+
+        comment = "//" if self.language in _SLASHES else "#"
+        mark = f"{comment} {mark_for(name)} {hints}".rstrip()
+        return PreparedCall(
+            call=call,
+            mark=name if self.repeated else None,
+            arguments=self._arguments(f"{mark}\n{body}"),
+            seconds=seconds,
+            prints=fill(texts["prints"]),
+            early=fill(texts["early"]),
+            errors=fill(texts["errors"]),
+            part=self,
+            given=given,
+        )
+
+    def _given_texts(self, seed: int, name: str) -> dict[str, str]:
+        """Return what it writes as the file has it; drawn, if the file does not say."""
+        texts: dict[str, str] = {key: getattr(self, key) for key in _TEXTS}
+        if not self.model_fields_set & {"prints", "errors"}:
+            drawn = uniform(seed, "wrote", name)
+            if drawn < _SILENT:
+                texts["prints"] = ""
+            elif drawn < _SILENT + _WARN:
+                texts["errors"] = WARNING
+        return texts
+
+    def _hints(
+        self, seconds: float, texts: dict[str, str], raises: str, compile_errors: str
+    ) -> str:
+        """Return what the fake reads from the comment: what the program does."""
+        hints: dict[str, Any] = {"seconds": seconds, **texts}
+        for key in _HINTS:
+            hints[key] = getattr(self, key)
+        hints["raises"] = raises
+        hints["compile_errors"] = compile_errors
+        if self.whole:
+            hints["whole"] = "yes"
+        return " ".join(f"{key}={_hint(value)}" for key, value in hints.items() if value)
+
+    def _arguments(self, code: str) -> Any:
+        """Return the arguments of the call."""
+        if self.arguments is not None:
+            return self.arguments
+        arguments: dict[str, Any] = {"code": code}
         if self.language is not None:
             arguments["language"] = self.language
         if self.timeout is not None:
             arguments["timeout"] = self.timeout
-        if self.arguments is not None:
-            arguments = self.arguments
-        mark = name if self.repeated else None
-        return PreparedCall(call, mark, arguments, seconds, prints, early, errors, self, given)
+        return arguments
 
     def _python_source(self, seconds: float, texts: dict[str, str], raises: str) -> str:
         """Return the code: early output, memory, time, output, then how it ends."""
-        prints, early, errors = (_expression(texts[key]) for key in _TEXTS)
+        prints = _expression(texts["prints"])
+        early = _expression(texts["early"])
+        errors = _expression(texts["errors"])
         lines = ["import builtins, os, sys, time"]
         if "filling(" in prints + early + errors:
             lines.append(getsource(filling))
@@ -162,19 +219,24 @@ class ProgramPart(ScenarioPart):
             lines += [f"sys.stderr.write({errors})", "sys.stderr.flush()"]
         if prints:
             lines += [f"sys.stdout.write({prints})", "sys.stdout.flush()"]
+        lines += self._source_of_end(raises)
+        return "\n".join(lines) + "\n"
+
+    def _source_of_end(self, raises: str) -> list[str]:
+        """Return the lines that end the program: an exception, a signal or a return code."""
         if raises:
             name, _, words = raises.partition(": ")
             # An unknown exception is defined on the spot: what counts is the last line of the
             # traceback.
-            lines.append(
+            defined = (
                 f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})"
             )
-            lines.append(f"raise known({words!r})" if words else "raise known")
-        elif self.exit < 0:
-            lines.append(f"os.kill(os.getpid(), {-self.exit})")
-        elif self.exit:
-            lines.append(f"sys.exit({self.exit})")
-        return "\n".join(lines) + "\n"
+            return [defined, f"raise known({words!r})" if words else "raise known"]
+        if self.exit < 0:
+            return [f"os.kill(os.getpid(), {-self.exit})"]
+        if self.exit:
+            return [f"sys.exit({self.exit})"]
+        return []
 
     def needs_fake(self, language: str) -> str | None:
         """Return why a real sandbox cannot run this, or None; ``language`` is the tool's
@@ -187,10 +249,9 @@ class ProgramPart(ScenarioPart):
             return "a program cannot make a real sandbox fail (sandbox_error)"
         if self.compile_exit or self.compile_errors:
             return "a real compiler cannot be scripted (compile_exit, compile_errors)"
-        if (self.language or language) != "python":
-            return (
-                f"code is generated only for Python, not {self.language or language}; give `code`"
-            )
+        used = self.language or language
+        if used != "python":
+            return f"code is generated only for Python, not {used}; give `code`"
         return None
 
 
@@ -209,7 +270,10 @@ _HUNTED: dict[str, tuple[Data, ...]] = {
         {"sandbox_error": "no space left on device"},
         {"repeated": True, "prints": "4\n"},
         {"prints": "déjà vu 🚀 {canary}\n"},
-        {"prints": "\x1b[31m{canary}\x1b[0m\n", "errors": "\x1b[0;31m\x1b[1m" * 400 + "red\x1b[0m\n"},
+        {
+            "prints": "\x1b[31m{canary}\x1b[0m\n",
+            "errors": "\x1b[0;31m\x1b[1m" * 400 + "red\x1b[0m\n",
+        },
         {"prints": "[DecodeError] 'utf-8' codec can't decode byte 0xff\n"},
     ),
     "long_programs": (
@@ -230,17 +294,29 @@ _HUNTED: dict[str, tuple[Data, ...]] = {
     ),
     "languages": (
         {"language": "cpp", "prints": "{canary}\n"},
-        {"language": "cpp", "compile_exit": 1, "compile_errors": "main.cpp:1:1: error: expected unqualified-id\n"},
-        {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"},
+        {
+            "language": "cpp",
+            "compile_exit": 1,
+            "compile_errors": "main.cpp:1:1: error: expected unqualified-id\n",
+        },
+        {
+            "language": "go",
+            "compile_exit": 127,
+            "compile_errors": "/bin/bash: go: command not found\n",
+        },
     ),
-    "bad_arguments": tuple(
-        {"arguments": one}
-        for one in (
-            [1, 2], {"code": 123}, {}, {"code": "print(1)", "language": "python3"}, "print(1)", {"code": ""}, 7,
-            {"code": "print(1)", "timeout": "abc"}, {"code": "print(1)", "timeout": -1},
-        )
+    "bad_arguments": (
+        {"arguments": [1, 2]},
+        {"arguments": {"code": 123}},
+        {"arguments": {}},
+        {"arguments": {"code": "print(1)", "language": "python3"}},
+        {"arguments": "print(1)"},
+        {"arguments": {"code": ""}},
+        {"arguments": 7},
+        {"arguments": {"code": "print(1)", "timeout": "abc"}},
+        {"arguments": {"code": "print(1)", "timeout": -1}},
     ),
-}  # fmt: skip
+}
 """Programs that a hunt runs, by the feature of the case: what matters is how their fields go
 together."""
 PROGRAM_FEATURES = tuple(_HUNTED)
@@ -248,15 +324,14 @@ PROGRAM_FEATURES = tuple(_HUNTED)
 
 def draw_programs(drawing: Drawing, _: Data) -> Data | list[Data]:
     """Return the programs of a load; a field that is declared as drawn is added to any of them."""
-    programs = [
-        dict(one)
-        for feature, several in _HUNTED.items()
-        if drawing.has(feature)
-        for one in drawing.random.sample(several, drawing.random.randint(1, 2))
-    ]
+    programs: list[Data] = []
+    for feature, hunted in _HUNTED.items():
+        if drawing.has(feature):
+            count = drawing.random.randint(1, 2)
+            programs += map(dict, drawing.random.sample(hunted, count))
     if not programs or drawing.happens(0.8):
         programs.insert(0, {**_PLAIN, "seconds": drawing.one(*_TIMES)})
-    programs = [{**one, **drawing.part(ProgramPart)} for one in programs]
+    programs = [{**program, **drawing.part(ProgramPart)} for program in programs]
     return programs[0] if len(programs) == 1 else programs
 
 
@@ -264,7 +339,8 @@ def check_printed(characters: int) -> None:
     """Raise ValueError if the programs of a run print too much together."""
     if characters > _MOST_PRINTED:
         raise ValueError(
-            f"the programs of all calls may print {characters:,} characters; at most {_MOST_PRINTED:,} are possible"
+            f"the programs of all calls may print {characters:,} characters; "
+            f"at most {_MOST_PRINTED:,} are possible"
         )
 
 
@@ -292,44 +368,47 @@ class PreparedCall:
 
     def intent(self, default_timeout: float) -> dict[str, Any]:
         """Return what the program does when nothing goes wrong, for the journal."""
-        intent = self._intent(default_timeout)
-        return intent if self.mark is None else {**intent, "mark": self.mark}
+        intent = self._intent_before_running() or self._intent_when_run(default_timeout)
+        if self.mark is not None:
+            intent["mark"] = self.mark
+        return intent
 
-    def _intent(self, default_timeout: float) -> dict[str, Any]:
-        part, given = self.part, self.given
+    def _intent_before_running(self) -> dict[str, Any] | None:
+        """Return the intent of a program that is not run, or of which nothing is known."""
+        part = self.part
         if part.arguments is not None:
             return {"kind": "bad_arguments"}
         if part.code is not None:
             return {"kind": "real"}
-        # 127 is the shell's word for a missing compiler, which is not the program's fault.
-        if part.sandbox_error or part.compile_exit == 127:
+        # A missing compiler is not the program's fault.
+        if part.sandbox_error or part.compile_exit == _NO_COMPILER:
             return {"kind": "sandbox_error"}
         if part.compile_exit:
-            return {
-                "kind": "compile_error",
-                "exit": part.compile_exit,
-                **kept({"errors": part.compile_errors}),
-            }
+            errors = kept({"errors": part.compile_errors})
+            return {"kind": "compile_error", "exit": part.compile_exit, **errors}
+        return None
+
+    def _intent_when_run(self, default_timeout: float) -> dict[str, Any]:
+        part = self.part
+        given = self.given
         if self.seconds > (part.timeout or default_timeout):
             return {"kind": "program_timeout", **kept({"early": given["early"]})}
         if not part.whole and len(self.early) + len(self.prints) > 2 * PIPE_BYTES:
             return {"kind": "program_timeout", **kept({"early": given["early"] + given["prints"]})}
-        errors, code = given["errors"], part.exit
+        errors = given["errors"]
+        code = part.exit
         if part.raises:
-            errors, code = f"{errors}{TRACEBACK}{part.raises}\n", 1
-        kind = "program_error" if code else "ok"
-        intent = {"kind": kind, **kept({"early": given["early"], "errors": errors})}
+            errors += f"{TRACEBACK}{part.raises}\n"
+            code = 1
+        intent: dict[str, Any] = {"kind": "program_error" if code else "ok"}
+        intent |= kept({"early": given["early"], "errors": errors})
         if given["prints"] != PRINTS:
             intent |= {"prints": "", **kept({"prints": given["prints"]})}
         if code:
             intent["exit"] = code
-        return {**intent, "whole": True} if part.whole else intent
-
-
-_HINTS = ("exit", "raises", "memory", "sandbox_error", "compile_exit", "compile_errors")
-_MOST_PRINTED = 1_000_000_000
-_SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
-                      "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
+        if part.whole:
+            intent["whole"] = True
+        return intent
 
 
 def _hint(value: Any) -> str:
@@ -339,8 +418,10 @@ def _hint(value: Any) -> str:
 def _expression(text: str) -> str:
     """Return a Python expression for a text, with ``{fill:N}`` kept short; empty for an empty
     one."""
-    parts = re.split(r"\{fill:([0-9]+)\}", text)
-    found = [
-        f"filling({one})" if place % 2 else repr(one) for place, one in enumerate(parts) if one
-    ]
-    return " + ".join(found)
+    terms: list[str] = []
+    for place, piece in enumerate(re.split(r"\{fill:([0-9]+)\}", text)):
+        if place % 2:  # every second piece is a number
+            terms.append(f"filling({piece})")
+        elif piece:
+            terms.append(repr(piece))
+    return " + ".join(terms)

@@ -8,6 +8,7 @@ import itertools
 import math
 import typing
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ from .model import Scenario
 
 JOURNAL = "journal.ndjson"
 """The name of a recorded run's journal."""
+_MAX_CELLS = 1000
+"""In the matrix of a file; chosen: nobody waits for more runs than that."""
+_MAX_VALUES = 1_000_000
+"""In all cells of a file together; chosen: they fit into memory."""
+_MAX_PARENTS = 20
+"""Files in a row that each extend the next; chosen: far more than anybody can follow."""
+_MOST_PROBLEMS = 20
+"""Of a file that are shown; chosen: they fit on a screen."""
+_LONGEST_SHOWN = 80
+"""Characters of a wrong value in an error; chosen: it fits on a line."""
 
 
 JUDGED = "judge"
@@ -46,8 +57,8 @@ def scenario_files(given: list[str]) -> list[Path]:
     if not given:
         return [file for file in in_folder(bundled_folder()) if file.parent.name != JUDGED]
     found: list[Path] = []
-    for one in given:
-        path = Path(one)
+    for text in given:
+        path = Path(text)
         if path.is_dir():
             inside = in_folder(path)
             if not inside:
@@ -56,7 +67,7 @@ def scenario_files(given: list[str]) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            found.append(_bundled(one))
+            found.append(_bundled(text))
     return list(dict.fromkeys(found))
 
 
@@ -66,13 +77,13 @@ def in_folder(folder: Path) -> list[Path]:
     Files whose name begins with _ only serve `extends`; a file beside a journal is part of a
     recorded run.
     """
-    found = [path for pattern in ("*.yaml", "*.yml") for path in folder.rglob(pattern)]
-    wanted = (
-        path
-        for path in found
-        if not path.name.startswith("_") and not path.with_name(JOURNAL).exists()
-    )
+    found = [*folder.rglob("*.yaml"), *folder.rglob("*.yml")]
+    wanted = filter(_is_played, found)
     return sorted(wanted, key=lambda path: (path.parent, path.stem))
+
+
+def _is_played(path: Path) -> bool:
+    return not path.name.startswith("_") and not path.with_name(JOURNAL).exists()
 
 
 def _bundled(name: str) -> Path:
@@ -85,11 +96,6 @@ def _bundled(name: str) -> Path:
     raise ScenarioError([f"{name}: no such file, folder or bundled scenario; {hint}"])
 
 
-_MAX_CELLS = 1000
-_MAX_VALUES = 1_000_000
-"""In all cells of a file together."""
-_MAX_PARENTS = 20
-_MOST_PROBLEMS = 20
 _KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), "extends", "matrix"]
 
 
@@ -135,51 +141,41 @@ def vary(scenario: Scenario, values: Mapping[str, Any], option: str = "--vary") 
     places: dict[Path_, YamlPlace] = {(): YamlPlace(f"{option} {names}", 0)}
     for key, value in values.items():
         where = YamlPlace(f"{option} {key}={_label(value)}", 0)
-        first, _, rest = key.partition(".")
-        if (
-            first == "tools"
-            and isinstance(data.get("tools"), list)
-            and rest
-            and not rest[0].isdecimal()
-        ):
-            key = f"tools.0.config.{rest}"
-        places[_put(data, key, copy.deepcopy(value), where)] = where
+        path = _put(data, _key_in(data, key), copy.deepcopy(value), where)
+        places[path] = where
     return _validated(Marked(data, places), scenario.cell)
+
+
+def _key_in(data: dict[str, Any], key: str) -> str:
+    """Return where a dotted key leads in this scenario."""
+    first, _, rest = key.partition(".")
+    has_tool_config = first == "tools" and isinstance(data.get("tools"), list)
+    if has_tool_config and rest and not rest[0].isdecimal():
+        return f"tools.0.config.{rest}"
+    return key
 
 
 def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
     """Merge a file into the one that it extends."""
     if not isinstance(marked.data, dict):
         found = "nothing" if marked.data is None else f"a {type(marked.data).__name__}"
-        raise ScenarioError(
-            [
-                (
-                    f"{marked.place(())}: a scenario is a mapping that starts with `scenario: "
-                    f"NAME`, found {found}"
-                )
-            ]
-        )
+        meant = "a scenario is a mapping that starts with `scenario: NAME`"
+        raise ScenarioError([f"{marked.place(())}: {meant}, found {found}"])
     parent = marked.data.pop("extends", None)
     if parent is None:
         return marked
     place = marked.place(("extends",))
     if not isinstance(parent, str):
         raise ScenarioError([f"{place}: extends takes the path of one file, found {parent!r}"])
-    target = path.parent / (parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml")
+    target = path.parent / parent
+    if not parent.endswith((".yaml", ".yml")):
+        target = path.parent / f"{parent}.yaml"
     if not target.is_file():
-        others = (
-            sorted(one.stem for one in target.parent.glob("*.y*ml"))
-            if target.parent.is_dir()
-            else []
-        )
-        raise ScenarioError(
-            [
-                (
-                    f"{place}: extends {parent!r}, but {target} does not exist; "
-                    f"{near(Path(parent).stem, others)}"
-                )
-            ]
-        )
+        others: list[str] = []
+        if target.parent.is_dir():
+            others = sorted(file.stem for file in target.parent.glob("*.y*ml"))
+        hint = near(Path(parent).stem, others)
+        raise ScenarioError([f"{place}: extends {parent!r}, but {target} does not exist; {hint}"])
     if len(children) >= _MAX_PARENTS:
         raise ScenarioError([f"{place}: the {_MAX_PARENTS}th file in a row that extends another"])
     seen = (*children, path.resolve())
@@ -217,66 +213,76 @@ def _without(places: dict[Path_, YamlPlace], replaced: Collection[Path_]) -> dic
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A value of one axis of a matrix."""
+
+    key: str
+    label: str
+    value: Any
+    where: YamlPlace
+
+    @property
+    def shown(self) -> str:
+        """Keys are shown by their last part: nodes=2 for cluster.nodes=2."""
+        return f"{self.key.rpartition('.')[2]}={self.label}"
+
+
 def _cells(marked: Marked) -> list[Scenario]:
     matrix = marked.data.pop("matrix", None)
     if matrix is None:
         return [_validated(marked, "")]
     place = marked.place(("matrix",))
     if not isinstance(matrix, dict) or not matrix:
-        raise ScenarioError(
-            [
-                (
-                    f"{place}: matrix is a mapping of dotted keys to lists, as in "
-                    f"{{cluster.nodes: [1, 2]}}"
-                )
-            ]
-        )
-    axes: list[list[tuple[str, str, Any, YamlPlace]]] = []
-    for key, values in matrix.items():
-        where = marked.place(("matrix", key))
-        if isinstance(values, dict) and values:
-            named = list(values.items())
-        elif isinstance(values, list) and values:
-            named = [(_label(value), value) for value in values]
-        else:
-            raise ScenarioError(
-                [
-                    (
-                        f"{where}: matrix.{key} needs a list of values or a mapping of names "
-                        f"to values, found {values!r}"
-                    )
-                ]
-            )
-        labels = [label for label, _ in named]
-        if len(set(labels)) != len(labels):
-            raise ScenarioError([f"{where}: matrix.{key} has the same value twice"])
-        axes.append([(str(key), str(label), value, where) for label, value in named])
+        meant = "matrix is a mapping of dotted keys to lists, as in {cluster.nodes: [1, 2]}"
+        raise ScenarioError([f"{place}: {meant}"])
+    axes = [_axis(key, values, marked) for key, values in matrix.items()]
+
     count = math.prod(map(len, axes))
     if count > _MAX_CELLS:
         raise ScenarioError(
             [f"{place}: the matrix has {count:,} cells; at most {_MAX_CELLS:,} are allowed"]
         )
-    if (values := count * len(marked.places)) > _MAX_VALUES:
+    total = count * len(marked.places)
+    if total > _MAX_VALUES:
         raise ScenarioError(
             [
-                f"{place}: {count:,} cells of {len(marked.places):,} values each are {values:,}; "
+                f"{place}: {count:,} cells of {len(marked.places):,} values each are {total:,}; "
                 f"at most {_MAX_VALUES:,} are allowed"
             ]
         )
-    return [_validated(*_cell(marked, choice)) for choice in itertools.product(*axes)]
+    return [_cell(marked, choices) for choices in itertools.product(*axes)]
 
 
-def _cell(
-    marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]
-) -> tuple[Marked, str]:
+def _axis(key: Any, values: Any, marked: Marked) -> list[_Choice]:
+    """Return the values of one key of a matrix, with their labels."""
+    where = marked.place(("matrix", key))
+    if isinstance(values, dict) and values:
+        named = list(values.items())
+    elif isinstance(values, list) and values:
+        named = [(_label(value), value) for value in values]
+    else:
+        raise ScenarioError(
+            [
+                f"{where}: matrix.{key} needs a list of values or a mapping of names to values, "
+                f"found {values!r}"
+            ]
+        )
+    labels = [label for label, _ in named]
+    if len(set(labels)) != len(labels):
+        raise ScenarioError([f"{where}: matrix.{key} has the same value twice"])
+    return [_Choice(str(key), str(label), value, where) for label, value in named]
+
+
+def _cell(marked: Marked, choices: tuple[_Choice, ...]) -> Scenario:
     data = copy.deepcopy(marked.data)
     put: dict[Path_, YamlPlace] = {}
-    for key, _, value, where in choice:
-        put[_put(data, key, value, where)] = where
+    for choice in choices:
+        path = _put(data, choice.key, choice.value, choice.where)
+        put[path] = choice.where
     places = _without(marked.places, put) | put
-    # Keys are shown by their last part: nodes=2 for cluster.nodes=2.
-    label = ",".join(f"{key.rpartition('.')[2]}={label}" for key, label, _, _ in choice)
-    return Marked(data, places, marked.text), label
+    label = ",".join(choice.shown for choice in choices)
+    return _validated(Marked(data, places, marked.text), label)
 
 
 def _put(data: Any, key: str, value: Any, where: YamlPlace) -> Path_:
@@ -287,9 +293,11 @@ def _put(data: Any, key: str, value: Any, where: YamlPlace) -> Path_:
     for part in parts:
         into = owner.setdefault(place, {}) if isinstance(owner, dict) else owner[place]
         if isinstance(into, list) and part.isdecimal() and int(part) < len(into):
-            owner, place = into, int(part)
+            owner = into
+            place = int(part)
         elif isinstance(into, dict):
-            owner, place = into, part
+            owner = into
+            place = part
         else:
             found = f"a list of {len(into)}" if isinstance(into, list) else repr(into)
             raise ScenarioError(
@@ -301,13 +309,14 @@ def _put(data: Any, key: str, value: Any, where: YamlPlace) -> Path_:
 
 def _label(value: Any) -> str:
     if isinstance(value, dict):
-        return "+".join(
-            f"{key}:{_label(one)}" if not isinstance(one, bool) else str(key)
-            for key, one in value.items()
-        )
+        return "+".join(_label_of_key(key, inner) for key, inner in value.items())
     if isinstance(value, list):
-        return "+".join(_label(one) for one in value)
+        return "+".join(map(_label, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _label_of_key(key: Any, value: Any) -> str:
+    return str(key) if isinstance(value, bool) else f"{key}:{_label(value)}"
 
 
 def _validated(marked: Marked, cell: str) -> Scenario:
@@ -319,59 +328,60 @@ def _validated(marked: Marked, cell: str) -> Scenario:
         return Scenario.from_data(marked.data, cell, marked.place)
     except ValidationError as error:
         found = error.errors()
-        problems = list(
-            dict.fromkeys(_sentence(problem, marked) for problem in found[:_MOST_PROBLEMS])
-        )
+        sentences = [_sentence(problem, marked) for problem in found[:_MOST_PROBLEMS]]
+        problems = list(dict.fromkeys(sentences))
         if len(found) > _MOST_PROBLEMS:
             problems.append(f"{marked.place(())}: and {len(found) - _MOST_PROBLEMS} more problems")
         raise ScenarioError(problems) from None
 
 
 def _sentence(problem: Any, marked: Marked) -> str:
-    loc: Path_ = tuple(problem["loc"])
-    path = _real_path(loc, marked.data)
-    key = ".".join(str(part) for part in path)
-    kind, found = problem["type"], problem.get("input")
-    if kind == "extra_forbidden":
-        place = marked.place(path)
-        known = list(_fields_at(Scenario, path[:-1]))
-        if len(path) == 1:
-            known = _KNOWN
-        return (
-            f"{place}: unknown key {str(path[-1])!r}{_within(path)}; {near(str(path[-1]), known)}"
-        )
+    """Return a problem that pydantic found with its file and line, and what was meant."""
+    path = _real_path(tuple(problem["loc"]), marked.data)
     wrong = problem.get("ctx", {}).get("error")
     if isinstance(wrong, Misplaced):
         path = wrong.path
-        key = ".".join(str(part) for part in path)
     place = marked.place(path)
-    if kind == "missing":
-        owner = _fields_at(Scenario, path[:-1])
-        field = owner.get(str(path[-1]))
-        meant = field.description if field is not None and field.description else "it is required"
-        return f"{place}: {path[-1]!s} is missing{_within(path)}: {meant}"
     message = str(problem["msg"]).removeprefix("Value error, ")
-    if kind == "value_error":
-        return f"{place}: {key + ': ' if key else ''}{message}"
-    shown = repr(found)
-    return (
-        f"{place}: {key}: {message[:1].lower()}{message[1:]}, found "
-        f"{shown if len(shown) < 80 else shown[:77] + '...'}"
-    )
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{place}: {_unknown_key(path)}"
+        case "missing":
+            return f"{place}: {_missing_key(path)}"
+        case "value_error":
+            return f"{place}: {_dotted(path)}: {message}" if path else f"{place}: {message}"
+    shown = repr(problem.get("input"))
+    if len(shown) >= _LONGEST_SHOWN:
+        shown = shown[: _LONGEST_SHOWN - 3] + "..."
+    return f"{place}: {_dotted(path)}: {message[:1].lower()}{message[1:]}, found {shown}"
+
+
+def _unknown_key(path: Path_) -> str:
+    key = str(path[-1])
+    known = _KNOWN if len(path) == 1 else list(_fields_at(Scenario, path[:-1]))
+    return f"unknown key {key!r}{_within(path)}; {near(key, known)}"
+
+
+def _missing_key(path: Path_) -> str:
+    key = str(path[-1])
+    field = _fields_at(Scenario, path[:-1]).get(key)
+    meant = (field.description if field is not None else None) or "it is required"
+    return f"{key} is missing{_within(path)}: {meant}"
+
+
+def _dotted(path: Path_) -> str:
+    return ".".join(str(part) for part in path)
 
 
 def _within(path: Path_) -> str:
-    return f" in {'.'.join(str(part) for part in path[:-1])}" if len(path) > 1 else ""
+    return f" in {_dotted(path[:-1])}" if len(path) > 1 else ""
 
 
 def _real_path(loc: Path_, data: Any) -> Path_:
     """Return the location without the names of alternatives that pydantic inserts."""
     path: list[str | int] = []
     for index, part in enumerate(loc):
-        known = (
-            range(len(data)) if isinstance(data, list) else data if isinstance(data, dict) else ()
-        )
-        if part in known:
+        if _has(data, part):
             data = data[part]
         elif isinstance(data, dict) and isinstance(part, int) and part == 0:
             continue  # a single mapping in place of a list
@@ -384,19 +394,31 @@ def _real_path(loc: Path_, data: Any) -> Path_:
     return tuple(path)
 
 
-def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
-    """Return the fields of the model at a path."""
+def _has(data: Any, part: str | int) -> bool:
+    """Does a list or a mapping have this place?"""
+    if isinstance(data, list):
+        return part in range(len(data))
+    return isinstance(data, dict) and part in data
+
+
+def _fields_at(annotation: Any, path: Path_) -> dict[str, Any]:
+    """Return the fields of the models at a path below an annotation."""
     for part in path:
         if isinstance(part, int):
             continue
-        if typing.get_origin(model) is dict:
-            model = typing.get_args(model)[1]
-            continue
-        models = list(models_in(model))
-        model = next(
-            (one.model_fields[part].annotation for one in models if part in one.model_fields), None
-        )
-    found: dict[str, Any] = {}
-    for one in models_in(model):
-        found |= one.model_fields
-    return found
+        if typing.get_origin(annotation) is dict:
+            annotation = typing.get_args(annotation)[1]
+        else:
+            annotation = _annotation_of(part, annotation)
+    fields: dict[str, Any] = {}
+    for model in models_in(annotation):
+        fields |= model.model_fields
+    return fields
+
+
+def _annotation_of(name: str, annotation: Any) -> Any:
+    """Return the annotation of a field in the first model that has it; None if none has."""
+    for model in models_in(annotation):
+        if name in model.model_fields:
+            return model.model_fields[name].annotation
+    return None

@@ -23,6 +23,7 @@ from .program import ProgramPart, check_printed, draw_programs
 
 _CODE = re.compile(r"\{code:([0-9]+)\}")
 _MOST_TURNS = 200_000
+"""Turns and calls of all trajectories; chosen: their journal still fits into memory."""
 _FORMAT = "hermes"
 _FITS = ("fits-1", "fits", "fits+1")
 
@@ -31,9 +32,9 @@ def _bound(value: Any) -> Any:
     if isinstance(value, str) and value.replace(" ", "") in _FITS:
         return value.replace(" ", "")
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        words = ", ".join(_FITS)
         raise ValueError(
-            f"{value!r} is not a limit: use a whole number of at least 1, or one of "
-            f"{', '.join(_FITS)}"
+            f"{value!r} is not a limit: use a whole number of at least 1, or one of {words}"
         )
     return value
 
@@ -71,19 +72,16 @@ class LimitsPart(ScenarioPart):
 
 def _draw_calls(drawing: Drawing, _: Data) -> list[Data]:
     given = draw_programs(drawing, {})
-    programs = [
-        {
-            key: str(value).replace("{call}", "4") if key == "prints" else value
-            for key, value in one.items()
-        }
-        for one in (given if isinstance(given, list) else [given])
-        if not {"repeated", "arguments"} & one.keys()
-    ]
-    return (
-        drawing.random.sample(programs, 1 if drawing.happens(0.6) else len(programs))
-        if programs
-        else []
-    )
+    programs: list[Data] = []
+    for program in given if isinstance(given, list) else [given]:
+        if {"repeated", "arguments"} & program.keys():
+            continue  # these are for the programs of a load
+        if "prints" in program:
+            program["prints"] = str(program["prints"]).replace("{call}", "4")
+        programs.append(program)
+    if not programs:
+        return []
+    return drawing.random.sample(programs, 1 if drawing.happens(0.6) else len(programs))
 
 
 def _draw_malformed(drawing: Drawing, turn: Data) -> str | None:
@@ -129,38 +127,42 @@ class RolloutTurn(ScenarioPart):
             if any(getattr(program, key) for program in self.programs):
                 raise ValueError(f"programs: `{key}` is only for the programs of a load")
         if self.malformed is None:
-            wrong = [
-                place
-                for place in _CODE.findall(self.raw or "")
-                if not 1 <= int(place) <= len(self.programs)
-            ]
-            if wrong:
+            self._check_codes()
+        else:
+            self._check_malformed(self.malformed)
+        return self
+
+    def _check_codes(self) -> None:
+        """Raise ValueError if ``raw`` names a program that the turn does not have."""
+        for number in _CODE.findall(self.raw or ""):
+            if not 1 <= int(number) <= len(self.programs):
                 raise ValueError(
-                    f"raw: {{code:{wrong[0]}}} needs a program number {wrong[0]} in `programs`"
+                    f"raw: {{code:{number}}} needs a program number {number} in `programs`"
                 )
-            return self
+
+    def _check_malformed(self, kind: str) -> None:
         if self.raw is not None:
             raise ValueError("malformed and raw are two ways to write a turn; give one of them")
-        if self.malformed not in kinds():
-            raise ValueError(
-                f"malformed: {self.malformed!r} is not a kind; {near(self.malformed, kinds())}"
-            )
+        if kind not in kinds():
+            raise ValueError(f"malformed: {kind!r} is not a kind; {near(kind, kinds())}")
         if not self.programs:
             raise ValueError("malformed spoils the call of the first program; give `programs`")
-        return self
 
     def raw_text(self, codes: list[str]) -> str:
         """Return ``raw`` with the code of its programs."""
-        return _CODE.sub(lambda found: json.dumps(codes[int(found[1]) - 1])[1:-1], self.raw or "")
+
+        def escaped_code(found: re.Match[str]) -> str:
+            code = codes[int(found[1]) - 1]
+            return json.dumps(code)[1:-1]
+
+        return _CODE.sub(escaped_code, self.raw or "")
 
 
 def _draw_turns(drawing: Drawing, part: Data) -> list[Data]:
     turns = [drawing.part(RolloutTurn) for _ in range(drawing.random.randint(1, 3))]
+    format = part.get("format", _FORMAT)
     for turn in turns:
-        if (
-            "malformed" in turn
-            and malformed(turn["malformed"], part.get("format", _FORMAT), 0) is None
-        ):
+        if "malformed" in turn and malformed(turn["malformed"], format, 0) is None:
             del turn["malformed"]
     return [*turns, {"say": "It is 4."}]
 
@@ -171,11 +173,13 @@ def _draw_limits(drawing: Drawing, part: Data) -> Data | None:
     if not drawing.happens(0.5):
         return None
     limits = drawing.part(LimitsPart)
-    return {
-        key: value
-        for key, value in limits.items()
-        if key != "max_prompt_len" or "max_model_len" not in limits
-    }
+    if "max_model_len" in limits:
+        limits.pop("max_prompt_len", None)
+    return limits
+
+
+_OF_REQUESTS = ("path", "method", "language", "code", "call", "above_in_flight", "phase")
+"""Conditions of a rule that no question to an engine meets."""
 
 
 def _draw_engine_faults(drawing: Drawing, _: Data) -> list[Data]:
@@ -184,16 +188,8 @@ def _draw_engine_faults(drawing: Drawing, _: Data) -> list[Data]:
     what = rule["what"][0] if isinstance(rule["what"], list) else rule["what"]
     for kind in {"hang", "wedge"} & what.keys():  # nothing bounds how long an engine may take
         what = {kind: drawing.one(2, 20)}
-    given = {
-        "path",
-        "method",
-        "language",
-        "code",
-        "call",
-        "above_in_flight",
-        "phase",
-    }  # an engine has no such
-    return [{**{key: value for key, value in rule.items() if key not in given}, "what": what}]
+    able_conditions = {key: value for key, value in rule.items() if key not in _OF_REQUESTS}
+    return [{**able_conditions, "what": what}]
 
 
 class RolloutPart(ScenarioPart):
@@ -240,16 +236,7 @@ class RolloutPart(ScenarioPart):
 
     @model_validator(mode="after")
     def _possible(self) -> RolloutPart:
-        check_printed(
-            self.count * sum(program.printed for turn in self.turns for program in turn.programs)
-        )
-        if (
-            calls := self.count * sum(max(1, len(turn.programs)) for turn in self.turns)
-        ) > _MOST_TURNS:
-            raise ValueError(
-                f"{calls:,} turns and calls of all trajectories; at most {_MOST_TURNS:,} "
-                "are possible"
-            )
+        self._check_size()
         if self.enough is not None and self.enough > self.count:
             raise ValueError(
                 f"enough is {self.enough}, but there are only {self.count} trajectories"
@@ -268,3 +255,17 @@ class RolloutPart(ScenarioPart):
                     f"malformed: a call in format {self.format} cannot be wrong by {turn.malformed}"
                 )
         return self
+
+    def _check_size(self) -> None:
+        """Raise ValueError if all trajectories together print or do too much."""
+        printed = 0
+        calls = 0
+        for turn in self.turns:
+            printed += sum(program.printed for program in turn.programs)
+            calls += max(1, len(turn.programs))
+        check_printed(self.count * printed)
+        if self.count * calls > _MOST_TURNS:
+            raise ValueError(
+                f"{self.count * calls:,} turns and calls of all trajectories; "
+                f"at most {_MOST_TURNS:,} are possible"
+            )

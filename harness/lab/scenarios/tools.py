@@ -4,7 +4,7 @@ its secrets."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT
@@ -70,50 +70,48 @@ TOOL_KEYS: dict[str, Drawn | NotHunted] = {
 
 
 def draw_tools(drawing: Drawing, _: Data) -> Data:
-    wanted = {
-        key: drawn
-        for key, drawn in TOOL_KEYS.items()
-        if isinstance(drawn, Drawn) and (drawing.tool_keys is None or key in drawing.tool_keys)
-    }
-    return {
-        key: drawing.random.choice(drawn.values)
-        for key, drawn in wanted.items()
-        if drawing.wants(drawn)
-    }
+    tools: Data = {}
+    for key, drawn in TOOL_KEYS.items():
+        if isinstance(drawn, NotHunted):
+            continue
+        if drawing.tool_keys is not None and key not in drawing.tool_keys:
+            continue
+        if drawing.wants(drawn):
+            tools[key] = drawing.random.choice(drawn.values)
+    return tools
 
 
 def simpler_tools(tools: Any) -> Iterator[Any]:
-    """Yield tools with fewer settings; what is left out has its default. The limit goes with the
-    size of the load."""
+    """Yield tools with fewer settings; what is left out has its default."""
     if isinstance(tools, list):
         if len(tools) > 1:
             yield tools[:1]
-        first, rest = tools[0], tools[1:]
-        yield from (
-            [{**first, "config": config}, *rest]
-            for config in simpler_tools(first.get("config") or {})
-        )
-        return
-    kept = {
-        key: value
-        for key, value in tools.items()
-        if key == "rate_limit" and value != DEFAULT_RATE_LIMIT
-    }
-    if len(tools) > len(kept) + 1:
+        first = tools[0]
+        for config in _simpler_config(first.get("config") or {}):
+            yield [{**first, "config": config}, *tools[1:]]
+    else:
+        yield from _simpler_config(tools)
+
+
+def _simpler_config(config: Data) -> Iterator[Data]:
+    """Yield a config with fewer settings. The limit goes with the size of the load."""
+    kept: Data = {}
+    if config.get("rate_limit", DEFAULT_RATE_LIMIT) != DEFAULT_RATE_LIMIT:
+        kept = {"rate_limit": config["rate_limit"]}
+    if len(config) > len(kept) + 1:
         yield kept
-    yield from (
-        {one: value for one, value in tools.items() if one != key}
-        for key in tools
-        if key not in kept
-    )
+    for left_out in config:
+        if left_out not in kept:
+            yield {key: value for key, value in config.items() if key != left_out}
 
 
 CANARY = "{canary}"
 
 
 def with_canaries(scenario: Data) -> Data:
-    """Write out the canaries in the headers of a scenario's tools: words that depend on its seed."""
-    tools, seed = scenario.get("tools"), scenario.get("seed", 0)
+    """Write out the canaries in the headers of a scenario's tools; they depend on its seed."""
+    tools = scenario.get("tools")
+    seed = scenario.get("seed", 0)
     if isinstance(tools, dict):
         return {**scenario, "tools": _written_out(tools, seed)}
     if not isinstance(tools, list) or not tools or not isinstance(tools[0], dict):
@@ -159,19 +157,12 @@ def secrets_in(config: Any, name: str = "") -> dict[str, str]:
     """Return secrets by the name of their key: headers, keys that look secret, and credentials in
     URLs."""
     found: dict[str, str] = {}
-    items = (
-        config.items()
-        if isinstance(config, dict)
-        else enumerate(config)
-        if isinstance(config, list)
-        else ()
-    )
-    for key, value in items:
-        here = f"{name}.{key}" if name else str(key)
+    for key, value in _items(config):
+        here = _below(name, key)
         if isinstance(value, str) and _is_secret(here, value):
-            text = (
-                value.partition("://")[2].partition("@")[0] if _USER_IN_URL.match(value) else value
-            )
+            text = value
+            if _USER_IN_URL.match(value):
+                text = value.partition("://")[2].partition("@")[0]
             if text:
                 found[here] = text
         else:
@@ -179,13 +170,23 @@ def secrets_in(config: Any, name: str = "") -> dict[str, str]:
     return found
 
 
+def _items(config: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the values inside a mapping or a list, with their keys or numbers."""
+    if isinstance(config, dict):
+        return config.items()
+    if isinstance(config, list):
+        return enumerate(config)
+    return ()
+
+
+def _below(name: str, key: Any) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
 def masked(config: Any, name: str = "") -> Any:
     """Return the config without its secrets, safe to write to a file."""
     if isinstance(config, dict):
-        return {
-            key: masked(value, f"{name}.{key}" if name else str(key))
-            for key, value in config.items()
-        }
+        return {key: masked(value, _below(name, key)) for key, value in config.items()}
     if isinstance(config, list):
         return [masked(value, f"{name}.{number}") for number, value in enumerate(config)]
     if not isinstance(config, str):
@@ -198,9 +199,7 @@ def masked(config: Any, name: str = "") -> Any:
 def _is_secret(name: str, value: str) -> bool:
     if CANARY in value:
         return False
-    parts = name.split(".")
-    return (
-        "headers" in parts[:-1]
-        or bool(_SECRET_KEY.search(parts[-1]))
-        or bool(_USER_IN_URL.match(value))
-    )
+    *owners, key = name.split(".")
+    if "headers" in owners or _SECRET_KEY.search(key):
+        return True
+    return _USER_IN_URL.match(value) is not None

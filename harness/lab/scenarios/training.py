@@ -12,6 +12,7 @@ from ....fakes.fields import NotHunted, NotShrunk
 from .base import ScenarioPart
 
 _MOST_SAMPLES = 200_000
+"""Of a whole training; chosen: it ends within minutes."""
 _TOY = NotHunted("a training takes too long for a hunt")
 
 
@@ -89,11 +90,12 @@ class TrainingPart(ScenarioPart):
 
     @model_validator(mode="after")
     def _possible(self) -> TrainingPart:
-        if (samples := self.steps * self.prompts * self.group) > _MOST_SAMPLES:
+        samples = self.steps * self.prompts * self.group
+        if samples > _MOST_SAMPLES:
             raise ValueError(f"{samples:,} samples in all; at most {_MOST_SAMPLES:,} are possible")
-        names = [one.name for one in self.behaviours]
+        names = [behaviour.name for behaviour in self.behaviours]
         if len(set(names)) != len(names):
             raise ValueError(f"behaviours: each name may occur only once, found {', '.join(names)}")
-        if not any(one.calls for one in self.behaviours):
+        if not any(behaviour.calls for behaviour in self.behaviours):
             raise ValueError("behaviours: none of them calls the tool; give one of them `calls: 1`")
         return self

@@ -41,14 +41,11 @@ class Workload:
     same."""
 
     def __init__(self, scenario: Scenario, scale: float = 1.0) -> None:
-        self.load = (
-            scenario.load or LoadPart()
-        )  # nobody asks for the calls of a scenario without a load
-        self.seed, self.scale, self._default_timeout = (
-            scenario.seed,
-            scale,
-            scenario.default_timeout,
-        )
+        # Nobody asks for the calls of a scenario without a load.
+        self.load = scenario.load or LoadPart()
+        self.seed = scenario.seed
+        self.scale = scale
+        self._default_timeout = scenario.default_timeout
         self._fixed = {part.call: part for part in self.load.program if part.call is not None}
         self._drawn = [part for part in self.load.program if part.call is None]
         self._total = sum(part.share for part in self._drawn)
@@ -73,10 +70,8 @@ class Workload:
 
     def think(self, number: int) -> float:
         """Return how long the caller pauses before this call."""
-        return (
-            self.load.think.sample(drawer(self.seed, "think", self.load.call_id(number)))
-            * self.scale
-        )
+        draw = drawer(self.seed, "think", self.load.call_id(number))
+        return self.load.think.sample(draw) * self.scale
 
     def cancelled_after(self, number: int) -> float | None:
         """Return when the caller gives up on this call; None if it waits until the end."""
@@ -111,34 +106,56 @@ def make_tools(
 ) -> list[Any]:
     """Create the tools of one worker; calls go to the first."""
     if scenario.own_config is not None:
-        # A scenario's programs are not a model's: the tool offers their languages unless its config
-        # says otherwise.
-        languages = sorted(
-            {part.language for part in scenario.programs if part.language is not None}
+        config = _own_config(scenario, scenario.own_config, urls)
+        guard = _own_guard(config, urls)
+        tool = SandboxFusionTool(
+            config, limiter=limiter, on_event=on_event, fleet=fleet, guard=guard
         )
-        config = {"languages": languages or None, **scenario.own_config}
-        config |= {"sandbox_fusion_url": urls if len(urls) > 1 else urls[0], "limiter": "local"}
-        settings = SandboxToolConfig.read(config, "tools").guard
-        # Several workers of world sim share this process; on a cluster each has a process, and a
-        # guard, of its own.
-        guard = None if settings is None else SandboxGuard(settings, sorted(urls))
-        own = None if guard is None else lambda: guard
-        return [
-            SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet, guard=own)
-        ]
+        return [tool]
     assert isinstance(scenario.tools, list)
     tools = []
     for number, entry in enumerate(scenario.tools):
-        config = dict(entry.get("config") or {})
-        given = [key for key in URL_KEYS if key in config] or ["sandbox_fusion_url"]
-        # Most tools take a single address that includes the route; a list only if the config has
-        # one.
-        config |= {
-            key: urls if isinstance(config.get(key), list) else f"{urls[0]}/run_code"
-            for key in given
-        }
+        config = _with_addresses(entry.get("config") or {}, urls)
         tools.append(make_tool(f"tools[{number}]", {**entry, "config": config}))
     return tools
+
+
+def _own_config(scenario: Scenario, stated: dict[str, Any], urls: list[str]) -> dict[str, Any]:
+    """Return the config of our own tool."""
+    # A scenario's programs are not a model's: the tool offers their languages unless its config
+    # says otherwise.
+    languages = {part.language for part in scenario.programs if part.language is not None}
+    return {
+        "languages": sorted(languages) or None,
+        **stated,
+        "sandbox_fusion_url": urls if len(urls) > 1 else urls[0],
+        "limiter": "local",
+    }
+
+
+def _own_guard(config: dict[str, Any], urls: list[str]) -> Callable[[], SandboxGuard] | None:
+    """Return how to get the guard of one worker; None if it has none.
+
+    Several workers of world sim share this process; on a cluster each has a process, and a guard,
+    of its own.
+    """
+    settings = SandboxToolConfig.read(config, "tools").guard
+    if settings is None:
+        return None
+    guard = SandboxGuard(settings, sorted(urls))
+    return lambda: guard
+
+
+def _with_addresses(config: dict[str, Any], urls: list[str]) -> dict[str, Any]:
+    """Return the config of another tool with the addresses of our sandboxes.
+
+    Most tools take a single address that includes the route; a list only if the config has one.
+    """
+    keys = [key for key in URL_KEYS if key in config] or ["sandbox_fusion_url"]
+    addresses: dict[str, Any] = {}
+    for key in keys:
+        addresses[key] = urls if isinstance(config.get(key), list) else f"{urls[0]}/run_code"
+    return {**config, **addresses}
 
 
 _NOT_THE_TOOLS = (
@@ -166,7 +183,7 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
     Old and new return shapes are accepted: ``execute`` may return a plain string (verl up to 0.5),
     and ``create`` an id alone. What a tool does not report is None.
     """
-    truth, program = prepared.prints.strip(), prepared.truth
+    truth = prepared.prints.strip()
     instance: Any = None
     # Whatever a tool raises, the model or the trainer would see.
     try:
@@ -179,11 +196,11 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
             answer = await tool.execute(
                 instance, prepared.arguments, call_id=prepared.call, agent_data=agent
             )
-            facts = read_result(answer, program)
-            if (stated := stated_in(agent.extra_fields)) is not None:
-                facts["extras"] = (
-                    stated if "left_by" in agent.extra_fields else "nothing else any more"
-                )
+            facts = read_result(answer, prepared.truth)
+            stated = stated_in(agent.extra_fields)
+            if stated is not None:
+                is_kept = "left_by" in agent.extra_fields
+                facts["extras"] = stated if is_kept else "nothing else any more"
             if _scores(type(tool)):
                 facts["reward"] = _number(await tool.calc_reward(instance))
         except (Exception, GuardTripped) as error:
@@ -197,12 +214,15 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
 
 
 def _scores(kind: type) -> bool:
-    """Does a class reward calls itself? What verl's base class and ours return says nothing, and
-    verl never asks."""
+    """Does a class reward calls itself?
+
+    What verl's base class and ours return says nothing, and verl never asks.
+    """
     method = getattr(kind, "calc_reward", None)
-    return method is not None and not str(getattr(method, "__module__", "")).endswith(
-        "tools.base_tool"
-    )
+    if method is None:
+        return False
+    module = str(getattr(method, "__module__", ""))
+    return not module.endswith("tools.base_tool")
 
 
 def raised_facts(error: BaseException) -> dict[str, Any]:
@@ -213,34 +233,40 @@ def raised_facts(error: BaseException) -> dict[str, Any]:
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_TOOLS)]
     text = plain(f"{type(error).__name__}: {error}".rstrip(": "))
     facts = {"raised": type(error).__name__, "outcome": None, **_shown(text)}
-    if not own:
-        return facts
-    file = Path(own[-1].filename).name
-    return {**facts, "raised_at": f"{file}:{own[-1].lineno}", "raised_in": f"{file}:{own[-1].name}"}
+    if own:
+        last = own[-1]
+        file = Path(last.filename).name
+        facts["raised_at"] = f"{file}:{last.lineno}"
+        facts["raised_in"] = f"{file}:{last.name}"
+    return facts
+
+
+_REPORTED = {"waited": "permit_wait_s", "attempts": "attempts", "exit": "return_code"}
+"""Numbers of the event ``returned``, and what a tool's metrics call them."""
 
 
 def read_result(answer: Any, program: ProgramTruth | None = None) -> dict[str, Any]:
     """Return outcome, text and timing from what ``execute`` returned. ``program`` is what was run,
     if that is known."""
-    response, reward, metrics = (
-        answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
-    )
+    response = answer
+    reward = None
+    metrics = None
+    if isinstance(answer, tuple) and len(answer) == 3:
+        response, reward, metrics = answer
     text = response if isinstance(response, str) else getattr(response, "text", None)
     reported = metrics if isinstance(metrics, dict) else {}
     facts: dict[str, Any] = {"outcome": reported.get("outcome")}
     if isinstance(reported.get("problem"), str):
         facts["problem"] = reported["problem"]
     facts |= _shown(text, program)
-    if (step := _number(reward)) is not None:
-        facts["step_reward"] = step
+    step_reward = _number(reward)
+    if step_reward is not None:
+        facts["step_reward"] = step_reward
     if "infrastructure" in reported:
         facts["infrastructure"] = reported["infrastructure"]
-    for name, key in (
-        ("waited", "permit_wait_s"),
-        ("attempts", "attempts"),
-        ("exit", "return_code"),
-    ):
-        if isinstance(number := reported.get(key), int | float):
+    for name, key in _REPORTED.items():
+        number = reported.get(key)
+        if isinstance(number, int | float):
             facts[name] = number
     return facts
 
@@ -263,8 +289,9 @@ def stated_in(extra_fields: Any) -> str | None:
         extra_fields = list(extra_fields.values())
     elif not isinstance(extra_fields, list | tuple):
         return None
-    for one in reversed(extra_fields):
-        if isinstance(one, str | dict | list | tuple) and (found := stated_in(one)) is not None:
+    for value in reversed(extra_fields):
+        found = stated_in(value)
+        if found is not None:
             return found
     return None
 

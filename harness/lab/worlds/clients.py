@@ -29,7 +29,7 @@ from typing import Any
 
 from sfusion_tools.rollout import RolloutLimits
 
-from ...core.journal import Journal
+from ...core.journal import Event, Journal
 from ...errors import WorldError
 from ..client import Returned, Settings, TrialClient
 from ..facts.read import SHORTEST_CUT, read_text
@@ -411,7 +411,7 @@ def run_in_sim(scenario: Scenario, make_client: MakeClient) -> Journal:
         with _virtual_clocks(loop) as jump:
             backend = ClientBackend(scenario, recorder, bounds, make_client(), jump)
             await backend.play(queue)
-            if not backend.observed:
+            if backend.planned and not any(_is_request(event) for event in journal.events):
                 recorder.on = True
                 recorder.note("world", "unobserved")
 
@@ -422,6 +422,10 @@ def run_in_sim(scenario: Scenario, make_client: MakeClient) -> Journal:
             note_stuck(journal, error)
     output.note_printed()
     return journal
+
+
+def _is_request(event: Event) -> bool:
+    return event["source"] == "server" and event["event"] in ("arrived", "other_request")
 
 
 def _virtual_clocks(loop: VirtualTimeLoop) -> Any:

@@ -14,7 +14,9 @@ Address = tuple[str, int]
 _KERNEL = 64 * 1024
 """Bytes that a kernel would take at once. They are on their way, though they have not arrived."""
 _HIGH_WATER = 64 * 1024
+"""Unsent bytes above which a protocol is asked to pause: the default of asyncio's transports."""
 _CHUNK = 256 * 1024
+"""Bytes that arrive at once: what asyncio reads from a socket at a time."""
 
 
 class MemoryNetwork:
@@ -131,7 +133,8 @@ class MemoryTransport(asyncio.Transport):
 
     def join(self, protocol: Any, peer: MemoryTransport) -> None:
         """Connect this end with its peer."""
-        self._protocol, self._peer = protocol, peer
+        self._protocol = protocol
+        self._peer = peer
 
     def on_arrival(self, callback: Callable[..., object], *args: Any) -> None:
         """Call something soon, in order with all that arrives at this end."""

@@ -129,6 +129,10 @@ class Backend(ABC):
         return {}
 
 
+_AFTER_LEASES = 1.0
+"""Seconds that the limiter has after two leases to notice a death; chosen."""
+
+
 class Play:
     """One scenario on one backend."""
 
@@ -137,24 +141,21 @@ class Play:
     ) -> None:
         """``on_sample`` is called with each trajectory of a training that has ended, and its
         score and step."""
-        self._scenario, self._on_sample = scenario, on_sample
+        self._scenario = scenario
+        self._on_sample = on_sample
         self._backend = backend
         self._note = backend.recorder.note
         self._made = 0
 
     async def run(self) -> None:
         """Play load and events until the load has ended or the horizon is reached."""
-        backend, loop = self._backend, asyncio.get_running_loop()
+        backend = self._backend
+        loop = asyncio.get_running_loop()
         events = [
             loop.create_task(self._event(event, self._point(event)))
             for event in self._scenario.events
         ]
-        load = self._train if self._scenario.training is not None else self._roll_out
-        if self._scenario.has_single_calls:
-            load = backend.make_single_calls
-        elif self._scenario.load is not None:
-            load = self._load
-        work = loop.create_task(load())
+        work = loop.create_task(self._work())
         try:
             await asyncio.wait([work], timeout=backend.horizon)
             if not work.done():
@@ -166,17 +167,24 @@ class Play:
                 task.cancel()
         await _all([work, *events])
 
+    def _work(self) -> Coroutine[Any, Any, None]:
+        """Return what the scenario does: single calls, a load, a training or rollouts."""
+        if self._scenario.has_single_calls:
+            return self._backend.make_single_calls()
+        if self._scenario.load is not None:
+            return self._load()
+        if self._scenario.training is not None:
+            return self._train()
+        return self._roll_out()
+
     # -- load --
 
     async def _load(self) -> None:
         load = self._scenario.load
         assert load is not None
         workload = Workload(self._scenario, self._backend.time_scale)
-        workers = list(
-            itertools.islice(
-                itertools.cycle(self._backend.workers), min(load.concurrency, load.calls)
-            )
-        )
+        callers = min(load.concurrency, load.calls)
+        workers = list(itertools.islice(itertools.cycle(self._backend.workers), callers))
         for step in range(1, load.steps + 1):
             last = load.calls * step // load.steps
             await _together(
@@ -195,9 +203,8 @@ class Play:
                 await asyncio.sleep(think)
             if not worker.alive:
                 # The worker died while its caller was thinking.
-                note_never_made(
-                    self._backend.recorder, workload.called(workload.prepare(number), worker.name)
-                )
+                called = workload.called(workload.prepare(number), worker.name)
+                note_never_made(self._backend.recorder, called)
                 return
             await worker.call(number)
 
@@ -209,7 +216,8 @@ class Play:
         part = self._scenario.rollouts
         assert part is not None
         gate = asyncio.Semaphore(part.at_once or part.count)
-        completed, stop = 0, False
+        completed = 0
+        stop = False
 
         async def roll(worker: WorkerHandle, name: str) -> None:
             nonlocal completed, stop
@@ -228,16 +236,21 @@ class Play:
     async def _train(self) -> None:
         """Let the samples of each step run, update the toy, and record what it learned beside
         its fault-free twin."""
-        part, workers = self._scenario.training, self._backend.workers
+        part = self._scenario.training
         assert part is not None
-        real = self._scenario.sandbox.executor == "python"
         model = ToyModel(
-            part, self._scenario.seed, self._note, real=real, on_sample=self._on_sample
+            part,
+            self._scenario.seed,
+            self._note,
+            real=self._scenario.sandbox.executor == "python",
+            on_sample=self._on_sample,
         )
         self._backend.use_model(model)
         for twin in simulate(part, self._scenario.seed):
-            pairs = zip(model.begin(), itertools.cycle(workers), strict=False)
-            await _together((one.name, one.roll(name)) for name, one in pairs if one.alive)
+            pairs = zip(model.begin(), itertools.cycle(self._backend.workers), strict=False)
+            await _together(
+                (worker.name, worker.roll(name)) for name, worker in pairs if worker.alive
+            )
             if model.stopped:
                 self._note("world", "training_stopped", step=twin.step, why="guard")
                 return
@@ -249,13 +262,15 @@ class Play:
     def _point(self, event: EventPart) -> asyncio.Event | None:
         """Return what is set when the journal reaches the point of an event; None if the event
         has none."""
-        if (point := event.after) is None:
+        point = event.after
+        if point is None:
             return None
-        reached, count = asyncio.Event(), 0
+        reached = asyncio.Event()
+        count = 0
 
-        def watch(one: Event) -> None:
+        def watch(noted: Event) -> None:
             nonlocal count
-            count = point.count(count, one)
+            count = point.count(count, noted)
             if count >= point.number:
                 reached.set()
 
@@ -263,45 +278,49 @@ class Play:
         return reached
 
     async def _event(self, event: EventPart, point: asyncio.Event | None) -> None:
-        backend, scale = self._backend, self._backend.time_scale
+        """Wait until it is time for an event, and let it happen."""
+        backend = self._backend
         if point is not None:
             await point.wait()
         elif event.at > 0:
             await backend.first_request()
-        await asyncio.sleep(event.at * scale)
-        seconds = None if event.seconds is None else event.seconds * scale
+        await asyncio.sleep(event.at * backend.time_scale)
+        seconds = None if event.seconds is None else event.seconds * backend.time_scale
         target = str(event.target)
-        names = event.workers(self._scenario.cluster.workers)
-        # Whatever a driver created dies with it.
-        chosen = [
-            one
-            for one in backend.workers
-            if one.alive and (one.name in names or target == "driver")
-        ]
         if target == "limiter" or event.kind == "resize":
             if backend.limiter is not None:
                 await self._disturb(backend.limiter, event, seconds)
-            return
+        elif event.kind in ("restart", "crash", "wedge"):
+            await backend.sandboxes.do(event.kind, target, seconds, event.ping)
+        elif event.kind == "cancel":
+            await backend.broadcast("cancel_calls", event.target)
+        elif event.kind == "clock_jump":
+            self._note("world", "clock_jumped", seconds=event.target)
+            backend.jump(event.target)
+        else:
+            await self._disturb_workers(event, seconds)
+
+    async def _disturb_workers(self, event: EventPart, seconds: float | None) -> None:
+        target = str(event.target)
+        names = event.workers(self._scenario.cluster.workers)
+        # Whatever a driver created dies with it.
+        workers = [
+            worker
+            for worker in self._backend.workers
+            if worker.alive and (worker.name in names or target == "driver")
+        ]
+        lasts = seconds or 0.0
         match event.kind:
             case "kill":
                 self._note("world", "killed", target=target)
-                await backend.kill(target, [worker.name for worker in chosen])
+                await self._backend.kill(target, [worker.name for worker in workers])
             case "pause":
-                pauses = (
-                    self._pause("worker", one, seconds or 0.0, worker=one.name) for one in chosen
-                )
-                await _together((DRIVER, pause) for pause in pauses)
-            case "cut_off":
                 await _together(
-                    (DRIVER, self._cut_off(worker, seconds or 0.0)) for worker in chosen
+                    (DRIVER, self._pause("worker", worker, lasts, worker=worker.name))
+                    for worker in workers
                 )
-            case "restart" | "crash" | "wedge":
-                await backend.sandboxes.do(event.kind, target, seconds, event.ping)
-            case "cancel":
-                await backend.broadcast("cancel_calls", event.target)
-            case "clock_jump":
-                self._note("world", "clock_jumped", seconds=event.target)
-                backend.jump(event.target)
+            case "cut_off":
+                await _together((DRIVER, self._cut_off(worker, lasts)) for worker in workers)
 
     async def _disturb(
         self, limiter: LimiterHandle, event: EventPart, seconds: float | None
@@ -317,14 +336,14 @@ class Play:
                 await limiter.resize(event.target)
 
     async def _pause(
-        self, kind: str, one: WorkerHandle | LimiterHandle, seconds: float, **named: str
+        self, kind: str, paused: WorkerHandle | LimiterHandle, seconds: float, **named: str
     ) -> None:
         self._note("world", f"{kind}_paused", **named, seconds=seconds)
-        await one.pause()
+        await paused.pause()
         try:
             await asyncio.sleep(seconds)
         finally:
-            await one.resume()
+            await paused.resume()
         self._note("world", f"{kind}_resumed", **named)
 
     async def _cut_off(self, worker: WorkerHandle, seconds: float) -> None:
@@ -339,44 +358,64 @@ class Play:
     async def wind_up(self) -> None:
         """Wait until all permits are returned, for two leases at most, and record the event
         ``ended``, the last one."""
-        backend, facts = self._backend, {}
+        backend = self._backend
+        facts: Event = {}
         limiter = backend.limiter
-        if limiter is not None and (lease := limiter.lease) is not None:
-            await backend.flush()
-            # After two leases the limiter has noticed every death.
-            until = backend.recorder.now() + 2 * lease + 1.0
-            snapshot = await limiter.snapshot()
-            while (
-                snapshot is None or snapshot.in_use or snapshot.waiting
-            ) and backend.recorder.now() < until:
-                await asyncio.sleep(backend.poll_seconds or lease / 10 + 0.01)
-                snapshot = await limiter.snapshot()
+        lease = None if limiter is None else limiter.lease
+        if limiter is not None and lease is not None:
+            snapshot = await self._last_snapshot(limiter, lease)
             if snapshot is not None:
-                keys = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
-                facts["limiter"] = {key: getattr(snapshot, key) for key in keys}
+                facts["limiter"] = {key: getattr(snapshot, key) for key in _ENDED_WITH}
         await backend.leave()
         await backend.sandboxes.settle()
         self._note("world", "ended", **facts, **backend.closing_facts())
         backend.recorder.on = False
+
+    async def _last_snapshot(self, limiter: LimiterHandle, lease: float) -> Snapshot | None:
+        """Return what the limiter knows when all permits are back, or after two leases.
+
+        By then it has noticed every death.
+        """
+        backend = self._backend
+        await backend.flush()
+        until = backend.recorder.now() + 2 * lease + _AFTER_LEASES
+        snapshot = await limiter.snapshot()
+        while backend.recorder.now() < until:
+            if snapshot is not None and not snapshot.in_use and not snapshot.waiting:
+                break
+            await asyncio.sleep(backend.poll_seconds or lease / 10 + 0.01)
+            snapshot = await limiter.snapshot()
+        return snapshot
+
+
+_ENDED_WITH = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
+"""What the event ``ended`` says about the limiter."""
+
+
+_MESSAGES_PER_LEASE = 10
+"""A link on which fewer messages fit into a lease is slow; chosen: a lease is renewed three times,
+and a message may be lost."""
 
 
 def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more: Any) -> None:
     """Record the settings of the run, and watch for its secrets from now on."""
     for name, secret in scenario.secrets.items():
         recorder.keep_secret(_telling_part(secret), name)
+    short_secrets = {"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}
+    foreign = {"foreign": True} if scenario.own_config is None else {}
     recorder.note(
         "world",
         "began",
         workers=scenario.cluster.workers,
         sandboxes=sandboxes,
         limit=scenario.stated_limit,
-        calls=scenario.load.calls if scenario.load is not None else None,
+        calls=scenario.load.count if scenario.load is not None else None,
         secrets=len(recorder.secrets),
         asks=scenario.asks,
         **_more_settings(scenario),
-        **({"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}),
+        **short_secrets,
         **more,
-        **({"foreign": True} if scenario.own_config is None else {}),
+        **foreign,
     )
 
 
@@ -393,17 +432,20 @@ _TELLING = 8
 
 def _more_settings(scenario: Scenario) -> Event:
     """Return settings that promises ask for and that not every run has."""
-    lease, pace = scenario.setting("permit_lease"), scenario.pace
-    found: Event = {} if pace is None else {"pace": pace}
-    if isinstance(longest := scenario.setting("max_output_chars"), int):
-        found["longest_text"] = longest
+    settings: Event = {}
+    if scenario.pace is not None:
+        settings["pace"] = scenario.pace
+    longest_text = scenario.setting("max_output_chars")
+    if isinstance(longest_text, int):
+        settings["longest_text"] = longest_text
     if any(part.model.kind == "queue" for part in scenario.sandbox.settings):
-        found["queues"] = True
+        settings["queues"] = True
+    lease = scenario.setting("permit_lease")
     if isinstance(lease, int | float):
-        found |= {"lease": lease} | (
-            {"slow_link": True} if lease < 10 * scenario.cluster.link.delay.longest else {}
-        )
-    return found
+        settings["lease"] = lease
+        if lease < _MESSAGES_PER_LEASE * scenario.cluster.link.delay.longest:
+            settings["slow_link"] = True
+    return settings
 
 
 def note_never_made(recorder: Recorder, called: Event) -> None:
@@ -431,5 +473,6 @@ async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:
     if tasks:
         await asyncio.wait(tasks)  # in as many steps on every Python; those of gather depend on it
     for task in tasks:
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
             raise error

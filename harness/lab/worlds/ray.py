@@ -14,6 +14,7 @@ from uuid import uuid4
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.rollout import RolloutLimits
 
 from ...core.journal import Event, Journal
@@ -95,6 +96,7 @@ LONGEST_RUN = 120.0
 START_SECONDS = 90.0
 """How long processes and tools may take to start."""
 _LOOK_SECONDS = 0.01
+"""Pause between two looks at the journal; chosen: shorter than any event of a load."""
 
 SandboxOn = Literal["driver", "node"]
 
@@ -115,7 +117,8 @@ class RayBackend(Backend):
 
     poll_seconds = 0.05
     _starting = "the sandboxes"
-    _limiter_lives = _limiter_connections = 0
+    _limiter_lives = 0
+    _limiter_connections = 0
 
     def __post_init__(self) -> None:
         self.horizon = min(self.scenario.horizon, LONGEST_RUN)
@@ -145,11 +148,9 @@ class RayBackend(Backend):
                 async with asyncio.timeout(self.start_timeout):
                     await self._start(stack)
             except TimeoutError:
-                late = (
-                    self._workers.unready
-                    if self._starting == "the workers"
-                    else f"{self._starting} did not start"
-                )
+                late = f"{self._starting} did not start"
+                if self._starting == "the workers":
+                    late = self._workers.unready
                 raise WorldError(
                     f"{late} within {self.start_timeout:g} s (--start-timeout)"
                 ) from None
@@ -180,9 +181,8 @@ class RayBackend(Backend):
     def _on_connect(self, process: str, at: float) -> None:
         self._workers.on_connect(process)
         if process == LIMITER:
-            if (
-                self._limiter_connections
-            ):  # that of a predecessor, whose end is slower than the new start
+            if self._limiter_connections:
+                # That of a predecessor, whose end is slower than the new start.
                 self._record_limiter_death()
             self._limiter_lives += 1
             self._limiter_connections += 1
@@ -203,46 +203,56 @@ class RayBackend(Backend):
     # -- starting --
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        scenario, recorder = self.scenario, self.recorder
-        hidden = {text: name for name, text in scenario.secrets.items()}
-        settings = scenario.settings
-        limits = (
-            settings.limits if settings is not None and settings.enable_global_rate_limit else None
+        """Start sandboxes, limiter and workers; the stack ends them again."""
+        scenario = self.scenario
+        note_began(
+            self.recorder,
+            scenario,
+            sandboxes=max(scenario.sandbox.instances, len(self.real)),
+            nodes=len(set(self.nodes)),
+            time_scale=scenario.time_scale,
         )
-        count = max(scenario.sandbox.instances, len(self.real))
-        nodes = len(set(self.nodes))
-        note_began(recorder, scenario, sandboxes=count, nodes=nodes, time_scale=scenario.time_scale)
+        hidden = {text: name for name, text in scenario.secrets.items()}
         self.sandboxes = self._make_sandboxes(hidden)
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
         names = {bare_address(url): f"sandbox-{number}" for number, url in enumerate(urls, 1)}
         for address, name in names.items():
-            recorder.alias(address, name)
+            self.recorder.alias(address, name)
         journal = self._server.address(names, hidden)
+
         known = None
-        if limits is not None:
-            # Where nodes are killed, the limiter is on node-1: killing that node kills both.
-            home = self.nodes[0] if killed_nodes(scenario) else None
-            self.limiter = limiter = RunLimiter(
-                f"run-{uuid4().hex[:12]}", limits, journal, home, recorder
-            )
-            stack.callback(limiter.close)
-            known = (limiter.name, limits)
-            self._starting = "the limiter"
-            await limiter.start()
-        per_node = scenario.cluster.workers_per_node
-        places = {
-            name: self.nodes[index // per_node]
-            for index, name in enumerate(scenario.cluster.workers)
-        }
+        settings = scenario.settings
+        if settings is not None and settings.enable_global_rate_limit:
+            limiter = await self._start_limiter(stack, settings.limits, journal)
+            known = (limiter.name, settings.limits)
+        setup = WorkerSetup(scenario, urls, journal, known, self.bounds)
+        await self._start_workers(stack, setup)
+
+    async def _start_limiter(
+        self, stack: AsyncExitStack, limits: LimiterSettings, journal: JournalAddress
+    ) -> RunLimiter:
+        # Where nodes are killed, the limiter is on node-1: killing that node kills both.
+        home = self.nodes[0] if killed_nodes(self.scenario) else None
+        name = f"run-{uuid4().hex[:12]}"
+        self.limiter = limiter = RunLimiter(name, limits, journal, home, self.recorder)
+        stack.callback(limiter.close)
+        self._starting = "the limiter"
+        await limiter.start()
+        return limiter
+
+    async def _start_workers(self, stack: AsyncExitStack, setup: WorkerSetup) -> None:
+        cluster = self.scenario.cluster
+        places: dict[str, str] = {}
+        for index, name in enumerate(cluster.workers):
+            places[name] = self.nodes[index // cluster.workers_per_node]
         stack.callback(self._workers.kill)
-        if any(event.kind == "kill" and event.target == "driver" for event in scenario.events):
+        events = self.scenario.events
+        if any(event.kind == "kill" and event.target == "driver" for event in events):
             self._driver = SecondDriver(self.cluster.address, f"run-{uuid4().hex[:12]}")
             stack.callback(self._driver.kill)
         self._starting = "the workers"
-        await self._workers.start(
-            places, WorkerSetup(scenario, urls, journal, known, self.bounds), self._driver
-        )
+        await self._workers.start(places, setup, self._driver)
 
     def _make_sandboxes(self, hidden: dict[str, str]) -> FakeSandboxes:
         scenario = self.scenario
@@ -251,15 +261,11 @@ class RayBackend(Backend):
         if self.sandbox_on == "driver":
             return FakeSandboxes(scenario, self.recorder, self.listen)
         # On the last node that survives: killing a node must not kill the sandbox.
-        safe = [
-            node
-            for number, node in enumerate(self.nodes, 1)
-            if number not in killed_nodes(scenario)
-        ]
+        killed = killed_nodes(scenario)
+        safe = [node for number, node in enumerate(self.nodes, 1) if number not in killed]
+        home = (safe or self.nodes)[-1]
         host = None if self.cluster.other_machines() else "127.0.0.1"
-        return RemoteSandboxes(
-            scenario, self._server.address({}, hidden), (safe or self.nodes)[-1], host
-        )
+        return RemoteSandboxes(scenario, self._server.address({}, hidden), home, host)
 
     # -- what the play needs (see play.Backend) --
 
@@ -322,21 +328,30 @@ def run(
         cluster.check([scenario])
         others = cluster.other_machines()
         if others and listen == "127.0.0.1":
+            shown = ", ".join(others[:3])
             raise MissingWorld(
-                f"the cluster has other machines ({', '.join(others[:3])}), which cannot "
-                "reach 127.0.0.1 on this one; "
-                "give --listen with an address that they can reach"
+                f"the cluster has other machines ({shown}), which cannot reach 127.0.0.1 on this "
+                "one; give --listen with an address that they can reach"
             )
         journal = Journal.begin(
             scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray"
         )
-        scenario = scenario.with_real_programs() if real else scenario
+        if real:
+            scenario = scenario.with_real_programs()
         # Nodes are started here because Ray does that only in the main thread, and it is slow.
         nodes = cluster.nodes(scenario.cluster.nodes, killed_nodes(scenario))
         try:
             bounds = bounds_of(scenario)
             backend = RayBackend(
-                scenario, journal, cluster, nodes, bounds, sandbox_on, listen, real, start_timeout
+                scenario,
+                journal,
+                cluster,
+                nodes,
+                bounds=bounds,
+                sandbox_on=sandbox_on,
+                listen=listen,
+                real=real,
+                start_timeout=start_timeout,
             )
             asyncio.run(backend.run())
         except MissingWorld:

@@ -144,14 +144,16 @@ class OwnCluster(RayCluster):
         needed = count if survivors else count + 1
         while len(self._nodes) < needed:
             self._nodes.append(self._start(lambda: self._cluster.add_node(**_NODE)))
-        head, others = self._nodes[0], iter(self._nodes[1:])
-        return [
-            (head if survivors and number == survivors[0] else next(others)).node_id
-            for number in range(1, count + 1)
-        ]
+        head = self._nodes[0]
+        others = iter(self._nodes[1:])
+        chosen = []
+        for number in range(1, count + 1):
+            is_head = bool(survivors) and number == survivors[0]
+            chosen.append(head if is_head else next(others))
+        return [node.node_id for node in chosen]
 
     def kill_node(self, node: str) -> None:
-        found = next(one for one in self._nodes if one.node_id == node)
+        found = next(started for started in self._nodes if started.node_id == node)
         self._nodes.remove(found)
         self._cluster.remove_node(found, allow_graceful=False)
 
@@ -192,13 +194,13 @@ class GivenCluster(RayCluster):
         several times."""
         import ray
 
-        ids = sorted(one["NodeID"] for one in ray.nodes() if one["Alive"])
+        ids = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
         return [ids[number % len(ids)] for number in range(count)]
 
     def other_machines(self) -> list[str]:
         import ray
 
-        there = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}
+        there = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
         return sorted(there - {self._here, "127.0.0.1"})
 
 
@@ -229,7 +231,8 @@ def slow_start_allowed() -> AbstractContextManager[None]:
 
     def patient(ask: Callable[..., Any]) -> Callable[..., Any]:
         def get_node(gcs: str, node: str, *args: Any, **options: Any) -> Any:
-            end, seen = time.monotonic() + _NODE_SECONDS, False
+            end = time.monotonic() + _NODE_SECONDS
+            seen = False
             while True:
                 try:
                     return ask(gcs, node, *args, **options)
@@ -274,7 +277,9 @@ def _replaced(
 ) -> AbstractContextManager[None]:
     """Replace a function of Ray's if it is there."""
     original = getattr(owner, name, None)
-    return nullcontext() if original is None else replaced(owner, **{name: replacement(original)})
+    if original is None:
+        return nullcontext()
+    return replaced(owner, **{name: replacement(original)})
 
 
 def killed_nodes(scenario: Scenario) -> set[int]:
@@ -305,7 +310,8 @@ def reach(address: str) -> None:
 def _quiet() -> ExitStack:
     """Keep Ray's messages about dying nodes off the terminal until this is closed: they are
     killed on purpose."""
-    stack, logger = ExitStack(), logging.getLogger("ray")
+    stack = ExitStack()
+    logger = logging.getLogger("ray")
     stack.callback(logger.setLevel, logger.level)
     logger.setLevel(logging.ERROR)
     stack.enter_context(_replaced(_private("worker"), "print_to_stdstream", _silence))

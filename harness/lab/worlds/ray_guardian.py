@@ -23,7 +23,10 @@ from pathlib import Path
 _MARK = "SFUSION_RAY_CLUSTER"
 _FINISHED = b"."
 _PAUSE = 0.2
+"""Seconds between two looks; chosen."""
 _QUIET_ROUNDS = 5
+"""Looks without a process of the session after which none is being started any more; chosen: a
+second."""
 
 
 class RayGuardian:
@@ -50,11 +53,13 @@ class RayGuardian:
 def guarded_processes(session: str) -> list[int]:
     """Return the processes that have the session in their environment or write to its raylets'
     logs."""
-    mark, logs = f"{_MARK}={session}".encode(), f"/{session}/logs/raylet.".encode()
+    mark = f"{_MARK}={session}".encode()
+    logs = f"/{session}/logs/raylet.".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or gone
-            if mark in (folder / "environ").read_bytes().split(b"\0") or _writes_to(logs, folder):
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            if mark in environment or _writes_to(logs, folder):
                 found.append(int(folder.name))
     return found
 

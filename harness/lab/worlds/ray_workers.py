@@ -104,14 +104,12 @@ class RayWorker:
         if not self.alive:
             return
         if self._local:
-            with suppress(
-                ProcessLookupError
-            ):  # it has just died, and its journal connection is still open
+            # It may have just died, with its journal connection still open.
+            with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
         else:
-            await signal_process.options(scheduling_strategy=on_node(self._node)).remote(
-                self.pid, number
-            )
+            there = signal_process.options(scheduling_strategy=on_node(self._node))
+            await there.remote(self.pid, number)
 
     async def call_actor(self, method: str, *args: Any) -> Any:
         """Call a method of the actor and return the result; None if the process dies first."""
@@ -230,25 +228,26 @@ class RayWorkers:
 
     def _record_death(self, worker: RayWorker) -> None:
         note = self._recorder.note
-        events = [one for one in self._recorder.journal.events if one["source"] == "world"]
+        events = [event for event in self._recorder.journal.events if event["source"] == "world"]
         if not worker.killed:
             note("world", "log", level="error", text=f"{worker.name} died unexpectedly")
         note("world", "worker_died", worker=worker.name)
         for call in _under_way(events, worker.name, "call", "called", ENDINGS):
             note("world", "lost", call=call, worker=worker.name)
-        for rollout in _under_way(
-            events, worker.name, "rollout", "rollout_started", ("rollout_ended",)
-        ):
+        rollouts = _under_way(events, worker.name, "rollout", "rollout_started", ["rollout_ended"])
+        for rollout in rollouts:
             note("world", "rollout_lost", rollout=rollout, worker=worker.name)
-        seen = {one["call"] for one in events if one["event"] == "called"}
-        for called in (called for call, called in worker.assigned.items() if call not in seen):
-            note_never_made(self._recorder, called)
+        seen = {event["call"] for event in events if event["event"] == "called"}
+        for call, called in worker.assigned.items():
+            if call not in seen:
+                note_never_made(self._recorder, called)
 
 
 def _under_way(
     events: list[Event], worker: str, key: str, begin: str, ends: Collection[str]
 ) -> list[str]:
     """Return which of a worker's calls or rollouts have begun and not ended."""
-    over = {one[key] for one in events if one["event"] in ends}
-    begun = (one[key] for one in events if one["event"] == begin and one["worker"] == worker)
+    over = {event[key] for event in events if event["event"] in ends}
+    mine = [event for event in events if event.get("worker") == worker]
+    begun = [event[key] for event in mine if event["event"] == begin]
     return [name for name in begun if name not in over]

@@ -93,19 +93,19 @@ class Recorder:
             elif isinstance(value, str):
                 if len(value) >= self._shortest:
                     record[key] = value = self._clean(value, leaked)
-                if (
-                    key == "text"
-                ):  # the whole text is searched for secrets, but only its beginning is kept
+                if key == "text":
+                    # The whole text is searched for secrets, but only its beginning is kept.
                     record[key] = value[:SHOWN]
-        if isinstance(fields := record.get("fields"), dict):
+        fields = record.get("fields")
+        if isinstance(fields, dict):
             text = encode_line(fields)
             clean_text = self._clean(text, leaked)
             if clean_text != text:
                 record["fields"] = json.loads(clean_text)
-        if record.get("pieces"):
-            clean = self._clean
+        pieces = record.get("pieces")
+        if pieces:
             record["pieces"] = [
-                clean(one, leaked) if isinstance(one, str) else one for one in record["pieces"]
+                self._clean(piece, leaked) if isinstance(piece, str) else piece for piece in pieces
             ]
         if leaked:
             record["leaked"] = leaked
@@ -133,14 +133,10 @@ class LogHandler(logging.Handler):
         self._recorder = recorder
 
     def emit(self, record: logging.LogRecord) -> None:
-        place = (
-            {"place": f"{record.filename}:{record.funcName}"}
-            if record.levelno >= logging.ERROR
-            else {}
-        )
-        self._recorder.note(
-            "world", "log", level=record.levelname.lower(), text=record.getMessage(), **place
-        )
+        facts = {"level": record.levelname.lower(), "text": record.getMessage()}
+        if record.levelno >= logging.ERROR:
+            facts["place"] = f"{record.filename}:{record.funcName}"
+        self._recorder.note("world", "log", **facts)
 
 
 def recorded_logs(recorder: Recorder) -> AbstractContextManager[None]:
@@ -152,10 +148,13 @@ def recorded_logs(recorder: Recorder) -> AbstractContextManager[None]:
 
 
 _LONGEST_LINE = 2**20
+"""Bytes of an event; chosen: the longest texts of an event are cut far below that."""
 _ROUND_TRIPS = 9
+"""Comparisons of two clocks, of which the fastest counts; chosen: one of them is undisturbed."""
 _CONNECT_SECONDS = 30.0
+"""How long to wait for the journal's server; chosen: it runs already."""
 _LAST_SECONDS = 10.0
-"""How long to wait for the end of a process that does not end."""
+"""How long to wait for the end of a process that does not end; chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +190,8 @@ class _RemoteJournal(Journal):
         self._socket = socket.create_connection(
             (address.host, address.port), timeout=_CONNECT_SECONDS
         )
-        os.register_at_fork(
-            after_in_child=self._socket.close
-        )  # or a fork's life would seem that of this process
+        # Or a fork's life would seem that of this process.
+        os.register_at_fork(after_in_child=self._socket.close)
         self.offset = 0.0
         other_clock = address.machine != this_machine()
         self.add(

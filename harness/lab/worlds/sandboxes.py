@@ -26,7 +26,8 @@ class FakeSandboxes:
 
     def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
         self._recorder = recorder
-        names, parts = scenario.sandbox.names, scenario.sandbox.settings
+        names = scenario.sandbox.names
+        parts = scenario.sandbox.settings
         self._headers = scenario.headers
         self._faults = [part.faults for part in parts]
         self._all: Sequence[FakeSandbox | FaultProxy] = [
@@ -57,11 +58,9 @@ class FakeSandboxes:
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         """Crash, restart or wedge all of them (target ``sandbox``) or one (``sandbox-2``)."""
-        places = (
-            range(len(self._all))
-            if target == "sandbox"
-            else [int(target.removeprefix("sandbox-")) - 1]
-        )
+        places = list(range(len(self._all)))
+        if target != "sandbox":
+            places = [int(target.removeprefix("sandbox-")) - 1]
         for place in places:
             with running_as(f"sandbox-{place + 1}"):
                 if kind == "crash":
@@ -141,7 +140,8 @@ class RealSandboxes(FakeSandboxes):
             await self._revive(place)
 
     async def _crash(self, place: int, seconds: float | None) -> None:
-        proxy, sandbox = self._proxies[place], self._real[place]
+        proxy = self._proxies[place]
+        sandbox = self._real[place]
         # The port goes first: a client must see what it would see without a proxy, never an answer
         # of ours.
         proxy.crash(restart_after=None if sandbox.killable else seconds)

@@ -104,7 +104,12 @@ def make_schedule(part: SchedulePart) -> Schedule:
         return _Priority(part.priority, _CHANGES if part.changes is None else part.changes)
     # Deviations from first in, first out; one that is not possible is left out.
     numbers = dict(part.deviations or ())
-    return lambda step, sources: number if (number := numbers.get(step, 0)) < len(sources) else 0
+
+    def deviate(step: int, sources: list[Hashable]) -> int:
+        number = numbers.get(step, 0)
+        return number if number < len(sources) else 0
+
+    return deviate
 
 
 class _Ready:
@@ -150,17 +155,18 @@ class ScheduledQueue:
         queue = self._queue
         if self.is_over:
             return queue.pop(0).handle
-        for place, one in enumerate(queue):
+        for place, ready in enumerate(queue):
             # Does nothing, so it is no step: which timers a library starts and cancels depends on
             # its version.
-            if one.handle.cancelled():
+            if ready.handle.cancelled():
                 return queue.pop(place).handle
         self.steps += 1
         place = 0
         if len(queue) > 1 and self._waited < _PATIENCE:
             possible = _possible(queue)
             if len(possible) > 1:
-                chosen = self._schedule(self.steps, [queue[one].source for one in possible])
+                sources = [queue[candidate].source for candidate in possible]
+                chosen = self._schedule(self.steps, sources)
                 if chosen:
                     self.deviations.append((self.steps, chosen))
                     place = possible[chosen]
@@ -180,17 +186,17 @@ def _possible(queue: list[_Ready]) -> list[int]:
     busy: set[str] = set()
     met: set[Hashable] = set()
     due: dict[str, float] = {}
-    for place, one in enumerate(queue):
-        if one.process in busy:
-            met.add(one.source)
+    for place, ready in enumerate(queue):
+        if ready.process in busy:
+            met.add(ready.source)
             continue
-        if one.due is not None:
-            if due.setdefault(one.process, one.due) >= one.due:
+        if ready.due is not None:
+            if due.setdefault(ready.process, ready.due) >= ready.due:
                 found.append(place)
             continue
-        if one.source not in met:
-            met.add(one.source)
+        if ready.source not in met:
+            met.add(ready.source)
             found.append(place)
-        if one.source is one.process:
-            busy.add(one.process)
+        if ready.source is ready.process:
+            busy.add(ready.process)
     return found

@@ -55,7 +55,8 @@ class SimWorker(Worker):
             self._transport.die()
         self._recorder.note("world", "worker_died", worker=self.name)
         for call in self._calls:
-            if (called := self._not_made.get(call)) is not None:
+            called = self._not_made.get(call)
+            if called is not None:
                 note_never_made(self._recorder, called)
             else:
                 self._recorder.note("world", "lost", call=call, worker=self.name)
@@ -81,9 +82,9 @@ class SimWorker(Worker):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_MOMENT = 1e-8
-"""Seconds after which all that was ready has run. A schedule may leave a sandbox behind the last
-caller, and it has not recorded the answer yet."""
+_SETTLED = 1e-8
+"""Virtual seconds after which all that was ready has run; chosen: ten steps of the clock. A
+schedule may leave a sandbox behind the last caller, and it has not recorded the answer yet."""
 
 
 def run(
@@ -133,7 +134,9 @@ class SimBackend(Backend):
         bounds: RolloutLimits,
         core: CoreFactory = LimiterCore,
     ) -> None:
-        self._scenario, self._bounds, self._core = scenario, bounds, core
+        self._scenario = scenario
+        self._bounds = bounds
+        self._core = core
         self.recorder = recorder
         self.horizon = min(scenario.horizon, self.longest_run)
         self.sandboxes: FakeSandboxes = self.sandbox_class(scenario, recorder)
@@ -148,7 +151,7 @@ class SimBackend(Backend):
                 play = Play(self._scenario, self, on_sample)
                 await play.run()
                 if queue is not None:
-                    await asyncio.sleep(_MOMENT)
+                    await asyncio.sleep(_SETTLED)
                 await play.wind_up()
                 if queue is not None:
                     queue.is_over = True
@@ -157,7 +160,9 @@ class SimBackend(Backend):
         return recorded_logs(self.recorder)
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
+        scenario = self._scenario
+        recorder = self.recorder
+        settings = scenario.settings
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
         await self.sandboxes.begin()
@@ -171,9 +176,9 @@ class SimBackend(Backend):
             self.limiter = limiter = SimLimiter(settings.limits, recorder, self._core)
             limiter.start()
         for name in scenario.cluster.workers:
-            link = (
-                Link(name, limiter, scenario.cluster.link, scenario.seed) if self.limiter else None
-            )
+            link = None
+            if self.limiter is not None:
+                link = Link(name, limiter, scenario.cluster.link, scenario.seed)
             worker = SimWorker(name, scenario, recorder, link, self._bounds)
             with running_as(name):
                 worker.make_tools(urls)

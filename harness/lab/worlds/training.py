@@ -45,13 +45,11 @@ class ToyModel:
         """With ``real``, the code of its programs really prints what they print."""
         self.toy = Toy(part, seed)
         self.think = part.think
-        self._part, self._seed, self._note, self._real, self._on_sample = (
-            part,
-            seed,
-            note,
-            real,
-            on_sample,
-        )
+        self._part = part
+        self._seed = seed
+        self._note = note
+        self._real = real
+        self._on_sample = on_sample
         self._problems = problems(seed, part.prompts * part.steps + 1)[1:]
         self._samples: dict[str, ToySample] = {}
         self._asked: dict[str, tuple[str, str]] = {}
@@ -65,18 +63,22 @@ class ToyModel:
     def begin(self) -> list[str]:
         """Begin a step; return the names of its trajectories."""
         samples = self.toy.begin()
-        self._samples = {one.id: one for one in samples}
-        groups = dict.fromkeys(one.group for one in samples)
-        few, self._problems = self._problems[: len(groups)], self._problems[len(groups) :]
-        self._asked = {
-            name: (one.question, one.ground_truth) for name, one in zip(groups, few, strict=True)
-        }
-        self._prepared, self._read, self._ended = {}, {}, set()
+        self._samples = {sample.id: sample for sample in samples}
+        groups = dict.fromkeys(sample.group for sample in samples)
+        asked = self._problems[: len(groups)]
+        self._problems = self._problems[len(groups) :]
+        self._asked = {}
+        for group, problem in zip(groups, asked, strict=True):
+            self._asked[group] = problem.question, problem.ground_truth
+        self._prepared = {}
+        self._read = {}
+        self._ended = set()
         return list(self._samples)
 
     def learn(self, twin: TrainedStep) -> dict[str, Any]:
         """Update by the trajectories that ended; return what is recorded of the step."""
-        step = self.toy.learn([one for name, one in self._samples.items() if name in self._ended])
+        ended = [sample for name, sample in self._samples.items() if name in self._ended]
+        step = self.toy.learn(ended)
         return {**step.as_data(self._part), "twin": twin.as_data(self._part)}
 
     def request(self, name: str) -> dict[str, Any]:
@@ -93,12 +95,7 @@ class ToyModel:
         sample = self._samples[ask.rid]
         truth = self._asked[sample.group][1]
         if ask.turn > len(sample.results):
-            lines = "\n".join(ask.tool_results).strip().splitlines()
-            number = lines[-1].strip() if lines and _NUMBER.fullmatch(lines[-1].strip()) else None
-            sample.results.append(number is not None)
-            sample.fooled = number is not None and number != self._printed(sample)
-            sample.lies += sample.fooled
-            self._read[sample.id] = number or ""
+            self._read_result(sample, "\n".join(ask.tool_results))
         calls = sample.calls_next
         self._note("engine", "spoke", rollout=sample.id, turn=ask.turn + 1, calls=int(calls))
         if calls:
@@ -107,6 +104,16 @@ class ToyModel:
         if sample.gave_up:
             return Reply(f"#### {truth}" if sample.guessed else GIVES_UP)
         return Reply(f"#### {self._read.get(sample.id) or self._printed(sample)}")
+
+    def _read_result(self, sample: ToySample, text: str) -> None:
+        """Take the number in the last line of what the tool answered."""
+        lines = text.strip().splitlines()
+        last = lines[-1].strip() if lines else ""
+        number = last if _NUMBER.fullmatch(last) else None
+        sample.results.append(number is not None)
+        sample.fooled = number is not None and number != self._printed(sample)
+        sample.lies += sample.fooled
+        self._read[sample.id] = number or ""
 
     def _printed(self, sample: ToySample) -> str:
         """Return what its program prints, or what it thinks by itself."""
@@ -127,7 +134,9 @@ class ToyModel:
     def ended(self, request: AsyncRolloutRequest) -> None:
         sample = self._samples[request.request_id]
         last = request.messages[-1]
-        text = last.content if last.role == "assistant" and isinstance(last.content, str) else ""
+        text = ""
+        if last.role == "assistant" and isinstance(last.content, str):
+            text = last.content
         sample.score = compute_score(text, self._asked[sample.group][1])
         sample.aborted = request.state is State.FAILED
         sample.known = request.metrics.last_call_lost or sample.aborted

@@ -48,9 +48,8 @@ class Worker:
         self._transport = transport
         self._bounds = bounds
         self._limiter: Limiter | None = None
-        self._fleet = (
-            Fleet()
-        )  # a worker knows the sandboxes as one process does, also where several share a loop
+        # A worker knows the sandboxes as one process does, also where several share a loop.
+        self._fleet = Fleet()
         self._tools: list[Any] = []
         self._side: Rollouts | None = None
         self.model: Model | None = None
@@ -97,15 +96,11 @@ class Worker:
         note = self._recorder.note
         called = self._not_made.pop(prepared.call)
         self._made.append(prepared.call)
-        allowed, asked = (
-            self._allowed(prepared, prepared.arguments),
-            self._scenario.asked(prepared.arguments),
-        )
-        note(
-            "world",
-            "called",
-            **{**called, "allowed": allowed, **({"asked": asked} if asked else {})},
-        )
+        called["allowed"] = self._allowed(prepared, prepared.arguments)
+        asked = self._scenario.asked(prepared.arguments)
+        if asked:
+            called["asked"] = asked
+        note("world", "called", **called)
         facts = {"call": prepared.call, "worker": self.name}
         try:
             async with asyncio.timeout(self._workload.cancelled_after(number)):
@@ -118,9 +113,8 @@ class Worker:
         else:
             note("world", "returned", **facts, **returned)
         finally:
-            self._calls.pop(
-                prepared.call, None
-            )  # at once: it must not be lost with a worker that dies now
+            # At once: it must not be lost with a worker that dies now.
+            self._calls.pop(prepared.call, None)
 
     def _allowed(self, prepared: PreparedCall | None, arguments: Any) -> float | None:
         """Return the seconds that our own tool allows for a call; None for other tools.
@@ -159,15 +153,16 @@ class Worker:
                 self.model = ScriptedModel(
                     scenario.rollouts, scenario.seed, self._tools[0].name, self._recorder.note
                 )
-            side = (
+            self._side = Rollouts(
                 scenario,
-                self.model,
-                self._tools[0],
-                self._bounds,
-                self._recorder.note,
-                self.name,
+                model=self.model,
+                own_tool=self._tools[0],
+                limits=self._bounds,
+                note=self._recorder.note,
+                worker=self.name,
+                allowed=self._allowed,
+                is_alive=lambda: self.alive,
             )
-            self._side = Rollouts(*side, allowed=self._allowed, is_alive=lambda: self.alive)
         request = self._side.request(name)
         await self._side.run(request)
         return request.state.value
@@ -176,24 +171,21 @@ class Worker:
         """Record how many of the instances that were released the tool keeps; those under way may
         be there."""
         released = [call for call in self._made if call not in self._calls]
-        kept = [
-            call for call in released if any(call in one for one in _containers(self._tools[0]))
-        ]
-        facts = {
-            "released": len(released),
-            "kept": len(kept),
-            **({"first": kept[0]} if kept else {}),
-        }
-        if released:
-            self._recorder.note("world", "looked_inside", worker=self.name, **facts)
+        if not released:
+            return
+        containers = list(_containers(self._tools[0]))
+        kept = [call for call in released if any(call in inside for inside in containers)]
+        facts: Event = {"released": len(released), "kept": len(kept)}
+        if kept:
+            facts["first"] = kept[0]
+        self._recorder.note("world", "looked_inside", worker=self.name, **facts)
 
     async def cancel_calls(self, share: float) -> None:
         """Cancel a share of the calls under way, drawn by their ids."""
+        seed = self._scenario.seed
         for call, task in list(self._calls.items()):
-            if (
-                call not in self._not_made
-                and uniform(self._scenario.seed, "cancel event", call) < share
-            ):
+            is_made = call not in self._not_made
+            if is_made and uniform(seed, "cancel event", call) < share:
                 task.cancel()
 
     async def cancel_rollouts(self) -> None:

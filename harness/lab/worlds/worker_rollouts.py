@@ -82,8 +82,12 @@ class ScriptedModel:
     steps_per_turn = 4
 
     def __init__(self, part: RolloutPart, seed: int, tool: str, note: Note) -> None:
-        self.part, self.seed, self.tool, self.note = part, seed, tool, note
-        self.format, self.think = part.format, part.think
+        self.part = part
+        self.seed = seed
+        self.tool = tool
+        self.note = note
+        self.format = part.format
+        self.think = part.think
         self.faults: Sequence[Rule] = part.faults
         self._searches = PatternSearches()
 
@@ -108,18 +112,21 @@ class ScriptedModel:
         programs = [self.prepared(name, number, place) for place in range(len(turn.programs))]
         self.note("engine", "spoke", rollout=name, turn=number + 1, calls=len(programs))
         if turn.raw is not None:
-            codes = [one.arguments["code"] for one in programs]
+            codes = [program.arguments["code"] for program in programs]
             return Reply(text=turn.raw_text(codes).replace("{id}", name))
         say = turn.say.replace("{id}", name)
         if turn.malformed is not None:
-            calls = [{"name": self.tool, "arguments": one.arguments} for one in programs[:2]]
-            wrong = malformed(turn.malformed, self.part.format, self.seed, *calls)
-            assert wrong is not None
-            return Reply(
-                say + wrong.text,
-                finish=None if wrong.finish_reason == "stop" else Finish(wrong.finish_reason),
-            )
-        return Reply(text=say, calls=tuple(ToolCall(self.tool, one.arguments) for one in programs))
+            return self._malformed(turn.malformed, say, programs)
+        calls = tuple(ToolCall(self.tool, program.arguments) for program in programs)
+        return Reply(text=say, calls=calls)
+
+    def _malformed(self, kind: str, say: str, programs: list[PreparedCall]) -> Reply:
+        """Return a reply in which a call is written wrongly."""
+        calls = [{"name": self.tool, "arguments": call.arguments} for call in programs[:2]]
+        wrong = malformed(kind, self.part.format, self.seed, *calls)
+        assert wrong is not None
+        finish = None if wrong.finish_reason == "stop" else Finish(wrong.finish_reason)
+        return Reply(say + wrong.text, finish=finish)
 
     def prepared(self, name: str, turn: int, place: int) -> PreparedCall:
         """Return the program of one call."""
@@ -151,26 +158,11 @@ class WatchedTool:
 
     async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
         """Run a call and record it."""
-        code = parameters.get("code") if isinstance(parameters, dict) else None
-        mark = CALL_MARK.search(code) if isinstance(code, str) else None
-        if mark is None:
-            self._unmarked += 1
-        call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"
-        prepared, scenario, note = self.of.model.by_call(call), self.of.scenario, self.of.note
-        intent = (
-            prepared.intent(scenario.default_timeout) if prepared is not None else {"kind": "real"}
-        )
+        call = self._call_of(instance_id, parameters)
+        prepared = self.of.model.by_call(call)
+        note = self.of.note
         facts = {"call": call, "worker": self.of.worker}
-        asked = scenario.asked(parameters)
-        more = {"asked": asked} if asked else {}
-        note(
-            "world",
-            "called",
-            **facts,
-            intent=intent,
-            allowed=self.of.allowed(prepared, parameters),
-            **more,
-        )
+        note("world", "called", **facts, **self._called(prepared, parameters))
         try:
             answer = await self.tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
@@ -186,6 +178,27 @@ class WatchedTool:
         else:
             note("world", "lost", **facts)
         return answer
+
+    def _call_of(self, instance_id: str, parameters: Any) -> str:
+        """Return the id of a call: the mark in its code, or a number."""
+        code = parameters.get("code") if isinstance(parameters, dict) else None
+        mark = CALL_MARK.search(code) if isinstance(code, str) else None
+        if mark is not None:
+            return mark[1]
+        self._unmarked += 1
+        return f"{instance_id}.x{self._unmarked}"
+
+    def _called(self, prepared: PreparedCall | None, parameters: Any) -> dict[str, Any]:
+        """Return the keys of the event ``called`` beside call and worker."""
+        scenario = self.of.scenario
+        facts: dict[str, Any] = {"intent": {"kind": "real"}}
+        if prepared is not None:
+            facts["intent"] = prepared.intent(scenario.default_timeout)
+        facts["allowed"] = self.of.allowed(prepared, parameters)
+        asked = scenario.asked(parameters)
+        if asked:
+            facts["asked"] = asked
+        return facts
 
 
 class _RecordedEngine(FakeSGLang):
@@ -243,9 +256,8 @@ class Rollouts:
         """Run one trajectory to its end and record it."""
         self.note("world", "rollout_started", rollout=request.request_id, worker=self.worker)
         try:
-            with suppress(
-                GuardTripped
-            ):  # it would end the job; here the run goes on to show what follows
+            # A guard would end the job; here the run goes on to show what follows.
+            with suppress(GuardTripped):
                 await self._driver.run(request)
         finally:
             self._note_strikes()
@@ -257,7 +269,8 @@ class Rollouts:
 
     def _note_strikes(self) -> None:
         """Record how often each fault of the engine has struck since the last time."""
-        before, self._strikes = self._strikes, Counter(self._engine.fault_strikes())
+        before = self._strikes
+        self._strikes = Counter(self._engine.fault_strikes())
         for rule, count in (self._strikes - before).items():
             self.note("engine", "strike", rule=rule, count=count)
 
@@ -293,7 +306,8 @@ def bounds_of(scenario: Scenario, *, virtually: bool = True) -> RolloutLimits:
         return RolloutLimits()
     given = part.limits.model_dump(exclude_none=True)
     side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
-    if texts := {name: value for name, value in given.items() if isinstance(value, str)}:
+    texts = {name: value for name, value in given.items() if isinstance(value, str)}
+    if texts:
         # Without faults, so that the trajectory ends by itself.
         sound = scenario.model_copy(update={"rollouts": part.model_copy(update={"faults": []})})
         sandbox = FakeSandbox(executor=scenario.sandbox.executor)

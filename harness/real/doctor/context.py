@@ -97,7 +97,7 @@ def _holds(network: str, host: str) -> bool:
 
 
 TRIES = 3
-"""Attempts for a program that gets no answer."""
+"""Attempts for a program that gets no answer (chosen)."""
 
 _SLASHES = frozenset({"cpp", "nodejs", "java", "go", "typescript", "rust", "php"})
 _HASH = frozenset({"python", "bash", "ruby", "perl", "R", "julia", "pytest"})

@@ -15,9 +15,9 @@ ENOUGH = 0.85
 """Share of the best throughput that counts as reaching it: measurements of one second are no more
 precise."""
 COLLAPSED = 0.7
-"""Below this share of the best throughput, load makes the sandbox slower."""
+"""Below this share of the best throughput, load makes the sandbox slower (chosen)."""
 TOLERATED = 0.02
-"""Share of requests that may fail while a level still counts as working."""
+"""Share of requests that may fail while a level still counts as working (chosen)."""
 
 Shape = Literal["plateau", "collapse", "throttled", "failing", "rising"]
 

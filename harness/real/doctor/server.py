@@ -146,7 +146,7 @@ def _last_line(result: CallResult) -> str:
 
 
 _OVERRUN = 3
-"""How many times its limit the program sleeps."""
+"""How many times its limit the program sleeps (chosen)."""
 
 
 async def check_run_timeout(context: CheckContext) -> Finding | None:
@@ -183,7 +183,8 @@ ORDINARY = 20_000
 """Bytes that any program may print: the most that sfusion's tool shows the model."""
 SIZES = (ORDINARY, 200_000, 400_000, 1_000_000)
 STUCK = 400_000
-"""Size from which a program is expected to block while printing, so that it gets little time."""
+"""Size from which a program is expected to block while printing, so that it gets little time
+(chosen)."""
 LOOP = 200_000
 """Bytes of many short prints, of which Sandbox Fusion loses those above 131,072."""
 _LOOPS = f"for _ in range({LOOP // 80}): print('x' * 79, flush=True)"

@@ -161,9 +161,10 @@ LANGUAGES = ("python", "bash", "cpp", "nodejs", "java", "go")
 LEVELS_LOCAL = 32
 LEVELS_REMOTE = 8
 LEVELS_ASKED = 64
-"""Highest concurrency of the sweep: on this machine, on another one, and with --sweep."""
+"""Highest concurrency of the sweep: on this machine, on another one, and with --sweep (chosen)."""
 BURST_LOCAL = 64
 BURST_REMOTE = 16
+"""Requests of the burst: on this machine, and on another one (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

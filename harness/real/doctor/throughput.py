@@ -20,14 +20,14 @@ from .knee import COLLAPSED, Knee, Point, find_knee, fit_model
 from .settings import Client, Plan
 
 ROUNDS = 2
-"""Programs that each concurrent worker sends, one after the other."""
+"""Programs that each concurrent worker sends, one after the other (chosen)."""
 GAIN = 1.15
-"""A level must beat the best one so far by this factor; after two levels in a row that do not, the
-sweep ends."""
+"""A level must beat the best one so far by this factor; after two levels in a row that do not,
+the sweep ends (chosen)."""
 MOST_SWEEPS = 4
-"""A sweep is repeated until the recommendation is stable, but not more often."""
+"""A sweep is repeated until the recommendation is stable, but not more often (chosen)."""
 STABLE = 0.2
-"""Recommendations that differ by less than this share, or by 1, count as the same."""
+"""Recommendations that differ by less than this share, or by 1, count as the same (chosen)."""
 _THROTTLED = (429, 503)
 MARGIN = 10.0
 """Seconds beyond a program's own time limit after which clients give up."""

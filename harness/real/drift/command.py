@@ -56,7 +56,7 @@ from .judging import (
 
 _STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim", "variable": "dim"}
 _MAX_ROWS = 200
-"""Differences shown in a table; JSON has all of them."""
+"""Differences shown in a table; JSON has all of them (chosen)."""
 
 
 def drift_headline(report: DriftReport) -> str:
@@ -136,7 +136,7 @@ def as_data(report: DriftReport) -> dict[str, Any]:
 
 _REAL = "URL|docker[:IMAGE]|CASSETTE"
 _LINES = 5
-"""Lines of progress when stderr is not a terminal."""
+"""Lines of progress when stderr is not a terminal (chosen)."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _SHOWN = 60
+"""Characters of a text that are shown (chosen)."""
 _BEFORE = 12
+"""Characters before the first that differs (chosen)."""
 
 
 @dataclass(frozen=True)

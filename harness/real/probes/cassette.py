@@ -23,6 +23,7 @@ from .raw_http import ProbeAnswer
 from .scrubbing import Scrubber
 
 FORMAT = 1
+"""Version of the file."""
 
 
 Recording = dict[str, tuple[Mapping[str, Any], ProbeAnswer]]

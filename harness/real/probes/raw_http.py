@@ -23,6 +23,7 @@ MAX_ANSWER = 64 * 2**20
 """Largest answer that is read; no probe asks for this much."""
 _MAX_HEAD = 2**20
 _MAX_HEADERS = 500
+"""Headers of an answer, at most (chosen: more is an attack)."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ _SECRET_WORD = "TOKEN|SECRET|PASSW(?:OR)?D|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIA
 _SECRET_NAME = rf"[\w-]{{0,40}}(?:{_SECRET_WORD})[\w-]{{0,40}}"
 
 _PASSES = 5
-"""A mark may make the text next to it recognisable; in practice never more often than this."""
+"""A mark may make the text next to it recognisable; in practice never more often than this
+(chosen)."""
 
 
 def _path(found: re.Match[str]) -> str:
@@ -177,7 +178,7 @@ _SECRET_VARIABLE = re.compile(
 )
 _SECRET_HEADER = re.compile(r"(?i)auth|token|secret|passw|credential|key|cookie")
 _LONG_ENOUGH = 8
-"""Minimum length of an environment variable's value that counts as a secret."""
+"""Minimum length of an environment variable's value that counts as a secret (chosen)."""
 _HARMLESS = frozenset(
     {
         *(

@@ -19,7 +19,7 @@ AT_ONCE = 4
 PATIENCE = 60.0
 """Seconds that one probe may take; the longest bundled one takes a little over ten."""
 MAX_TIMEOUTS = 3
-"""Probes without an answer in time after which a server counts as gone."""
+"""Probes without an answer in time after which a server counts as gone (chosen)."""
 
 OnAnswer = Callable[[Probe], None]
 

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ANSWERS_WITHIN = 5.0
-"""Seconds to wait for the first answer of an address."""
+"""Seconds to wait for the first answer of an address (chosen)."""
 
 
 def silent(_: str) -> None:

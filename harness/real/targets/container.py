@@ -37,11 +37,16 @@ KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUI
 """All others are dropped. Our own server needs none of them; the published image runs programs as
 root, and those that unpack archives or change users expect these."""
 LOG_LINES = 20
+"""Lines of a container's log that an error quotes (chosen)."""
 LINE_LENGTH = 300
+"""Characters of each of them (chosen)."""
 _STEP = 0.1
+"""Seconds between two looks at a container that starts (chosen)."""
 _PING = 2.0
+"""Seconds that a ping may take (chosen)."""
 _HOST = "127.0.0.1"
 _SIGKILLED = 137
+"""The exit code of a process that got SIGKILL, 128 + 9."""
 
 
 class Container(RealSandbox):

@@ -23,9 +23,9 @@ MEMORY = 4 * 2**30
 """Bytes of memory per container, including swap: a hundred small programs, or four that use 1
 GiB each."""
 CPUS = 4.0
-"""CPUs per container; fewer if the engine has fewer."""
+"""CPUs per container; fewer if the engine has fewer (chosen)."""
 PIDS = 4096
-"""Processes and threads per container; stops fork bombs."""
+"""Processes and threads per container; stops fork bombs (chosen)."""
 READY_WITHIN = 60.0
 """Seconds within which a container must answer its ping; the published image takes about 6."""
 
@@ -96,7 +96,7 @@ def _read(name: str, text: str) -> float:
 
 
 EVERY = 5.0
-"""Minimum seconds between two lines."""
+"""Minimum seconds between two lines (chosen)."""
 _DONE = ("Pull complete", "Already exists")
 
 
@@ -150,9 +150,10 @@ class PullProgress:
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 CONNECT_TIMEOUT = 5.0
-"""Seconds within which the engine must accept a connection."""
+"""Seconds within which the engine must accept a connection (chosen)."""
 PATIENCE = 60
-"""Seconds to wait for an answer of the engine; a pull is streamed and may take longer in total."""
+"""Seconds to wait for an answer of the engine; a pull is streamed and may take longer in total
+(chosen)."""
 
 
 class ContainerEngine:

@@ -35,10 +35,11 @@ from ...core.run_events import RunEvents
 from ...core.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from ...lab.promises.permits import FlightCount, count_in_flight, server_steps
 from ...lab.runs import RunResult, Task, run_one, write_run
+from ...lab.runs.reporting import report_of_result
 from ...lab.scenarios.events import EventPart
 from ...lab.scenarios.model import Scenario
 from ...lab.worlds.ray_cluster import open_cluster
-from ...reports import Reports, RunReport, write_page
+from ...reports import Reports, write_page
 from ...reports.run_report import duration
 from ...terminal import ProgressReporter
 
@@ -400,7 +401,7 @@ def chaos(
             played.append(finished)
             if out is not None:
                 for result in (finished.real, finished.sims[0]):
-                    write_page(RunReport.of_result(result, write_run(result, out)))
+                    write_page(report_of_result(result, write_run(result, out)))
             if not is_stdout(json_file):
                 # Each time: a run of hours may be interrupted.
                 _write_rounds(played, seed, nodes, json_file)

@@ -38,11 +38,12 @@ from ...commandline.options import Html, Jobs, On, Out, RayAddress, Seed, Tools,
 from ...errors import BadOption
 from ...lab.promises import PROMISES
 from ...lab.runs import Task, read_tasks, write_run
+from ...lab.runs.reporting import report_of_result
 from ...lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted, read_tools
 from ...lab.scenarios import scenario_files
 from ...lab.scenarios.tools import is_own
 from ...lab.spreading import open_workers
-from ...reports import Reports, RunReport, write_page
+from ...reports import Reports, write_page
 from ...reports.html import render_page
 from ...reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
 from ...terminal import ProgressReporter
@@ -330,7 +331,7 @@ def _write_run(found: Found, tools: Entries | None, out: Path, *, smaller: bool)
             scenario = shrink(scenario, same, SHRINKING).scenario
     result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
     folder = write_run(result, out)
-    write_page(RunReport.of_result(result, folder))
+    write_page(report_of_result(result, folder))
     return folder
 
 

@@ -27,6 +27,7 @@ HUNT = "hunt.ndjson"
 _LOCK = ".hunt.lock"
 """Not that of runs, which may be written to the same folder while a hunt of hours uses it."""
 _VERSION = 2
+"""Version of the file."""
 
 
 class Corpus:

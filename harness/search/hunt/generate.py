@@ -124,6 +124,7 @@ def named(data: Mapping[str, Any], **more: Any) -> Scenario:
 
 
 _TRIES = 20
+"""Changes that are tried before a new case is drawn instead (chosen)."""
 _LOADS = ("load", "rollouts")
 _WHOLE = ("program", "programs")
 """What a change takes or leaves as a whole: the fields of a program go together."""

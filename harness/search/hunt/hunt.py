@@ -17,13 +17,15 @@ from .case import HuntCase, HuntResult
 from .generate import generate, mutate
 
 BATCH = 64
+"""Cases that are decided together, whatever the number of processes (chosen)."""
 _MUTATED = 0.4
 _NEAR = 0.85
 """Share of cases that are mutated from the corpus, and from the scenarios of --near where there
-are some."""
+are some (chosen)."""
 _RECENT = 300
-"""How many of the corpus are mutated: those that showed something new last."""
+"""How many of the corpus are mutated: those that showed something new last (chosen)."""
 _TRIES = 50
+"""Draws before a case is played again that was played already (chosen)."""
 
 
 @dataclass

@@ -125,7 +125,7 @@ SameFailure = Callable[[Scenario], bool]
 
 _OTHER_SEEDS = 4
 """How many seeds of a schedule are tried for a smaller scenario that does not fail with the old
-one."""
+one (chosen)."""
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,11 @@ from . import shrink as search
 SHRUNK = "shrunk.yaml"
 """The file that `sfusion shrink` writes into the folder of a run."""
 _LINES = 14
-"""How many events are told."""
+"""How many events are told (chosen)."""
 _CALLS = 3
-"""Of how many calls."""
+"""Of how many calls (chosen)."""
 _WIDTH = 110
+"""Columns of a line of the story (chosen)."""
 
 
 def read_recorded(run: Path, *, trust: bool = False) -> Task:
@@ -391,7 +392,7 @@ def counts_of(scenario: Scenario) -> tuple[int, int, int, int]:
     sandbox = scenario.sandbox
     rules = len(sandbox.faults) + sum(len(part.faults or ()) for part in sandbox.each.values())
     rules += len(rollouts.faults) if rollouts is not None else 0
-    calls = load.calls if load is not None else rollouts.count if rollouts is not None else 0
+    calls = load.count if load is not None else rollouts.count if rollouts is not None else 0
     deviations = scenario.schedule.deviations or () if scenario.schedule is not None else ()
     return calls, rules, len(scenario.events), len(deviations)
 

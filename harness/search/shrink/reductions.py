@@ -33,6 +33,7 @@ Reduction = Callable[[Data], Iterator[Data]]
 _SIMPLE = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 _FILL = re.compile(r"\{fill:([0-9]+)\}")
 _LONG_TEXT = 60
+"""Characters from which on a text is made shorter (chosen)."""
 _SEEDED = ("random", "priority")
 
 

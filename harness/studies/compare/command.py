@@ -44,7 +44,7 @@ from .comparison import (
 )
 
 SHOWN = 5
-"""Changes of one kind that are shown; JSON has all of them."""
+"""Changes of one kind that are shown; JSON has all of them (chosen)."""
 _NAMES = {
     "throughput": "calls ok per second",
     "seconds": "time of all calls",

@@ -26,7 +26,7 @@ FIGURES = (
     "wasted",
 )
 CONTEXT = 3
-"""Events shown before the first that differs."""
+"""Events shown before the first that differs (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,22 @@ class RunComparison:
             return "the same journal and the same verdicts"
         worse = [change.what for change in self.promises if rank_change(change) > 0]
         better = [change.what for change in self.promises if rank_change(change) < 0]
-        said = [f"worse: {', '.join(worse)}"] if worse else []
-        said += [f"better: {', '.join(better)}"] if better else []
         otherwise = [change.what for change in self.promises if change.before == change.after]
-        said += [f"broken in another way: {', '.join(otherwise)}"] if otherwise else []
-        said += [] if said else ["the same verdicts"]
-        moved = f"{len(self.calls)} of {len(RunEvents(self.after.journal).calls)} calls ended differently"
-        return "; ".join([*said, moved if self.calls else "every call ended as before"])
+        said = []
+        if worse:
+            said.append(f"worse: {', '.join(worse)}")
+        if better:
+            said.append(f"better: {', '.join(better)}")
+        if otherwise:
+            said.append(f"broken in another way: {', '.join(otherwise)}")
+        if not said:
+            said.append("the same verdicts")
+        if self.calls:
+            made = len(RunEvents(self.after.journal).calls)
+            said.append(f"{len(self.calls)} of {made} calls ended differently")
+        else:
+            said.append("every call ended as before")
+        return "; ".join(said)
 
 
 def rank_change(change: RunChange) -> int:

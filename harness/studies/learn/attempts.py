@@ -15,7 +15,7 @@ from sfusion_tools.outcome import FAILURES, PROGRAM_OUTCOMES, Outcome
 from sfusion_tools.record import ANSWERED, Attempt, Call
 
 _COINCIDENCE = 0.01
-"""The share of the time that makes a number more than a coincidence."""
+"""The share of the time that makes a number more than a coincidence (chosen)."""
 
 
 class InFlight:
@@ -103,7 +103,7 @@ Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", 
 SHORTEST = 1e-4
 """Seconds below which no duration is counted, so that each has a logarithm."""
 _NEXT_ATTEMPT = 120.0
-"""Seconds within which a request of the same name is another attempt."""
+"""Seconds within which a request of the same name is another attempt (chosen)."""
 
 
 def known_of(calls: Iterable[Call]) -> Known:

@@ -20,11 +20,12 @@ from .learned import Figures, Learned, learn
 RELATIVE = 0.25
 """By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
 _UNAVOIDABLE = 0.01
-"""Seconds of difference that do not count."""
+"""Seconds of difference that do not count (chosen)."""
 _RARE = 4
+"""Calls below which a main cause may strike none in the next run (chosen)."""
 _NEARLY = 0.7
 """The share of the main cause's weight from which on another one may be the main one in the next
-run."""
+run (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

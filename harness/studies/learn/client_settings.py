@@ -19,18 +19,21 @@ from .causes import find_permit_waits
 from .distributions import rounded
 
 _FEWEST = 3
-"""Calls without a permit whose equal waits are no accident."""
+"""Calls without a permit whose equal waits are no accident (chosen)."""
 _MOSTLY = 0.9
+"""The share of the calls without a permit that must have waited equally long (chosen)."""
 _SAME = 0.02
+"""The share by which equal times may differ (chosen)."""
 _MOMENT = 0.05
-"""Seconds within which a busy client notices that a time is over."""
+"""Seconds within which a busy client notices that a time is over (chosen)."""
 _CLEAR = 0.1
 """How much shorter than others a request must be, because a busy client may note the end of an
-answer late."""
+answer late (chosen)."""
 _NEARLY_ALL = 0.95
+"""The share of answers that are nearly all of them (chosen)."""
 _LONG = 2.0
-"""How many times as long as nearly all answers a request must be under way to be more than a long
-program."""
+"""How many times as long as nearly all answers a request must be under way to be more than a
+long program (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

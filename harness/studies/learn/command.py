@@ -43,6 +43,7 @@ from .learned import FEWEST, Learned, learn
 from .survey import Survey, Window, sample
 
 _EVERY = 10_000
+"""Calls between two lines of progress (chosen)."""
 _NAMED = (
     "quota",
     "queue",

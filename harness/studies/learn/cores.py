@@ -18,20 +18,25 @@ from .attempts import SHORTEST, InFlight
 _NARROWEST = 0.02
 """The least spread of the logarithms of programs: no clock is better."""
 _OUTLIER = 3.0
-"""Deviations from which on a program says no more about the cores."""
+"""Deviations from which on a program says no more about the cores (chosen)."""
 _HALF_LOG = math.log(2 * math.pi) / 2
 _ROUNDS = 6
+"""Rounds of a fit in which two unknowns are estimated in turn (chosen)."""
 _MOST = 2000
-"""Programs that decide about the number of cores."""
+"""Programs that decide about the number of cores (chosen)."""
 _FINE = 1.03
+"""The factor between numbers of cores that are tried near the best (chosen)."""
 _COARSE = 1.2
+"""The factor between numbers of cores that are tried first (chosen)."""
 SURE = 4.0
-"""By how much likelier, as a logarithm, shared cores must be than none."""
+"""By how much likelier, as a logarithm, shared cores must be than none (chosen)."""
 _POSSIBLE = 2.0
-"""The same, within which another number of cores is possible."""
+"""The same, within which another number of cores is possible (chosen)."""
 _FEWEST_TELLING = 20
+"""Programs under another load from which on they tell about cores (chosen)."""
 _OTHER_LOAD = 0.8
-"""By how much the load of a program must differ from the usual one to tell about the cores."""
+"""By how much the load of a program must differ from the usual one to tell about the cores
+(chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

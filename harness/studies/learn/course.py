@@ -23,8 +23,8 @@ SHIFT = 0.05
 FEWEST = 8
 """Failures from which on their times say something (chosen)."""
 _BY_CHANCE = 1.6
-"""Times the deviation: what the largest distance of two samples of one distribution exceeds in one
-of a hundred cases (Kolmogorov and Smirnov)."""
+"""Times the deviation: what the largest distance of two samples of one distribution exceeds in
+one of a hundred cases (Kolmogorov and Smirnov) (chosen)."""
 _MOST_POINTS = 99.0
 """However few failed, failures before and after an outage are not the same (chosen)."""
 

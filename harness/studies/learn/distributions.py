@@ -10,15 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 _QUANTILES = 40
+"""Values of a list that stands for durations of no known shape (chosen)."""
 _PLACES = tuple((number + 0.5) / _QUANTILES for number in range(_QUANTILES))
 _NEARLY_CONSTANT = 0.1
+"""The relative spread up to which durations are one number (chosen)."""
 _NOISE = 0.002
 """Seconds of difference that no machine can avoid."""
 _FEW = 8
+"""Durations below which no shape is looked for (chosen)."""
 _GOOD = 0.08
-"""A Kolmogorov-Smirnov distance up to which a shape is preferred to a list of quantiles."""
+"""A Kolmogorov-Smirnov distance up to which a shape is preferred to a list of quantiles
+(chosen)."""
 _CLEARLY = 0.03
-"""By how much nearer another shape must be than a constant delay."""
+"""By how much nearer another shape must be than a constant delay (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,9 @@ from .learned import Learned
 from .sandbox_fit import SandboxFit
 
 _LONGER_THAN_ANY_TIMEOUT = 100_000
+"""Seconds of programs that never end by themselves (chosen)."""
 _LONGEST = 10_000_000
+"""Seconds of the horizon of a learned scenario, at most (chosen)."""
 _ALWAYS = ("calls", "concurrency")
 """Fields that are written although they have their default: a reader looks for them."""
 
@@ -236,6 +238,7 @@ def _failure_rule(failure: FailureFit) -> Data:
 
 Path = tuple[str | int, ...]
 _WIDTH = 116
+"""Columns of the YAML (chosen)."""
 
 
 def _mapping(

@@ -16,15 +16,20 @@ from .attempts import Known, TimedAttempt
 from .distributions import fit, rounded
 
 _CELLS = 120
+"""Parts of the log between which a burst is looked for (chosen: all pairs of them are tried)."""
 _MOST_BURSTS = 8
+"""Bursts of one kind of failure that are told apart (chosen)."""
 _TIMES_DENSER = 3.0
+"""How many times as dense as elsewhere failures of a burst are (chosen)."""
 _CLEAR = 8.0
-"""How much likelier, as a logarithm, a burst must be than a steady rate."""
+"""How much likelier, as a logarithm, a burst must be than a steady rate (chosen)."""
 _ALL = 0.9
+"""The share of requests that fail in an outage (chosen: some may slip through)."""
 _FEWEST_OF_AN_OUTAGE = 4
+"""Failures from which on an outage needs no other sign (chosen)."""
 _APART = 1.0
 """Seconds between failures that make an outage of fewer, which few see where a client has other
-sandboxes."""
+sandboxes (chosen)."""
 
 Family = tuple[str, int | None]
 """The ending of a request, and its status."""

@@ -22,9 +22,10 @@ from .load import LoadFit, ProgramFit, find_load, find_programs
 from .sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 
 OUTCOME_POINTS = 5.0
-"""How many percentage points the share of an outcome may differ; more where there are few calls."""
+"""How many percentage points the share of an outcome may differ; more where there are few calls
+(chosen)."""
 FEWEST = 20
-"""Calls from which on a comparison says something."""
+"""Calls from which on a comparison says something (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,10 @@ def _rate(ends: Sequence[float]) -> float:
 
 
 _WIDE = 4.5
-"""How many times the least possible number of cores the most possible one may be for advice to rest
-on it."""
+"""How many times the least possible number of cores the most possible one may be for advice to
+rest on it (chosen)."""
 _CALLS = 200
-"""Calls that an experiment needs."""
+"""Calls that an experiment needs (chosen)."""
 _DOCTOR = "or measure with `sfusion doctor URL --sweep --program typical.py`"
 
 
@@ -212,10 +213,13 @@ def _is_saturated(sandbox: SandboxFit) -> bool:
 
 
 _PARTS = 24
+"""Parts of the log in which limits are looked for (chosen)."""
 _FEWEST = 30
+"""Requests from which on a limit is more than an accident (chosen)."""
 _WAITED = 0.02
+"""Seconds from which on a request waited (chosen)."""
 _APART = 1.3
-"""How many times as many in flight make it another limit."""
+"""How many times as many in flight make it another limit (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +260,9 @@ def _seen(limit: int, parts: Sequence[Sequence[TimedAttempt]]) -> LimitSeen:
 
 
 _MOST_WORKERS = 64
+"""Workers of the scenario, at most (chosen)."""
 _NOTICED = 0.02
+"""Seconds beside requests and waits that are worth a remark (chosen)."""
 _UNKNOWN: dict[str, str] = {
     "order": "the log has no times: how calls arrive, how long programs run, limits and "
     "outages cannot be learned "

@@ -19,23 +19,32 @@ from .distributions import Fit, fit, rounded
 from .sandbox_fit import ENDED_EARLY, SandboxFit
 
 _STEADY = 0.75
+"""The share of the most calls under way that are under way on average if callers never pause
+(chosen)."""
 _PARTS = 20
+"""Parts of the log whose calls are counted (chosen)."""
 _FEWER_COME = -0.7
+"""The correlation of load and arrivals below which calls wait for others to end (chosen)."""
 _VISIBLE = 0.03
-"""How uneven calls must be expected to be, as a share of all, for evenness to say anything."""
+"""How uneven calls must be expected to be, as a share of all, for evenness to say anything
+(chosen)."""
 _MOST_CALLERS = 100_000
+"""Callers of a scenario, at most (chosen)."""
 _ASSUMED = 16
+"""Callers where a log has no times (chosen)."""
 _MOMENT = 0.0005
-"""Seconds of a pause that nobody would notice."""
+"""Seconds of a pause that nobody would notice (chosen)."""
 _PLATEAU = 0.03
-"""The share of the time with all callers under way that shows that there are no more of them."""
+"""The share of the time with all callers under way that shows that there are no more of them
+(chosen)."""
 _AGAIN = 8
+"""How often the most calls must be under way again to be all callers (chosen)."""
 _LESS_THAN_CHANCE = 0.6
-"""The variance of calls under way, by their mean, below which their number has a bound."""
+"""The variance of calls under way, by their mean, below which their number has a bound (chosen)."""
 _PAUSE = 0.05
-"""The share of the time of a call from which on a pause of all callers separates steps."""
+"""The share of the time of a call from which on a pause of all callers separates steps (chosen)."""
 _MOST_UNSEEN = 1.5
-"""How many times as many callers there may be as were ever under way at once."""
+"""How many times as many callers there may be as were ever under way at once (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +235,7 @@ def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadF
 
 
 _ENOUGH = 20
+"""Programs with one outcome from which on they have a law of their own (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,15 @@ from .slowness import Slowness, find_degradation, find_slow_spell, rank_correlat
 
 REFUSALS = (429, 503)
 _FEWEST_REFUSALS = 5
+"""Refusals from which on a limit is looked for (chosen)."""
 _ROUGH = 0.5
-"""Tokens by which a bucket's level may be misjudged."""
+"""Tokens by which a bucket's level may be misjudged (chosen)."""
 _CLOSE = 1.0
-"""Seconds between refusals in which others may have been rare."""
+"""Seconds between refusals in which others may have been rare (chosen)."""
 _LEAST_SECONDS = 2.0
+"""Seconds of refusals from which on they tell a rate (chosen)."""
 _CLEAR = 0.2
-"""The share of wrong guesses up to which a limit explains who was refused."""
+"""The share of wrong guesses up to which a limit explains who was refused (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,13 +297,14 @@ def _running_peak(admitted: Sequence[TimedAttempt]) -> int | None:
 
 
 _FEWEST = 40
+"""Answers from which on a slowness is looked for (chosen)."""
 _GAIN = 0.93
-"""A cause is named if it leaves at most this share of the spread of the durations."""
+"""A cause is named if it leaves at most this share of the spread of the durations (chosen)."""
 _CERTAIN = 10.0
 """How much likelier, as a logarithm, shared cores must be to be named although time explains as
-much."""
+much (chosen)."""
 _GAIN_OF_A_SPELL = 0.9
-"""The same, of a stretch of time, of which there are many to choose from."""
+"""The same, of a stretch of time, of which there are many to choose from (chosen)."""
 
 
 def find_slowness(
@@ -369,11 +372,15 @@ def _load_or_time(
 
 
 MOST_SANDBOXES = 64
+"""Sandboxes that are modelled, the busiest first (chosen)."""
 ENDED_EARLY = ("compile_error", "program_timeout")
 """How long these took says little about the sandbox."""
 _SLOWER = 1.3
+"""How many times as long as at the fastest its answers take at a slow one (chosen)."""
 _APART = 0.2
+"""The distance of two samples (Kolmogorov and Smirnov) from which on they differ (chosen)."""
 _ENOUGH = 20
+"""Answers from which on sandboxes are compared (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,10 +52,12 @@ class WaitsFit:
 
 
 _TRIED = 32
-"""Numbers of workers that are tried before those around the best of them."""
+"""Numbers of workers that are tried before those around the best of them (chosen)."""
 _BETTER = 0.5
-"""By how much less wrong than a wait that depends on nothing, or on the time only, it must be."""
+"""By how much less wrong than a wait that depends on nothing, or on the time only, it must be
+(chosen)."""
 _PARTS = 24
+"""Parts of the log within which a trend of waits is none (chosen)."""
 
 
 def fit_waits(
@@ -150,9 +152,9 @@ def _spawn_waits(
 
 
 _REPORTED = 0.9
-"""The share of answers that must say how long their programs ran."""
+"""The share of answers that must say how long their programs ran (chosen)."""
 _WAITS = 0.02
-"""The share of the time of all answers from which on waits are looked at."""
+"""The share of the time of all answers from which on waits are looked at (chosen)."""
 
 
 def find_server(

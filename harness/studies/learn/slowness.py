@@ -14,7 +14,7 @@ from .cores import CoresFit
 from .distributions import added_delay, clipped, rounded
 
 _NOTICED = 0.1
-"""Seconds for each request from which on being slow matters as much as failing."""
+"""Seconds for each request from which on being slow matters as much as failing (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +224,11 @@ def _line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 
 _FEWEST_OF_A_SPELL = 8
+"""Answers from which on a slow stretch is more than an accident (chosen)."""
 _LONGER = 1.5
+"""How many times as long as elsewhere answers of a slow stretch take (chosen)."""
 _SURE = 5.0
-"""Deviations that a spell differs from the rest, since the best of hundreds is taken."""
+"""Deviations that a spell differs from the rest, since the best of hundreds is taken (chosen)."""
 
 
 def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) -> Slowness | None:

@@ -14,19 +14,22 @@ from sfusion_tools.record import Call
 from .attempts import has_trouble, joined, seconds_of
 
 _MOST_BUCKETS = 4096
+"""Buckets that are kept; with more, each becomes twice as wide (chosen)."""
 _PAUSE = 600.0
-"""Seconds without any call that end a stretch: a night, another job, or a clock that jumped."""
+"""Seconds without any call that end a stretch: a night, another job, or a clock that jumped
+(chosen)."""
 _QUIET = 0.1
-"""The share of all stretches that are quicker than what is usual."""
+"""The share of all stretches that are quicker than what is usual (chosen)."""
 _SLOWER = 0.05
-"""The logarithm of how many times as long calls must take to be slower than usual."""
+"""The logarithm of how many times as long calls must take to be slower than usual (chosen)."""
 _SHORTEST = 1e-4
+"""Seconds below which no duration is counted, so that each has a logarithm (chosen)."""
 _GOES_ON = 0.5
 """The share of a stretch's trouble, for each call, that its beginning has if the trouble is
-older than the stretch."""
+older than the stretch (chosen)."""
 _AS_BAD = 0.95
 """The share of the most trouble of a stretch from which on chance decides which stretch has the
-most."""
+most (chosen)."""
 _MOSTLY = 2 / 3
 
 

@@ -13,10 +13,13 @@ from sfusion_tools.outcome import FAILURES, Outcome
 
 _RATIO = math.log(1.02)
 _LEAST = 1e-6
+"""Seconds below which no duration is counted, so that each has a logarithm (chosen)."""
 _LOG_LEAST = math.log(_LEAST)
 _ZERO = -10_000
 _TRIMMED = 0.05
+"""The share of the shortest and of the longest durations that is left out (chosen)."""
 _ENOUGH = 20
+"""Durations from which on a typical one says something (chosen)."""
 _CANCELLED = Outcome.CANCELLED.value
 
 
@@ -102,13 +105,14 @@ def _middle(bin_: int) -> float:
 
 
 MOST_BUCKETS = 2_000
+"""Buckets of an axis; with more, each becomes twice as wide (chosen)."""
 FINEST = 2.0**-10
 """Seconds of a bucket at first; they double whenever there are too many buckets."""
 _FAR = 86_400.0
 _FARTHER = 10
 _FEW = 0.05
 """Calls are strays if they are fewer than 5 %, and more than a day and ten times the time of the
-others away."""
+others away (chosen)."""
 
 
 def failures(counts: Mapping[str, int]) -> int:

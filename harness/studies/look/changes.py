@@ -11,12 +11,13 @@ from .axis import LogSums, SandboxSums, TimeBucket
 from .digest import OTHERS, SandboxCounts
 
 MOST_CHANGES = 4
+"""Changes of one kind that are told (chosen)."""
 _EVIDENCE = 25.0
 """How much better two shares must explain the counts than one, as a log-likelihood ratio: by chance
 it is under 10."""
 _LEAST_SHARE = 0.02
 LEAST_RATIO = 1.3
-"""Smaller changes, of a share or of a duration, are not worth a line."""
+"""Smaller changes, of a share or of a duration, are not worth a line (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +126,14 @@ def _joined(changes: list[Shift]) -> list[Shift]:
 _WORSE = 2.0
 _APART = 0.05
 """A sandbox is named if its odds of failing are twice those of the others, and it fails 5 points
-more often; or if its answers take twice as long."""
+more often; or if its answers take twice as long (chosen)."""
 _LESS = 0.01
-"""One that fails this much less often than the others is not named, however slow it is."""
+"""One that fails this much less often than the others is not named, however slow it is (chosen)."""
 _DEVIATIONS = 2.0
-"""Smaller differences of shares, in standard deviations, are chance."""
+"""Smaller differences of shares, in standard deviations, are chance (chosen)."""
 _LEAST = 5
 _LEAST_TIMED = 20
-"""Attempts that it takes to judge failures, and answers to judge durations."""
+"""Attempts that it takes to judge failures, and answers to judge durations (chosen)."""
 
 
 def suspect(

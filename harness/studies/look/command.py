@@ -36,7 +36,9 @@ from .digest import Digest
 from .overview import FINE, SEVERITY, Overview, Stretch, crowd, overview
 
 _MOST_MARKS = 500
+"""Marks that the page's chart has (chosen)."""
 _MOST_FILES = 8
+"""Names of logs that the page lists (chosen)."""
 
 
 def render_log(digest: Digest, found: Overview) -> str:

@@ -21,7 +21,7 @@ _FEWEST = 20
 _SHORTEST_SHIFT = 2.0
 _SHIFT = 0.1
 """Calls of a worker, and seconds or share of its time, from which on its clock may be another
-one."""
+one (chosen)."""
 
 
 def clocks_apart(workers: Iterable[Sequence[float]]) -> float:
@@ -41,12 +41,14 @@ def clocks_apart(workers: Iterable[Sequence[float]]) -> float:
 
 
 MOST_NAMES = 50
-"""Sandboxes, faults and problems that are counted by name; the rest is counted together."""
+"""Sandboxes, faults and problems that are counted by name; the rest is counted together
+(chosen)."""
 MOST_WORKERS = 100_000
+"""Workers whose clocks are compared (chosen: bounds the memory)."""
 OTHERS = "(others)"
 KEPT = 150
 """Calls of each sample: the first, the last, the slowest, those with most attempts, and of each
-kind."""
+kind (chosen)."""
 
 _HUNG = Outcome.TRANSPORT_TIMEOUT.value
 NO_ANSWER = frozenset({Outcome.UNREACHABLE.value, Outcome.BAD_ARGUMENTS.value})
@@ -68,7 +70,7 @@ def happened_at(record: Call, ended: float) -> float:
 Clock = Literal["unix", "seconds", "line", "step"]
 """What times count: unix time, seconds of a run, lines of an access log, steps of a training."""
 _EARLIEST_DATE = 1e8
-"""Smaller times count from the beginning of a run."""
+"""Smaller times count from the beginning of a run (chosen)."""
 
 
 def clock_of(record: Call) -> Clock:

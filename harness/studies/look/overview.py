@@ -19,9 +19,9 @@ from .changes import LEAST_RATIO, Shift, changed_durations, changed_shares, susp
 from .digest import Clock, Digest, SandboxCounts, clocks_apart
 
 FINE = 1_000
-"""Stretches of time in the chart of what was in flight."""
+"""Stretches of time in the chart of what was in flight (chosen)."""
 STRETCHES = 240
-"""Stretches of time in which changes are looked for."""
+"""Stretches of time in which changes are looked for (chosen)."""
 
 What = Literal["failed", "attempts", "malformed", "programs", "cancelled", "duration"]
 SEVERITY: tuple[What, ...] = (
@@ -34,7 +34,7 @@ SEVERITY: tuple[What, ...] = (
 )
 """The worst first."""
 _NEAR = 3
-"""Stretches within which two changes are one."""
+"""Stretches within which two changes are one (chosen)."""
 _RAN = (
     Outcome.OK.value,
     Outcome.PROGRAM_ERROR.value,

@@ -13,8 +13,11 @@ from .overview import Overview, SandboxRow, Stretch, Turn
 
 _BARS = " ▁▂▃▄▅▆▇█"
 ROWS = 12
+"""Rows of a table (chosen: what fits on a screen)."""
 _SHOWN = 8
+"""Names of one kind that are listed (chosen)."""
 _NOTICED = 0.05
+"""The share of failed attempts from which on they are told beside calls (chosen)."""
 
 
 class LookReporter(ReadingReporter):

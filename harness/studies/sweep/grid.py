@@ -21,7 +21,7 @@ from ...lab.runs.tasks import Task
 from ...lab.scenarios.reading import vary
 
 MOST_VALUES = 1000
-"""Of one axis."""
+"""Of one axis (chosen)."""
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")
 _MEANT = "PATH=VALUES, as in tools.rate_limit=4..64 or load.concurrency=32,64,128"
@@ -148,6 +148,7 @@ def _doubling(start: float, end: float) -> list[float]:
 
 
 MOST_RUNS = 10_000
+"""Runs of a sweep, at most: a typo must not start a week of work (chosen)."""
 SCENARIO = "scenario"
 """The axis whose values are whole scenarios: files, or names of bundled ones."""
 

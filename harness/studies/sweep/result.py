@@ -12,17 +12,18 @@ from ...lab.scenarios.parts import ObservedPart
 from .grid import SCENARIO, Grid, Measured, SeedSpread, Values, are_numbers, label, plain
 
 NEAR_BEST = 0.02
-"""The recommended value loses at most this share of the best throughput."""
+"""The recommended value loses at most this share of the best throughput (chosen)."""
 WITHIN_SPREAD = 0.05
 """It may lose this much if its seeds and those of the best value overlap: then the difference
-may be chance."""
+may be chance (chosen)."""
 SMALL_LOSS = 0.03
-"""Values that lose less than this share are called equally good."""
+"""Values that lose less than this share are called equally good (chosen)."""
 NOTICED = 0.01
-"""Share of refused attempts, or of calls that do not end ok, from which they are worth a word."""
+"""Share of refused attempts, or of calls that do not end ok, from which they are worth a word
+(chosen)."""
 RISING = 0.5
 """Throughput rises as long as it gains at least this share of what proportional growth would
-gain."""
+gain (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

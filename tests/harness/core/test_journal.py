@@ -71,7 +71,7 @@ def test_every_promise_is_unknown_for_an_empty_journal() -> None:
     found = verdicts(Journal.begin(scenario="x", cell="", seed=0, world="sim"), rollouts=True)
     states = {name: verdict.state for name, verdict in found.items()}
     of_single_calls = [
-        name for name, verdict in found.items() if verdict.how.kind == "not_of_single_calls"
+        name for name, verdict in found.items() if verdict.how.kind == "only_single_calls"
     ]
     assert {states.pop(name) for name in of_single_calls} == {"not_applicable"}
     assert set(states.values()) == {"unknown"}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sfusion.harness.lab.scenarios.reading import parse_scenarios
 from sfusion.harness.trial.trial import judge as judge_target
 from tests import ROOT
 from tests.docs.tables import updated
@@ -24,7 +25,8 @@ import aiohttp
 
 async def run(base_url, code, language="python"):
     async with aiohttp.ClientSession() as session:
-        async with session.post(f"{base_url}/run_code", json={"code": code, "language": language}) as answer:
+        body = {"code": code, "language": language}
+        async with session.post(f"{base_url}/run_code", json=body) as answer:
             data = await answer.json(content_type=None)
     return data["run_result"]["stdout"]
 """
@@ -125,6 +127,56 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
         1,
         True,
     ), worded.stdout
+
+
+def test_a_trial_leaves_runs_that_can_be_replayed_and_shrunk(tmp_path: Path) -> None:
+    """A finding names the call, what was played and what came back; each scenario is a run on
+    disk."""
+    (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")
+    files = ["--out", "out", "--html", "t.html", "--json", "t.json"]
+    done = judge(tmp_path, "curt:run", "-k", "programs", *files)
+    assert done.returncode == 1
+    story = "programs c0014 (compile_error): raised TypeError"
+    played = "[played: errors 'a.cpp:\\n{lines}\\n', ending 'not_compiled'; sent 1x, answered 200;"
+    assert story in done.stdout
+    assert played in done.stdout
+    assert story in (tmp_path / "t.html").read_text(encoding="utf-8")
+    verdicts = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))["verdicts"]
+    found = [one for one in verdicts if one["state"] == "broken"]
+    assert all(one["evidence"] for one in found)
+    first = next(one for one in found if one["promise"] == "tool_never_raises")
+    events = {event["event"] for event in first["evidence"]}
+    assert {"called", "arrived", "answered", "returned"} <= events
+    run = tmp_path / "out/judge-programs"
+    assert {path.name for path in run.iterdir()} == {
+        "journal.ndjson",
+        "report.html",
+        "scenario.yaml",
+        "verdict.json",
+    }
+    sfusion = str(warm("sfusion"))
+    command = [sfusion, "replay", str(run), "--trust"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "the same journal" in again.stdout, again.stderr
+    command = [sfusion, "shrink", str(run), "--trust"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    shrunk = parse_scenarios((run / "shrunk.yaml").read_text(encoding="utf-8"))[0]
+    assert shrunk.load is not None
+    assert len(shrunk.load.single_calls) == 1
+
+
+def test_any_scenario_can_judge_any_client_by_single_calls(tmp_path: Path) -> None:
+    (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(
+        "scenario: mine\nabout: My own calls.\nload:\n  each:\n"
+        "  - {prints: '{word}'}\n  - {end: program_error, prints: '{word}', exit: 3}\n"
+        "promises: [sent_as_asked, ends_told_apart]\n",
+        encoding="utf-8",
+    )
+    command = [str(warm("sfusion")), "run", "mine.yaml", "--tools", "curt:run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ok and program_error have the same wording: '' (mine c0001, mine c0002)" in done.stdout
 
 
 def test_a_reward_function_that_scores_lost_tests_as_failed_is_broken() -> None:

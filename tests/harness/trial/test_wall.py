@@ -66,7 +66,7 @@ def printed(facts: SuiteFacts) -> list[str]:
 
 def test_a_client_that_blocks_its_loop_is_served_and_its_waits_are_short() -> None:
     _, facts = play(blocking, ask(at=0.1), ask(at=0.1))
-    assert [call.told.fields["stdout"] for call in facts if call.told] == printed(facts)
+    assert [call.returned.fields["stdout"] for call in facts if call.returned] == printed(facts)
     run = facts.runs[0]
     assert run.ended - run.began >= 10.0  # one program after the other
     assert {sent.status for sent in run.requests} == {200}
@@ -93,7 +93,7 @@ def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
 ) -> None:
     monkeypatch.setattr(wall, "_PATIENCE", 0.5)
     trial, facts = play(post, ask(fault={"what": "hang"}))
-    assert [(call.ended_at, call.told) for call in facts] == [(None, None)]
+    assert [(call.ended_at, call.returned) for call in facts] == [(None, None)]
     assert (facts.runs[0].horizon, trial.left_out) == (5.0, {})
     assert never_ended(facts) == ["call only c0001 had not ended after 5 s"]
     lock = threading.Lock()  # the call that finds out its shape keeps it
@@ -123,7 +123,7 @@ def test_a_sandbox_can_crash_and_the_clock_of_the_client_can_jump() -> None:
     events = [{"at": 0.0, "crash": "sandbox", "seconds": 2.0}, {"at": 2.0, "clock_jump": 3600.0}]
     early, late = ask(at=1.0, together=True), ask(at=4.0, together=True)
     _, facts = play(clock, early, late, events=events)
-    assert [call.told.text for call in facts if call.told] == ["down", printed(facts)[1]]
+    assert [call.returned.text for call in facts if call.returned] == ["down", printed(facts)[1]]
     assert seen[-1] - seen[-2] > 3600.0
 
 

@@ -11,12 +11,14 @@ from sfusion_tools import formats
 from sfusion_tools.formats import (
     CallDelta,
     ContentDelta,
+    Parsed,
     RenderError,
     UnknownFormatError,
     format_for,
     format_names,
     get_format,
 )
+from sfusion_tools.formats.text_reader import TextReader
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from tests.cases import every
 from tests.sfusion_tools.formats.recordings import TOOLS, every_parser, plain
@@ -260,3 +262,33 @@ def test_a_broken_closing_tag_does_not_make_the_next_call_part_of_a_value(name: 
             assert not any("<tool_call>" in call["arguments"].get("code", "") for call in read), (
                 spoiled
             )
+
+
+class BoundedReader(TextReader):
+    """Refuses to go on for ever."""
+
+    marks = 0
+
+    def mark(self) -> None:
+        self.marks += 1
+        assert self.marks < 1000, "the parser does not get on"
+        super().mark()
+
+
+@every(format_names(), str)
+def test_one_opening_tag_after_another_ends_the_first_call(name: str) -> None:
+    """The parser of internlm, whose tag has two spellings, never ended."""
+    form = get_format(name)
+    for first, second in itertools.product(form.parser.openers, repeat=2):
+        stream = form.stream()
+        stream.reader = BoundedReader()
+        parsed = Parsed.of([*stream.feed(f"{first}\n{second}\n"), *stream.finish()])
+        assert "parser_failed" not in [problem.kind for problem in parsed.problems]
+
+
+def test_a_call_is_read_after_another_spelling_of_its_opening_tag() -> None:
+    form = get_format("internlm")
+    text = form.example.replace(*form.parser.openers)
+    parsed = form.parse(f"{form.parser.openers[0]}\n{text}")
+    assert [call.name for call in parsed.calls] == ["TOOL"]
+    assert [problem.kind for problem in parsed.problems] == ["empty_call"]

@@ -17,6 +17,7 @@ from sfusion.harness.lab.commands.check import json_schema
 from sfusion.harness.lab.commands.explain import explanations, names
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.scenarios import bundled_folder
+from sfusion.harness.lab.scenarios.reading import in_folder
 from tests.warm import warm
 
 GOOD = """\
@@ -183,7 +184,7 @@ def test_cells_of_a_matrix_can_be_selected_by_name(good: Path, tmp_path: Path) -
 def test_list_names_every_bundled_scenario() -> None:
     code, text = in_process("list", "--names")
     assert code == 0
-    files = [path.stem for path in bundled_folder().rglob("*.yaml")]
+    files = [path.stem for path in in_folder(bundled_folder())]
     assert sorted(text.split()) == sorted(files)
     assert len(files) >= 100
 
@@ -220,7 +221,7 @@ def test_the_published_schema_accepts_every_bundled_scenario() -> None:
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
-    for path in bundled_folder().rglob("*.yaml"):
+    for path in in_folder(bundled_folder()):
         problems = [
             error.message for error in validator.iter_errors(yaml.safe_load(path.read_text()))
         ]
