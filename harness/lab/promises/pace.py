@@ -14,9 +14,13 @@ from ...core.verdict import Verdict
 from .base import Promise
 
 _OVER = {
-    ("server", "restart"), ("server", "unwedge"), ("world", "limiter_started"), ("world", "worker_resumed"),
-    ("world", "reconnected"), ("world", "worker_died"),
-}  # fmt: skip
+    ("server", "restart"),
+    ("server", "unwedge"),
+    ("world", "limiter_started"),
+    ("world", "worker_resumed"),
+    ("world", "reconnected"),
+    ("world", "worker_died"),
+}
 
 
 class RecoversWithin(Promise):
@@ -169,9 +173,22 @@ class ThroughputAtLeast(Promise):
 
 
 _PROGRESS = {
-    "called", "returned", "cancelled", "lost", "rollout_started", "rollout_ended", "rollout_lost", "arrived", "started",
-    "finished", "forwarded", "replied", "answered", "spoke", "broken_off",
-}  # fmt: skip
+    "called",
+    "returned",
+    "cancelled",
+    "lost",
+    "rollout_started",
+    "rollout_ended",
+    "rollout_lost",
+    "arrived",
+    "started",
+    "finished",
+    "forwarded",
+    "replied",
+    "answered",
+    "spoke",
+    "broken_off",
+}
 
 
 class NoStall(Promise):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -176,115 +176,198 @@ def _is_calm(run: RunEvents) -> bool:
     )
 
 
-def _client_steps(run: RunEvents) -> list[tuple[str, Any, Event]]:
-    steps: list[tuple[str, Any, Event]] = []
-    holder: dict[str, Any] = {}
-    by_worker: dict[str, dict[Any, None]] = {}
-    granted_at: dict[Any, float] = {}
-    resumes_at: dict[str, float] = {}
-    stalled: set[str] = set()
-    learned: set[str] = set()
-    expired: set[Any] = set()
+Step = tuple[str, Any, Event]
+"""What happened (begin, end, granted, returned, limit), to which attempt or permit, and the event
+that shows it."""
+
+
+def _client_steps(run: RunEvents) -> list[Step]:
+    """Return the attempts as the clients report them, and the permits as the limiter does."""
+    steps = _ClientSteps()
     for event in run.journal.events:
-        key = (event.get("call"), event.get("attempt"))
-        if event["event"] in ("worker_paused", "cut_off"):
-            stalled.add(event["worker"])
+        if event["source"] == "limiter":
+            steps.add_of_limiter(event)
+        else:
+            steps.add(event)
+    return steps.found
+
+
+class _ClientSteps:
+    """Reads the events of a run one by one; ``found`` has the steps so far."""
+
+    def __init__(self) -> None:
+        self.found: list[Step] = []
+        self._holder: dict[str, Any] = {}
+        """The attempt that each permit was granted to."""
+        self._in_flight: dict[str, dict[Any, None]] = {}
+        """The attempts of each worker, in order."""
+        self._granted_at: dict[Any, float] = {}
+        self._resumes_at: dict[str, float] = {}
+        self._stalled: set[str] = set()
+        """Workers that were paused or cut off at some time."""
+        self._learned: set[str] = set()
+        """Permits that a new limiter learned of from a worker that had been stalled."""
+        self._expired: set[Any] = set()
+        """Attempts whose permit is gone."""
+
+    def add(self, event: Event) -> None:
+        """Read an event of a client or of the world."""
+        attempt = (event.get("call"), event.get("attempt"))
         match event["event"]:
-            case "permit_granted" if event["source"] == "client":
-                holder[event["permit"]] = key
-                granted_at[key] = event["at"]
+            case "cut_off":
+                self._stalled.add(event["worker"])
             case "worker_paused":
-                resumes_at[event["worker"]] = event["at"] + event["seconds"]
-            case "attempt_started" if (
-                key in expired
-                and granted_at[key] < resumes_at.get(event["worker"], 0.0) <= event["at"]
-            ):
-                # its process was stopped between the grant and the request: an attempt in flight,
-                # as it were
-                pass
-            case "attempt_started":
-                steps.append(("begin", key, event))
-                by_worker.setdefault(event["worker"], {})[key] = None
+                self._stalled.add(event["worker"])
+                self._resumes_at[event["worker"]] = event["at"] + event["seconds"]
+            case "permit_granted" if event["source"] == "client":
+                self._holder[event["permit"]] = attempt
+                self._granted_at[attempt] = event["at"]
+            case "attempt_started" if not self._was_stopped_before_it(attempt, event):
+                self.found.append(("begin", attempt, event))
+                self._in_flight.setdefault(event["worker"], {})[attempt] = None
             case "attempt_ended":
-                steps.append(("end", key, event))
-                by_worker.get(event["worker"], {}).pop(key, None)
-            case "granted" | "learned" if event["source"] == "limiter":
-                steps.append(("granted", event["permit"], event))
-                if event["event"] == "learned" and event["worker"] in stalled:
-                    learned.add(event["permit"])
-            case "released" | "expired" if event["source"] == "limiter":
-                steps.append(("returned", event["permit"], event))
-                # A client that was stalled for a lease gives a new limiter back what the old one
-                # may have given away.
-                if event["permit"] in holder and (
-                    event["event"] == "expired" or event["permit"] in learned
-                ):
-                    expired.add(holder[event["permit"]])
-                    steps.append(("end", holder[event["permit"]], event))
+                self.found.append(("end", attempt, event))
+                self._in_flight.get(event["worker"], {}).pop(attempt, None)
             case "worker_died":
-                steps += [("end", one, event) for one in by_worker.get(event["worker"], {})]
-            case "resized" if event["source"] == "limiter":
-                steps.append(("limit", None, event))
-    return steps
+                for dead in self._in_flight.get(event["worker"], {}):
+                    self.found.append(("end", dead, event))
+
+    def add_of_limiter(self, event: Event) -> None:
+        """Read an event of the limiter."""
+        match event["event"]:
+            case "granted" | "learned":
+                self.found.append(("granted", event["permit"], event))
+                if event["event"] == "learned" and event["worker"] in self._stalled:
+                    self._learned.add(event["permit"])
+            case "released" | "expired":
+                self.found.append(("returned", event["permit"], event))
+                if self._is_taken_away(event):
+                    holder = self._holder[event["permit"]]
+                    self._expired.add(holder)
+                    self.found.append(("end", holder, event))
+            case "resized":
+                self.found.append(("limit", None, event))
+
+    def _was_stopped_before_it(self, attempt: Any, event: Event) -> bool:
+        """Was the process stopped between the grant and the request of an expired attempt?
+
+        The request is then one that was in flight already, as it were.
+        """
+        if attempt not in self._expired:
+            return False
+        resumed = self._resumes_at.get(event["worker"], 0.0)
+        now: float = event["at"]
+        return self._granted_at[attempt] < resumed <= now
+
+    def _is_taken_away(self, event: Event) -> bool:
+        """Does the holder of this permit not know that it is gone?
+
+        A client that was stalled for a lease gives a new limiter back what the old one may have
+        given away.
+        """
+        if event["permit"] not in self._holder:
+            return False
+        return event["event"] == "expired" or event["permit"] in self._learned
 
 
-def server_steps(run: RunEvents, lease: float = inf) -> list[tuple[str, Any, Event]]:
+def server_steps(run: RunEvents, lease: float = inf) -> list[Step]:
     """Return the attempts that the sandbox saw, but for those that it cannot know to be over."""
-    # A program whose client has left keeps running at the sandbox, but is no longer counted as an
-    # attempt. For a program that outlived the scenario, only a client that reports its attempts
-    # shows whether it had left.
-    endings = {attempt_of(e): e for e in run.server if e["event"] in ("answered", "unanswered")}
-    left = {key for key, event in endings.items() if event.get("client_gone")}
-    arrivals = [e for e in run.server if e["event"] == "arrived"]
-    last = {e["call"]: attempt_of(e) for e in arrivals}
-    # Nor for one that never answers, once it has asked again: it may have left long before.
-    asked_again = {
-        attempt_of(e) for e in arrivals if run.has_client or attempt_of(e) != last[e["call"]]
-    }
-    left |= asked_again - endings.keys()
-    steps: list[tuple[str, Any, Event]] = []
-    under_way: dict[str, list[Any]] = {}
-    calls: dict[str, list[str]] = {}
-    stopped: dict[str, float] = {}
-    over: set[str] = set()
-
-    def end(call: str, event: Event) -> None:
-        # A program may outlive its call, and with it the run: the tool waits for it no longer.
-        steps.extend(("end", one, event) for one in under_way.pop(call, ()))
-        over.add(call)
-
+    steps = _ServerSteps(lease, left=_attempts_left(run))
     for event in run.journal.events:
-        key = attempt_of(event)
-        match event["source"], event["event"]:
-            case "world", "called":
-                calls.setdefault(event["worker"], []).append(event["call"])
-            case "world", "returned" | "cancelled" | "lost":
-                end(event["call"], event)
-            case "world", "worker_paused":
-                stopped.setdefault(event["worker"], event["at"])
-            case "world", "worker_resumed" if (
-                event["at"] - stopped.pop(event["worker"], event["at"]) >= lease
-            ):
-                # It has lost its permits and cannot take requests back.
-                for call in calls.pop(event["worker"], ()):
-                    end(call, event)
-            case "limiter", "granted" | "learned":
-                steps.append(("granted", event["permit"], event))
-            case "limiter", "released" | "expired":
-                steps.append(("returned", event["permit"], event))
-            case "limiter", "resized":
-                steps.append(("limit", None, event))
-            case "server", "crash":
-                # All its requests are over at once, whenever it gets to reporting them.
-                for mine in under_way.values():
-                    steps += [("end", one, event) for one in mine if one[0] == event.get("sandbox")]
-            # One that arrives after the end of its call was on its way then.
-            case "server", "arrived" if key not in left and event["call"] not in over:
-                under_way.setdefault(event["call"], []).append(key)
-                steps.append(("begin", key, event))
-            case "server", "answered" | "unanswered" if key not in left:
-                steps.append(("end", key, event))
-    return steps
+        match event["source"]:
+            case "world":
+                steps.add_of_world(event)
+            case "limiter":
+                steps.add_of_limiter(event)
+            case "server":
+                steps.add_of_server(event)
+    return steps.found
+
+
+def _attempts_left(run: RunEvents) -> set[Any]:
+    """Return the attempts whose client has left, or may have.
+
+    A program whose client has left keeps running at the sandbox, but is no longer counted as an
+    attempt. For a program that outlived the scenario, only a client that reports its attempts
+    shows whether it had left. Nor does one count that never answers, once its call was asked
+    again: the client may have left long before.
+    """
+    arrivals = [event for event in run.server if event["event"] == "arrived"]
+    endings = [event for event in run.server if event["event"] in ("answered", "unanswered")]
+    left = {attempt_of(event) for event in endings if event.get("client_gone")}
+    ended = {attempt_of(event) for event in endings}
+    last_attempts = {event["call"]: attempt_of(event) for event in arrivals}
+    for event in arrivals:
+        attempt = attempt_of(event)
+        is_last = attempt == last_attempts[event["call"]]
+        if attempt not in ended and (run.has_client or not is_last):
+            left.add(attempt)
+    return left
+
+
+class _ServerSteps:
+    """Reads the events of a run one by one; ``found`` has the steps so far."""
+
+    def __init__(self, lease: float, left: set[Any]) -> None:
+        self.found: list[Step] = []
+        self._lease = lease
+        self._left = left
+        self._under_way: dict[str, list[Any]] = {}
+        """The attempts of each call that the sandbox works on."""
+        self._calls: dict[str, list[str]] = {}
+        """The calls of each worker."""
+        self._stopped: dict[str, float] = {}
+        self._over: set[str] = set()
+        """Calls that have ended."""
+
+    def add_of_world(self, event: Event) -> None:
+        match event["event"]:
+            case "called":
+                self._calls.setdefault(event["worker"], []).append(event["call"])
+            case "returned" | "cancelled" | "lost":
+                self._end(event["call"], event)
+            case "worker_paused":
+                self._stopped.setdefault(event["worker"], event["at"])
+            case "worker_resumed":
+                stopped_at = self._stopped.pop(event["worker"], event["at"])
+                if event["at"] - stopped_at >= self._lease:
+                    # It has lost its permits and cannot take requests back.
+                    for call in self._calls.pop(event["worker"], ()):
+                        self._end(call, event)
+
+    def add_of_limiter(self, event: Event) -> None:
+        match event["event"]:
+            case "granted" | "learned":
+                self.found.append(("granted", event["permit"], event))
+            case "released" | "expired":
+                self.found.append(("returned", event["permit"], event))
+            case "resized":
+                self.found.append(("limit", None, event))
+
+    def add_of_server(self, event: Event) -> None:
+        attempt = attempt_of(event)
+        match event["event"]:
+            case "crash":
+                self._crash(event)
+            case "arrived" if attempt not in self._left and event["call"] not in self._over:
+                # One that arrives after the end of its call was on its way then.
+                self._under_way.setdefault(event["call"], []).append(attempt)
+                self.found.append(("begin", attempt, event))
+            case "answered" | "unanswered" if attempt not in self._left:
+                self.found.append(("end", attempt, event))
+
+    def _crash(self, event: Event) -> None:
+        """End all requests of a sandbox at once, whenever it gets to reporting them."""
+        for attempts in self._under_way.values():
+            for attempt in attempts:
+                if attempt[0] == event.get("sandbox"):
+                    self.found.append(("end", attempt, event))
+
+    def _end(self, call: str, event: Event) -> None:
+        """End a call. Its program may outlive it, and the run: the tool waits for it no longer."""
+        for attempt in self._under_way.pop(call, ()):
+            self.found.append(("end", attempt, event))
+        self._over.add(call)
 
 
 class NoPermitLeaked(Promise):
@@ -480,46 +563,68 @@ class NoStarvation(Promise):
     def check(self, run: RunEvents) -> Verdict:
         if not run.limiter:
             return self.unknown("limiter_unseen")
-        asked: dict[tuple[str, int], Event] = {}
-        earlier: dict[tuple[str, int], Event] = {}
-        longest, late, served = 0.0, [], 0
-        last = run.journal.events[-1]
+        waits = _Waits()
         for event in run.journal.events:
-            if event["event"] == "worker_died":
-                asked = {key: one for key, one in asked.items() if key[0] != event["worker"]}
-            if event["event"] == "limiter_died":
-                # Clients report to the next limiter who still waits; the others have been served by
-                # their own client.
-                earlier |= asked
-                asked = {}
-            if event["source"] != "limiter":
-                continue
-            key = (event["worker"], event.get("waiter", -1))
-            if event["event"] == "asked":
-                asked.setdefault(key, earlier.pop(key, event))
-            elif event["event"] == "dropped" and key in asked:
-                earlier[key] = asked.pop(key)  # as at the death of a limiter
-            elif event["event"] in ("granted", "handed_on", "cancelled"):
-                since = asked.pop(key, None)
-                if since is not None:
-                    served += 1
-                    waited = event["at"] - since["at"]
-                    longest = max(longest, waited)
-                    if waited > self.at_most:
-                        late.append((since, event, waited))
-        waiting = [(since, last, last["at"] - since["at"]) for since in asked.values()]
-        late += [one for one in waiting if one[2] > self.at_most]
+            waits.add(event)
+        end = run.journal.events[-1]
+        unserved = [_Wait(since, end) for since in waits.asked.values()]
+        late = [wait for wait in waits.served + unserved if wait.seconds > self.at_most]
         if late:
-            since, until, waited = late[0]
-            facts = {
-                "worker": since["worker"],
-                "waited": waited,
-                "at": since["at"],
-                "bound": self.at_most,
-            }
-            return self.broken("waited", [since, until], len(late), **facts)
-        if waiting:
-            return self.unknown(
-                "still_waiting", callers=len(waiting), longest=max(one[2] for one in waiting)
+            first = late[0]
+            return self.broken(
+                "waited",
+                [first.since, first.until],
+                len(late),
+                worker=first.since["worker"],
+                waited=first.seconds,
+                at=first.since["at"],
+                bound=self.at_most,
             )
-        return self.concluded([], served, longest=longest)
+        if unserved:
+            longest = max(wait.seconds for wait in unserved)
+            return self.unknown("still_waiting", callers=len(unserved), longest=longest)
+        longest = max((wait.seconds for wait in waits.served), default=0.0)
+        return self.concluded([], len(waits.served), longest=longest)
+
+
+class _Wait(NamedTuple):
+    """A caller's wait for a permit."""
+
+    since: Event
+    until: Event
+
+    @property
+    def seconds(self) -> float:
+        return float(self.until["at"] - self.since["at"])
+
+
+class _Waits:
+    """Who asked for a permit, and who got one; reads the events of a run one by one."""
+
+    def __init__(self) -> None:
+        self.asked: dict[tuple[str, int], Event] = {}
+        """When each caller asked that still waits."""
+        self.served: list[_Wait] = []
+        self._earlier: dict[tuple[str, int], Event] = {}
+        """When callers asked that the limiter has forgotten; they may ask again."""
+
+    def add(self, event: Event) -> None:
+        if event["event"] == "worker_died":
+            self.asked = {key: at for key, at in self.asked.items() if key[0] != event["worker"]}
+        elif event["event"] == "limiter_died":
+            # Clients report to the next limiter who still waits; the others have been served by
+            # their own client.
+            self._earlier |= self.asked
+            self.asked = {}
+        elif event["source"] == "limiter":
+            self._add_of_limiter(event)
+
+    def _add_of_limiter(self, event: Event) -> None:
+        key = (event["worker"], event.get("waiter", -1))
+        match event["event"]:
+            case "asked":
+                self.asked.setdefault(key, self._earlier.pop(key, event))
+            case "dropped" if key in self.asked:
+                self._earlier[key] = self.asked.pop(key)  # as at the death of a limiter
+            case "granted" | "handed_on" | "cancelled" if key in self.asked:
+                self.served.append(_Wait(self.asked.pop(key), event))

@@ -116,10 +116,11 @@ def play(task: Task) -> Journal:
 
 
 def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
-    """Play one task and check its promises; with ``twice`` play it again and compare the journals byte by byte.
+    """Play one task and check its promises.
 
-    Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it
-    instead of the task's world, for example on a cluster that is already open.
+    With ``twice`` it is played again, and the journals are compared byte by byte. Raises Untrusted
+    for a task that would run what an untrusted file names. ``player`` plays it instead of the
+    task's world, for example on a cluster that is already open.
     """
     check_trusted([task])
     began = time.perf_counter()

@@ -109,8 +109,9 @@ CANARY = "{canary}"
 
 
 def with_canaries(scenario: Data) -> Data:
-    """Write out the canaries in the headers of a scenario's tools: words that depend on its seed."""
-    tools, seed = scenario.get("tools"), scenario.get("seed", 0)
+    """Write out the canaries in the headers of a scenario's tools; they depend on its seed."""
+    tools = scenario.get("tools")
+    seed = scenario.get("seed", 0)
     if isinstance(tools, dict):
         return {**scenario, "tools": _written_out(tools, seed)}
     if not isinstance(tools, list) or not tools or not isinstance(tools[0], dict):

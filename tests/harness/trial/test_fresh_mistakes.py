@@ -20,7 +20,8 @@ def numbered(text):
     lines = text.removesuffix("\\n").split("\\n")
     skip = max(0, len(lines) - LINES)
     note = f"({skip} earlier lines are left out)\\n" if skip else ""
-    return note + "\\n".join(f"{number:>5}: {line}" for number, line in enumerate(lines[skip:], skip + 1))
+    numbered = enumerate(lines[skip:], skip + 1)
+    return note + "\\n".join(f"{number:>5}: {line}" for number, line in numbered)
 
 def failed(said):
     return {"text": said}

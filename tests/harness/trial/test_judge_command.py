@@ -25,7 +25,8 @@ import aiohttp
 
 async def run(base_url, code, language="python"):
     async with aiohttp.ClientSession() as session:
-        async with session.post(f"{base_url}/run_code", json={"code": code, "language": language}) as answer:
+        body = {"code": code, "language": language}
+        async with session.post(f"{base_url}/run_code", json=body) as answer:
             data = await answer.json(content_type=None)
     return data["run_result"]["stdout"]
 """

@@ -27,27 +27,47 @@ TOOL = (
     "memory rate_limit reward text timeout urls"
 )
 
+THREADED = "a function, synchronous, called in threads"
 CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
-    SHAPES + "by_environment": ({}, "a function, synchronous, called in threads", FUNCTION, ""),
-    SHAPES + "by_other_name": ({"env": "MY_SANDBOX"}, "a function, synchronous, called in threads", FUNCTION, ""),
-    SHAPES + "at_import": ({}, "a function, synchronous, called in threads", FUNCTION, ""),
-    SHAPES + "by_attribute": ({"attribute": "ADDRESS"}, "a function, synchronous, called in threads", FUNCTION, ""),
+    SHAPES + "by_environment": ({}, THREADED, FUNCTION, ""),
+    SHAPES + "by_other_name": ({"env": "MY_SANDBOX"}, THREADED, FUNCTION, ""),
+    SHAPES + "at_import": ({}, THREADED, FUNCTION, ""),
+    SHAPES + "by_attribute": ({"attribute": "ADDRESS"}, THREADED, FUNCTION, ""),
     SHAPES + "whole_address": (
-        {}, "a function, synchronous, called in threads", ANSWER + "language timeout default_timeout", "/run_code",
+        {},
+        THREADED,
+        ANSWER + "language timeout default_timeout",
+        "/run_code",
     ),
-    SHAPES + "timeout_of_its_own": ({}, "a function, synchronous, called in threads", ANSWER, ""),
-    SHAPES + "asynchronous": ({}, "a function, asynchronous", FUNCTION + "cancel language stdin", ""),
-    SHAPES + "Runner": ({}, "a class, synchronous, called in threads", ANSWER + "language memory", ""),
+    SHAPES + "timeout_of_its_own": ({}, THREADED, ANSWER, ""),
+    SHAPES + "asynchronous": (
+        {},
+        "a function, asynchronous",
+        FUNCTION + "cancel language stdin",
+        "",
+    ),
+    SHAPES + "Runner": (
+        {},
+        "a class, synchronous, called in threads",
+        ANSWER + "language memory",
+        "",
+    ),
     SHAPES + "Pool": ({}, "a class, synchronous, called in threads", ANSWER + "urls", ""),
     SHAPES + "compute_score": (
-        {}, "a reward function, synchronous, called in threads", "concurrent memory raises reward tests", "/run_code",
+        {},
+        "a reward function, synchronous, called in threads",
+        "concurrent memory raises reward tests",
+        "/run_code",
     ),
-    "sandbox_fusion:run_code": ({}, "a function, synchronous, called in threads", SDK, ""),
+    "sandbox_fusion:run_code": ({}, THREADED, SDK, ""),
     "sandbox_fusion:run_code_async": ({}, "a function, asynchronous", SDK + " cancel", ""),
     "sfusion_tools.sandbox_fusion_tools:SandboxFusionTool": (
-        {}, "a tool class with verl's interface", TOOL, "/run_code",
+        {},
+        "a tool class with verl's interface",
+        TOOL,
+        "/run_code",
     ),
-}  # fmt: skip
+}
 
 
 @every(CASES.items(), lambda case: case[0])
@@ -61,8 +81,9 @@ def test_every_shape_is_recognised(case: tuple[str, tuple[dict[str, Any], str, s
 REFUSED = {
     SHAPES + "unknown_parameter": "it is not known what to pass for `flavour`",
     SHAPES + "hidden_parameters": "its parameters cannot be seen: it takes (*args, **kwargs)",
-    SHAPES
-    + "sends_nothing": "a first call sent nothing to the address that it was given. It returned 'done'",
+    SHAPES + "sends_nothing": (
+        "a first call sent nothing to the address that it was given. It returned 'done'"
+    ),
     SHAPES + "HalfATool": "looks like a tool of verl's, but has no calc_reward(), release()",
     SHAPES
     + "NotAClient": "give a function, or one of run, run_code, execute, __call__ as a method",
@@ -88,7 +109,8 @@ def test_a_command_shows_what_it_carries() -> None:
         "    ask = json.loads(line)\n"
         "    body = {'code': ask['code'], 'language': ask['language'], 'run_timeout': 30}\n"
         "    url = os.environ['SANDBOX_FUSION_URL'] + '/run_code'\n"
-        "    made = r.Request(url, json.dumps(body).encode(), {'Content-Type': 'application/json'})\n"
+        "    kind = {'Content-Type': 'application/json'}\n"
+        "    made = r.Request(url, json.dumps(body).encode(), kind)\n"
         "    text = json.load(r.urlopen(made))['run_result']['stdout']\n"
         "    print(json.dumps({'call': ask['call'], 'text': text}), flush=True)\n"
     )
@@ -131,7 +153,10 @@ def test_an_object_that_changes_what_it_was_made_with_is_told() -> None:
         await client.begin(Settings(("http://sandbox.invalid",), {"Authorization": "Bearer one"}))
         return await client.call(TrialAsk("one"))
 
-    changed = "{'Authorization': 'Bearer one'} became {'Authorization': 'Bearer one', 'Accept': 'application/json'}"
+    changed = (
+        "{'Authorization': 'Bearer one'} became "
+        "{'Authorization': 'Bearer one', 'Accept': 'application/json'}"
+    )
     assert asyncio.run(returned()).altered == changed
 
 
@@ -141,7 +166,8 @@ def test_a_structured_result_is_text_and_fields() -> None:
         {"status": "Failed", "run_result": run, "compile_result": {"return_code": 0}}
     )
     assert returned.text == (
-        "status:\nFailed\nrun_result.status:\nFinished\nrun_result.stdout:\n  a\n\nb\nrun_result.return_code: 3\n"
+        "status:\nFailed\nrun_result.status:\nFinished\nrun_result.stdout:\n  a\n\nb\n"
+        "run_result.return_code: 3\n"
         "compile_result.return_code: 0"
     )
     assert (returned.fields["return_code"], returned.fields["compile_result.return_code"]) == (3, 0)

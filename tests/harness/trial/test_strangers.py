@@ -164,9 +164,10 @@ def seconds(asked):
     return parsedate_to_datetime(asked).timestamp() - time.time()
 
 async def run(base_url, code):
+    body = {"code": code, "language": "python"}
     async with aiohttp.ClientSession() as session:
         while True:
-            async with session.post(f"{base_url}/run_code", json={"code": code, "language": "python"}) as answer:
+            async with session.post(f"{base_url}/run_code", json=body) as answer:
                 if answer.status == 200:
                     return (await answer.json())["run_result"]["stdout"]
             await asyncio.sleep(max(0.0, seconds(answer.headers["Retry-After"])))
@@ -217,14 +218,17 @@ class Runner(Base):
         super().__init__(*args, **kwargs)
 
     async def run(self, code, language="python", files=None):
-        body = {"code": code, "language": language, "files": {k: self.encoded(v) for k, v in (files or {}).items()}}
+        sent = {name: self.encoded(data) for name, data in (files or {}).items()}
+        body = {"code": code, "language": language, "files": sent}
+        url = f"{self.url}/run_code"
         async with aiohttp.ClientSession(headers=self.headers) as session:
-            async with session.post(f"{self.url}/run_code", json=body, raise_for_status=True) as answer:
+            async with session.post(url, json=body, raise_for_status=True) as answer:
                 data = await answer.json(content_type=None)
         part = data["run_result"] or data["compile_result"]
         end = "ran" if data["run_result"] else "compiled"
         text = part["stdout"] + "|" + part["stderr"]
-        return {"text": text, "end": end, "status": part["status"], "code": f"code {self.code_of(part)}"}
+        code = f"code {self.code_of(part)}"
+        return {"text": text, "end": end, "status": part["status"], "code": code}
 """
 """It takes files as bytes, passes the words of the server on, and its constructor takes whatever
 its base takes."""
