@@ -204,10 +204,13 @@ def refusal(problem: Any, fields: Mapping[str, Any] | None = None) -> str:
 
     ``fields`` are those that there are.
     """
-    loc, kind, found = problem["loc"], problem["type"], problem["input"]
+    loc = problem["loc"]
+    kind = problem["type"]
+    found = problem["input"]
     key = ".".join(map(str, loc))
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown key {key!r}" + (f"; {near(str(loc[-1]), fields)}" if fields else "")
+        hint = f"; {near(str(loc[-1]), fields)}" if fields else ""
+        return f"unknown key {key!r}{hint}"
     if kind == "missing":
         meant = getattr((fields or {}).get(key), "description", None)
         given = ", ".join(map(repr, found)) if isinstance(found, dict) else ""

@@ -22,15 +22,21 @@ from sfusion_tools.bounded_input import decoded, read_bounded
 from sfusion_tools.errors import InputError, YamlError
 
 Path_ = tuple[str | int, ...]
+
 _MOST_PROBLEMS = 20
+"""Chosen: as many as somebody reads."""
+
 _LONGEST_NUMBER = 100
 _LONGEST_KEY = 1000
+"""Characters of a number and of a key. Chosen: more than any meaningful one has; Python needs
+quadratic time to read longer numbers."""
+
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 @dataclass(frozen=True, slots=True)
 class YamlLimits:
-    """How much YAML is read."""
+    """How much YAML is read. Chosen: far more than any tool config or scenario has."""
 
     bytes: int = 1_000_000
     depth: int = 40
@@ -140,17 +146,16 @@ class _Limited(Composer, SafeConstructor, Resolver):
                 raise _TooMuch(
                     problem=f"*{event.anchor} stands inside its own anchor", problem_mark=mark
                 )
-            within = [(0, 0), *(self._extents[id(child)] for child in _children(node))]
-            self._extents[id(node)] = (
-                1 + sum(size for size, _ in within),
-                1 + max(height for _, height in within),
-            )
+            within = [self._extents[id(child)] for child in _children(node)]
+            size = 1 + sum(size for size, _ in within)
+            height = 1 + max((height for _, height in within), default=0)
+            self._extents[id(node)] = size, height
         size, height = self._extents[id(node)]
         self._composed += 1
         if max(size, self._composed) > self._limits.nodes:
             what = (
-                f"more than {self._limits.nodes:,} keys and values (aliases are counted "
-                "as what they stand for)"
+                f"more than {self._limits.nodes:,} keys and values (aliases are counted as what "
+                "they stand for)"
             )
             raise _TooMuch(problem=what, problem_mark=mark)
         if self._depth + height > self._limits.depth + 1:
@@ -166,8 +171,8 @@ class _Limited(Composer, SafeConstructor, Resolver):
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
             what = (
-                f"a number of more than {_LONGEST_NUMBER} characters; put it in quotes "
-                "if it is a text"
+                f"a number of more than {_LONGEST_NUMBER} characters; put it in quotes if it is a "
+                "text"
             )
             raise _TooMuch(problem=what, problem_mark=node.start_mark)
         try:
@@ -201,37 +206,49 @@ _FastLoader: Any = _LibyamlLoader if _Parser is not None else _Loader
 
 def _children(node: Any) -> list[Any]:
     if isinstance(node, yaml.MappingNode):
-        return [one for pair in node.value for one in pair]
-    return node.value if isinstance(node, yaml.SequenceNode) else []
+        children: list[Any] = []
+        for key, value in node.value:
+            children += (key, value)
+        return children
+    if isinstance(node, yaml.SequenceNode):
+        return list(node.value)
+    return []
 
 
 def _walk(node: Any, path: Path_, places: dict[Path_, YamlPlace], file: str) -> Iterator[str]:
+    """Note the place of every value and key below a node; yield what is wrong with them."""
     if node is None:
         return
     line = node.start_mark.line + 1
     places.setdefault(path, YamlPlace(file, line))
     if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
-        for key, value in node.value:
-            name = getattr(key, "value", None)
-            here = key.start_mark.line + 1
-            if not isinstance(name, str):
-                yield f"{file}:{here}: a key must be a plain word, found a {key.id}"
-                continue
-            if len(name) > _LONGEST_KEY:
-                yield f"{file}:{here}: a key of more than {_LONGEST_KEY:,} characters"
-                continue
-            if name in seen and name != "<<":
-                yield (
-                    f"{file}:{here}: duplicate key {name!r}, first given in line "
-                    f"{seen[name]}; remove one"
-                )
-            seen[name] = here
-            places[(*path, name)] = YamlPlace(file, here)
-            yield from _walk(value, (*path, name), places, file)
+        yield from _walk_mapping(node, path, places, file)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             yield from _walk(value, (*path, index), places, file)
+
+
+def _walk_mapping(
+    node: yaml.MappingNode, path: Path_, places: dict[Path_, YamlPlace], file: str
+) -> Iterator[str]:
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        name = getattr(key, "value", None)
+        here = key.start_mark.line + 1
+        if not isinstance(name, str):
+            yield f"{file}:{here}: a key must be a plain word, found a {key.id}"
+            continue
+        if len(name) > _LONGEST_KEY:
+            yield f"{file}:{here}: a key of more than {_LONGEST_KEY:,} characters"
+            continue
+        if name in seen and name != "<<":
+            yield (
+                f"{file}:{here}: duplicate key {name!r}, first given in line {seen[name]}; "
+                "remove one"
+            )
+        seen[name] = here
+        places[(*path, name)] = YamlPlace(file, here)
+        yield from _walk(value, (*path, name), places, file)
 
 
 def _yaml_problem(error: yaml.YAMLError, file: str) -> str:
@@ -242,8 +259,8 @@ def _yaml_problem(error: yaml.YAMLError, file: str) -> str:
         return f"{file}:{line}: {problem}"
     if problem == "but found another document":
         return (
-            f"{file}:{line}: a second YAML document begins here; put each document into "
-            "its own file"
+            f"{file}:{line}: a second YAML document begins here; put each document into its own "
+            "file"
         )
     if "'\\t'" in problem:
         return f"{file}:{line}: a tab where YAML expects spaces; indent with spaces"

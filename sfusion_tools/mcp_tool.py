@@ -21,7 +21,9 @@ from sfusion_tools.sandbox.text import FAILED, REFUSED, cut_middle, plain
 from sfusion_tools.sandbox.tool import count_call
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
-_INVALID_PARAMS, _CONNECTION_CLOSED = -32602, -32000
+_INVALID_PARAMS = -32602
+_CONNECTION_CLOSED = -32000
+"""Codes of JSON-RPC and of MCP's SDK."""
 
 
 class McpCommand(BaseModel):
@@ -61,7 +63,8 @@ class McpToolConfig(BaseModel):
         try:
             return cls.model_validate(config)
         except ValidationError as error:
-            wrong = "; ".join(refusal(one, cls.model_fields) for one in error.errors())
+            problems = [refusal(problem, cls.model_fields) for problem in error.errors()]
+            wrong = "; ".join(problems)
             raise ConfigError(f"config of type mcp: {wrong}") from None
 
 
@@ -89,13 +92,11 @@ class McpTool(BaseTool):
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         """Call the tool once: a server may change something outside, so nothing is repeated."""
         started = asyncio.get_running_loop().time()
-        if not isinstance(parameters, dict):
-            outcome, text = (
-                Outcome.BAD_ARGUMENTS,
-                f"[{self.name}] {REFUSED}the arguments must be a JSON object",
-            )
-        else:
+        if isinstance(parameters, dict):
             outcome, text = await self._call(parameters)
+        else:
+            outcome = Outcome.BAD_ARGUMENTS
+            text = f"[{self.name}] {REFUSED}the arguments must be a JSON object"
         metrics = {
             "call_id": new_call_id(),
             "outcome": outcome.value,
@@ -105,7 +106,8 @@ class McpTool(BaseTool):
             "backoff_s": 0.0,
             "total_s": asyncio.get_running_loop().time() - started,
         }
-        if (agent_data := kwargs.get("agent_data")) is not None:
+        agent_data = kwargs.get("agent_data")
+        if agent_data is not None:
             count_call(agent_data, metrics)
         return ToolResponse(text=text), None, metrics
 

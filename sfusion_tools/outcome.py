@@ -73,6 +73,8 @@ for _outcome in Outcome:
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in _PROGRAMS)
 FAILURES = frozenset(
-    one.value for one in Outcome if one.is_infrastructure and one is not Outcome.CANCELLED
+    outcome.value
+    for outcome in Outcome
+    if outcome.is_infrastructure and outcome is not Outcome.CANCELLED
 )
 """How calls end for which neither the program, nor the model, nor the caller is to blame."""

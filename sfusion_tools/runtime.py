@@ -121,7 +121,8 @@ class LoopScope:
 
     def forget(self) -> list[LoopResource]:
         """In a forked child: stop owning everything, and return it."""
-        opened, self._opened = list(self._opened.values()), {}
+        opened = list(self._opened.values())
+        self._opened = {}
         for resource in opened:
             resource.forget()
         return opened

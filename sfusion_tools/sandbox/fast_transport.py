@@ -70,7 +70,9 @@ class FastTransport(PublicTransport):
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError from error
         protocol = connection.protocol
-        status, whole, transport = 0, False, protocol.transport
+        transport = protocol.transport
+        status = 0
+        whole = False
         try:
             protocol.set_response_params(read_until_eof=True)
             if transport is not None and not transport.is_closing():
@@ -91,7 +93,8 @@ class FastTransport(PublicTransport):
                 headers=error.headers,
             ) from error
         finally:
-            waiting = transport is not None and unsent(transport, len(body) if status != 200 else 0)
+            of_failed = len(body) if status != 200 else 0
+            waiting = transport is not None and unsent(transport, of_failed)
             if whole and not waiting:
                 connection.release()
             else:

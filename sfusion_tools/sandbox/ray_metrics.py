@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.limiter.ray_limiter import ray_is_running, ray_session
@@ -27,10 +26,16 @@ logger = logging.getLogger(__name__)
 
 SWITCH = "SFUSION_RAY_METRICS"
 INTERVAL = 2.0
+"""Seconds between two times at which counts are passed on to Ray. Chosen: Ray itself reports them
+every 10 s."""
+
 SECONDS = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0]
-"""The boundaries of the histograms."""
+"""The boundaries of the histograms. Chosen: from a trivial program to the longest wait for a
+permit."""
+
 MOST_TIMES = 100_000
-"""How many calls are remembered until they are passed on."""
+"""How many calls are remembered until they are passed on. Chosen: more than a process makes in that
+time."""
 
 
 class _Instruments:
@@ -42,27 +47,30 @@ class _Instruments:
     def __init__(self) -> None:
         from ray.util import metrics
 
-        def make(kind: Any, name: str, description: str, *tags: str, **more: Any) -> Any:
-            return kind(f"sfusion_{name}", description=description, tag_keys=tags, **more)
-
-        self.calls = make(metrics.Counter, "calls", "Tool calls that ended.", "tool", "outcome")
-        self.attempts = make(
-            metrics.Counter,
-            "attempts",
-            "HTTP requests that ended, by status, or by outcome without one.",
-            "tool",
-            "endpoint",
-            "status",
+        self.calls = metrics.Counter(
+            "sfusion_calls", description="Tool calls that ended.", tag_keys=("tool", "outcome")
         )
-        self.waits, self.seconds = (
-            make(metrics.Histogram, name, text, "tool", boundaries=SECONDS)
-            for name, text in {
-                "permit_wait_seconds": "Seconds that a call waited for permits.",
-                "call_seconds": "Seconds from the beginning of a call to its end.",
-            }.items()
+        self.attempts = metrics.Counter(
+            "sfusion_attempts",
+            description="HTTP requests that ended, by status, or by outcome without one.",
+            tag_keys=("tool", "endpoint", "status"),
         )
-        self.in_flight = make(
-            metrics.Gauge, "calls_in_flight", "Tool calls in flight in this process.", "tool"
+        self.waits = metrics.Histogram(
+            "sfusion_permit_wait_seconds",
+            description="Seconds that a call waited for permits.",
+            tag_keys=("tool",),
+            boundaries=SECONDS,
+        )
+        self.seconds = metrics.Histogram(
+            "sfusion_call_seconds",
+            description="Seconds from the beginning of a call to its end.",
+            tag_keys=("tool",),
+            boundaries=SECONDS,
+        )
+        self.in_flight = metrics.Gauge(
+            "sfusion_calls_in_flight",
+            description="Tool calls in flight in this process.",
+            tag_keys=("tool",),
         )
 
 
