@@ -71,9 +71,9 @@ def page(text: str, proof: Proof) -> str:
 
 def _markdown(proof: Proof) -> str:
     green = ", ".join(f"`{row.name}` {counted(row.cells, 'cell')}" for row in proof.right)
+    shown = [name for name, cls in PROMISES.items() if not cls.model_construct().only_single_calls]
     by_promise = [
-        (f"`{name}`", *(_names(rows, name) for rows in (proof.mistakes, proof.changes)))
-        for name in PROMISES
+        (f"`{name}`", _names(proof.mistakes, name), _names(proof.changes, name)) for name in shown
     ]
     played = {one.name for one in in_cells()}
     others = counted(sum(name not in played for name in MISTAKES), "further mistake")
@@ -88,13 +88,9 @@ def _names(rows: Iterable[Row], promise: str) -> str:
     if found:
         return ", ".join(f"`{name}`" for name in found)
     cls = PROMISES[promise]
-    return (
-        "not applicable"
-        if cls.of_permits
-        else "(is about the rollout)"
-        if cls.of_rollouts
-        else "**none**"
-    )
+    if cls.of_permits:
+        return "not applicable"
+    return "(is about the rollout)" if cls.of_rollouts else "**none**"
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

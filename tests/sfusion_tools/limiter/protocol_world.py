@@ -37,7 +37,7 @@ class WatchedCore(LimiterCore):
     """Checks each decision of the limiter at the moment it is made."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.returned: dict[str, float] = {}
+        self.told: dict[str, float] = {}
         self.joined: dict[int, int] = {}
         super().__init__(*args, observer=self.check_event, **options)
 
@@ -80,7 +80,7 @@ class WatchedCore(LimiterCore):
             "a grant that is sent is still out"
         )
         reply = super()._reply(now, client, *rest)
-        self.returned[client.name] = reply.lease
+        self.told[client.name] = reply.lease
         if reply.run:
             assert self.in_use <= self.settings.rate_limit, (
                 "nothing is handed on while permits above the limit drain"
@@ -103,7 +103,7 @@ class WatchedCore(LimiterCore):
 
     def check_event(self, event: str, client: str, facts: dict[str, object]) -> None:
         if event == "dropped" and not self.detaching:
-            assert self.now >= self.dropping.seen + self.returned.get(client, 0.0), (
+            assert self.now >= self.dropping.seen + self.told.get(client, 0.0), (
                 "silent for less than the lease it knows"
             )
 

@@ -180,7 +180,11 @@ def test_near_scenarios_are_played_first_with_their_own_promises_and_then_varied
 
 def test_every_promise_that_applies_is_judged_without_being_asked_for() -> None:
     result = play_case(HuntCase(0, CALM))
-    of_load = {name for name, cls in PROMISES.items() if not cls.of_rollouts}
+    of_load = {
+        name
+        for name, cls in PROMISES.items()
+        if not cls.of_rollouts and not cls.model_construct().only_single_calls
+    }
     assert of_load - result.states.keys() <= {
         "recovers_within",
         "no_starvation",
@@ -255,10 +259,10 @@ def test_a_tool_of_another_class_needs_no_schema_for_rollouts() -> None:
 
 
 def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judge(*_: object) -> Verdict:
+    def check(*_: object) -> Verdict:
         raise ZeroDivisionError("no calls")
 
-    monkeypatch.setattr(PROMISES["no_stall"], "judge", judge)
+    monkeypatch.setattr(PROMISES["no_stall"], "check", check)
     (found,) = play_case(HuntCase(0, CALM)).findings
     assert found.promise == "error"
     assert "ZeroDivisionError: no calls" in found.sentence
@@ -473,7 +477,7 @@ def test_what_a_right_tool_breaks_too_is_no_sign_of_a_mistake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        PROMISES["no_stall"], "judge", lambda *_: Verdict("no_stall", "broken", "always")
+        PROMISES["no_stall"], "check", lambda *_: Verdict("no_stall", "broken", "always")
     )
     assert hunt_mistake(Prey(RIGHT, seed=1, cases=1)).promises == ("no_stall",)
     for mistake in ("keeps-escape-codes", "keeps-dead-connections"):
