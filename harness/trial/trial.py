@@ -46,6 +46,11 @@ _CAUSES = ("sent_as_asked", "programs_waited_for")
 """What they find explains what others find, so they come first."""
 
 
+def _in_words(state: str) -> str:
+    """Return a state as people read it."""
+    return state.replace("_", " ")
+
+
 @dataclass(frozen=True)
 class TrialResult:
     """What a trial found about a client."""
@@ -91,7 +96,8 @@ class TrialResult:
     @property
     def headline(self) -> str:
         counts = self.counts
-        return ", ".join(f"{counts[state]} {state}" for state in _ORDER if counts[state])
+        found = [state for state in _ORDER if counts[state]]
+        return ", ".join(f"{counts[state]} {_in_words(state)}" for state in found)
 
     @property
     def played(self) -> str:
@@ -115,12 +121,13 @@ class TrialResult:
 
     def table(self) -> str:
         """Return everything as text: what was judged, the verdicts, the wordings."""
-        wide = max((len(check) for _, check, _ in self.rows()), default=0)
+        rows = [(_in_words(state), promise, sentence) for state, promise, sentence in self.rows()]
+        widest_state = max((len(state) for state, _, _ in rows), default=0)
+        widest_name = max((len(promise) for _, promise, _ in rows), default=0)
         lines = [f"{self.name}: {self.about}", self.played, ""]
-        lines += [
-            f"  {state:<8}  {check:<{wide}}  {sentence}" for state, check, sentence in self.rows()
-        ]
-        lines += [f"  changed   {text}" for text in self.changes]
+        for state, promise, sentence in rows:
+            lines.append(f"  {state:<{widest_state}}  {promise:<{widest_name}}  {sentence}")
+        lines += [f"  {'changed':<{widest_state}}  {text}" for text in self.changes]
         if self.left_out:
             lines += [
                 "",
