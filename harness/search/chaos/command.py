@@ -33,7 +33,8 @@ from ...commandline.options import Json, Out, Seed
 from ...core.journal import Journal
 from ...core.run_events import RunEvents
 from ...core.verdict import EVERYTHING_TOOK_EFFECT, Verdict
-from ...lab.promises.permits import FlightCount, count_in_flight, server_steps
+from ...lab.promises.permit_steps import server_steps
+from ...lab.promises.permits import FlightCount, count_in_flight
 from ...lab.runs import RunResult, Task, run_one, write_run
 from ...lab.runs.reporting import report_of_result
 from ...lab.scenarios.events import EventPart
