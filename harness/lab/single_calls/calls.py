@@ -21,7 +21,14 @@ from ..facts.read import TextReading, normal_wording, read_text
 from ..facts.sent import WIRE_DEFAULTS, request_fields
 from ..facts.truth import ProgramTruth
 from ..programs import unpacked
-from .planned import TEST, SingleCall, SingleCallPart, plan_call
+from .planned import (
+    TEST,
+    SingleCall,
+    SingleCallPart,
+    call_of_mark,
+    mark_of_call,
+    plan_call,
+)
 
 PROGRAM_ENDS = {
     "ok": "ok", "wrong": "ok", "compiled": "ok", "ok_empty": "ok_empty",
@@ -303,9 +310,10 @@ class CallFacts:
         return self.failed and not self.requests and not self.run.has_events
 
     @property
-    def mark(self) -> str:
+    def owner(self) -> str:
+        """Return the call whose program this one sends, mostly itself; empty if it sends none."""
         found = CALL_MARK.search(self.ask.code)
-        return found[1] if found else ""
+        return call_of_mark(found[1], self.run.name) if found else ""
 
     @cached_property
     def answered(self) -> SentRequest | None:
@@ -357,7 +365,8 @@ class CallFacts:
             words = f"raised {self.returned.raised}"
         elif self.reading is not None:
             words = self.reading.wording
-        ids = {self.call, self.mark, self.ask.instance, *_SANDBOXES}
+        mark = mark_of_call(self.owner, self.run.name)
+        ids = {mark, self.call, self.owner, self.ask.instance, *_SANDBOXES}
         return normal_wording(words, ids - {""})
 
     @property
@@ -424,12 +433,12 @@ class SuiteFacts:
         self.runs.append(run)
         self.calls += calls.values()
         _read_requests(run)
-        by_mark: dict[str, list[CallFacts]] = {}
+        by_program: dict[str, list[CallFacts]] = {}
         for call in calls.values():
             if call.ask.arguments is UNSET:
-                by_mark.setdefault(call.mark, []).append(call)
+                by_program.setdefault(call.owner, []).append(call)
         for request in run.requests:
-            owner = _owner(request, by_mark)
+            owner = _asked_by(request, by_program, run.name)
             if owner is None:
                 self.unasked.append((run, request))
             else:
@@ -499,7 +508,7 @@ def _calls(run: RunFacts) -> dict[str, CallFacts]:
             case "fields_changed":
                 calls[name].later = event["fields"]
     for call in calls.values():
-        call.truths = programs.get(call.mark, ())
+        call.truths = programs.get(call.owner, ())
     return calls
 
 
@@ -536,17 +545,19 @@ def _read_requests(run: RunFacts) -> None:
                 request.complaint = event["text"]
 
 
-def _owner(request: SentRequest, by_mark: Mapping[str, list[CallFacts]]) -> CallFacts | None:
-    """Return the call that a request is for: the last with its program that was asked for by
-    then."""
-    mark = request.mark
-    if mark not in by_mark and (named := CALL_MARK.search(request.body)):
-        mark = named[1]  # the sandbox could not read it
-    owners = by_mark.get(mark, [])
-    earlier = [call for call in owners if call.asked_at <= request.at]
+def _asked_by(
+    request: SentRequest, by_program: Mapping[str, list[CallFacts]], scenario: str
+) -> CallFacts | None:
+    """Return the call that a request is for: the last with its program that was made by then."""
+    program = request.mark
+    named = CALL_MARK.search(request.body)
+    if program not in by_program and named is not None:
+        program = call_of_mark(named[1], scenario)  # the sandbox could not read it
+    calls = by_program.get(program, [])
+    earlier = [call for call in calls if call.asked_at <= request.at]
     if earlier:
         return earlier[-1]
-    return owners[0] if owners else None
+    return calls[0] if calls else None
 
 
 def played_ends(facts: SuiteFacts) -> Iterator[CallFacts]:

@@ -216,7 +216,7 @@ class SingleCall:
     part: SingleCallPart
     ask: TrialAsk
     programs: Mapping[str, Sequence[ProgramTruth]] = field(default_factory=dict)
-    """What the programs with these marks do: on the first execution, the second, and so on."""
+    """What the programs of these calls do: on the first execution, the second, and so on."""
     faults: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -238,6 +238,19 @@ def call_id(number: int) -> str:
     return f"c{number:04d}"
 
 
+def mark_of_call(call: str, scenario: str) -> str:
+    """Return what marks the code of a call.
+
+    Other scenarios have calls with the same id, and a client may have kept their code.
+    """
+    return f"{call}.{scenario}"
+
+
+def call_of_mark(mark: str, scenario: str) -> str:
+    """Return the call that a mark is of; a mark of another scenario is returned as it is."""
+    return mark.removesuffix(f".{scenario}")
+
+
 def code_of(mark: str, language: str = "python") -> str:
     """Return a program whose every byte matters; what it does is declared by its mark."""
     comment = "//" if language in COMPILED else "#"
@@ -252,13 +265,13 @@ def code_of(mark: str, language: str = "python") -> str:
 def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> SingleCall:
     """Return a call with its code, its canaries and the rules of its faults."""
     write = _Writer(seed, scenario, call)
-    mark = part.program_of or call
+    owner = part.program_of or call
     executions = [write.truth(part)]
     if part.then is not None:
         executions.append(write.truth(part.then))
     programs: dict[str, Sequence[ProgramTruth]] = {}
     if part.program_of is None and part.executes:
-        programs[mark] = tuple(executions)
+        programs[call] = tuple(executions)
     faults = [write.rule(call, number, fault) for number, fault in enumerate(part.fault)]
     tests = []
     for number, test in enumerate(part.tests):
@@ -275,7 +288,7 @@ def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> S
     else:
         ask = TrialAsk(
             call,
-            code=code_of(mark, part.language) + part.more_code,
+            code=code_of(mark_of_call(owner, scenario), part.language) + part.more_code,
             language=part.language,
             stdin=None if part.stdin is None else write.text(part.stdin),
             files={name: _content(text) for name, text in part.files.items()},

@@ -29,7 +29,7 @@ from ....fakes.wire.app import Subject
 from ..facts.sent import CONTENT_TYPE, header_differences
 from ..facts.truth import ProgramTruth
 from ..scenarios.model import Scenario
-from ..single_calls.planned import TEST, SingleCall
+from ..single_calls.planned import TEST, SingleCall, call_of_mark
 from .recorder import Recorder
 from .sandboxes import FakeSandboxes
 
@@ -37,9 +37,10 @@ _NOTHING = ProgramTruth()
 
 
 class Programs:
-    """What the programs of a scenario do, by the marks in their code."""
+    """What the programs of a scenario do, by their calls."""
 
-    def __init__(self, planned: Iterable[SingleCall]) -> None:
+    def __init__(self, scenario: str, planned: Iterable[SingleCall]) -> None:
+        self._scenario = scenario
         self._truths: dict[str, Sequence[ProgramTruth]] = {}
         self._tests: dict[tuple[str, str], str] = {}
         for call in planned:
@@ -50,18 +51,22 @@ class Programs:
         for number, (given, _) in enumerate(call.ask.tests):
             self._tests[call.name, given] = f"{call.name}{TEST}{number}"
 
+    def call_of(self, mark: str) -> str:
+        """Return the call that a mark is of, as far as it is one of this scenario."""
+        return call_of_mark(mark, self._scenario)
+
     def test_of(self, call: str, stdin: Any) -> str | None:
-        """Return the mark of the test that a request with this standard input is for, if any."""
+        """Return the id of the test that a request with this standard input is for, if any."""
         return self._tests.get((call, stdin)) if isinstance(stdin, str) else None
 
-    def truth(self, mark: str, execution: int) -> ProgramTruth:
+    def truth(self, call: str, execution: int) -> ProgramTruth:
         """Return what an execution does, counted from 0; the last one that is known stays."""
-        truths = self._truths.get(mark) or self._truths.get("") or (_NOTHING,)
+        truths = self._truths.get(call) or self._truths.get("") or (_NOTHING,)
         return truths[min(execution, len(truths) - 1)]
 
 
 class CanaryExecutor:
-    """Runs nothing: a program does what its scenario says of its mark."""
+    """Runs nothing: a program does what its scenario says of its call."""
 
     runs_code = False
 
@@ -70,10 +75,10 @@ class CanaryExecutor:
         self._executions = Counter[str]()
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
-        mark = mark_of(request.code) or ""
-        mark = self._programs.test_of(mark, request.stdin) or mark
-        truth = self._programs.truth(mark, self._executions[mark])
-        self._executions[mark] += 1
+        call = self._programs.call_of(mark_of(request.code) or "")
+        call = self._programs.test_of(call, request.stdin) or call
+        truth = self._programs.truth(call, self._executions[call])
+        self._executions[call] += 1
         compiled = None
         if request.language in COMPILED:
             compiled = await _compile(truth, request)
@@ -155,8 +160,9 @@ class CanarySandbox(FakeSandbox):
                 self._note_event({"source": "server", "event": "other_request", **facts})
                 return subject
             self._pending = request  # its event `arrived` follows at once
-            test = self._programs.test_of(subject.call, _fields(request).get("stdin"))
-            return subject if test is None else replace(subject, call=test)
+            call = self._programs.call_of(subject.call)
+            test = self._programs.test_of(call, _fields(request).get("stdin"))
+            return replace(subject, call=test or call)
 
         return watched
 
@@ -248,7 +254,7 @@ class CanarySandboxes(FakeSandboxes):
     ) -> None:
         self._recorder = recorder
         self._headers = scenario.headers
-        self.programs = Programs(planned)
+        self.programs = Programs(scenario.scenario, planned)
         self._rules = [rule for call in planned for rule in call.faults]
         names, parts = scenario.sandbox.names, scenario.sandbox.settings
         self._faults = [part.faults for part in parts]

@@ -283,3 +283,27 @@ def test_a_constructor_that_raises_is_named(tmp_path: Path) -> None:
     )
     with pytest.raises(BadOption, match=r"Runner\(\) raised ZeroDivisionError"):
         judge(f"{tmp_path / 'fails.py'}:Runner")
+
+
+KEEPS = """
+import aiohttp
+
+kept = []
+
+async def run(base_url, code):
+    if "sfusion:call=c0001" in code:
+        kept.append(code)
+        code = kept[0]
+    body = {"code": code, "language": "python"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{base_url}/run_code", json=body) as answer:
+            return str((await answer.json())["run_result"])
+"""
+"""Its first call in every scenario sends the code of the first call in the first one."""
+
+
+def test_code_of_another_scenario_is_not_taken_for_code_of_this_one(tmp_path: Path) -> None:
+    (tmp_path / "keeps.py").write_text(KEEPS, encoding="utf-8")
+    found = judge(f"{tmp_path / 'keeps.py'}:run", scenes="idle or together", world="sim").verdicts
+    states = {verdict.promise: verdict.state for verdict in found}
+    assert states["sent_as_asked"] == "broken"
