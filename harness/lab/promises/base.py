@@ -48,6 +48,9 @@ COMMON = {
     "calls_held": "{judged:thing} judged",
     "not_taken": "only for a client that {wanted}",
     "calls_unseen": "{unseen}",
+    "no_call_made": (
+        "no call was made: the client does not take what the calls need (such as stdin or files)"
+    ),
     "only_single_calls": "only single calls (`load.each`) show this",
     "not_of_single_calls": "single calls (`load.each`) do not show this",
 }
@@ -140,6 +143,8 @@ class Promise(BaseModel):
             wanted = " and ".join(f"{TAKES[name]} ({name})" for name in sorted(lacking))
             return [self.not_applicable("not_taken", wanted=wanted)]
         found = list(self.find(facts))
+        if not facts.calls and not any(found):
+            return [self.unknown("no_call_made")]
         wrong: dict[How, list[Wrong]] = {}
         for finding in found:
             if finding is not None:

@@ -307,6 +307,8 @@ class LoadPart(ScenarioPart):
     @model_validator(mode="after")
     def _single_calls(self) -> LoadPart:
         others = sorted(self.model_fields_set - {"each", "needs"})
+        if "each" in self.model_fields_set and not self.each:
+            raise ValueError("`each` is empty: list at least one call, or leave it out")
         if self.each and others:
             raise ValueError(f"`each` lists single calls, so that `{others[0]}` says nothing")
         for name in (*self.needs, *(name for part in self.each for name in part.needs)):

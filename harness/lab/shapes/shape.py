@@ -159,7 +159,7 @@ def _loaded(text: str) -> tuple[ModuleType, Any]:
         module = _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
     except BadOption:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadOption(
             f"{text}: importing {place} failed with {type(error).__name__}: {error}"
         ) from error

@@ -39,6 +39,8 @@ LETTERS = {"pass": "+", "fail": "-", "more": "~", "exits": "!", "stopped": "@"}
 _TEMPLATE = re.compile(r"\{(word|lines|shared|long)(?::([\w+-]+))?\}")
 _ALL_BYTES = "{bytes}"
 _KEPT = re.compile(r"\{long:(kept(?:[+-]\d+|x2)?)\}")
+_LONGEST = 10_000_000
+"""Characters of the longest output. Chosen: far more than a client shows, and quickly made."""
 _EARLIEST_DATE = 5.0
 """Seconds that a date as Retry-After is ahead at least: the start of another process takes some.
 Chosen."""
@@ -50,6 +52,19 @@ class _Part(BaseModel):
 
 class ExecutionPart(_Part):
     """What one execution of a program does."""
+
+    @field_validator("prints", "errors", "warnings")
+    @classmethod
+    def _long_texts(cls, template: str) -> str:
+        for found in _TEMPLATE.finditer(template):
+            length = found[2] or ""
+            if found[1] != "long" or length.startswith("kept"):
+                continue
+            if not length.isdigit() or int(length) > _LONGEST:
+                raise ValueError(
+                    f"{found[0]}: give a length from 0 to {_LONGEST:,}, or kept, kept+N, kept-N"
+                )
+        return template
 
     prints: str = Field("", description="its stdout")
     errors: str = Field("", description="its stderr, or what the compiler says that refuses it")

@@ -111,7 +111,7 @@ class ClientWorker:
         """Make a call, cancel it if that is planned, and note how it ended."""
         note, facts = self._recorder.note, {"call": planned.name, "worker": self.name}
         note("world", "called", **facts, asked=planned.part.written)
-        made = asyncio.ensure_future(self.client.call(planned.ask))
+        made = asyncio.ensure_future(self._call(planned))
         try:
             cancelled = await self._maybe_cancelled(planned.part, made)
             await asyncio.wait([made])
@@ -134,6 +134,13 @@ class ClientWorker:
         self.kept = self.kept or _kept_of(returned, truth)
         late = {"by_caller": True} if cancelled else {}
         note("world", "returned", **facts, **_returned_facts(returned, fields, truth), **late)
+
+    async def _call(self, planned: SingleCall) -> Returned:
+        try:
+            return await self.client.call(planned.ask)
+        except SystemExit as error:
+            # Let through, it would end the trial, and its own exit code would be the result.
+            return Returned(raised=f"SystemExit: {error}")
 
     async def _maybe_cancelled(self, part: SingleCallPart, made: asyncio.Future[Returned]) -> bool:
         """Cancel a call when it is time; return whether it had not ended by itself."""

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sfusion import run_scenario
 from sfusion.harness.errors import BadOption
+from sfusion.harness.lab.shapes.as_tool import tools_of
 from sfusion.harness.lab.shapes.results import returned_from
 from sfusion.harness.trial.trial import TrialWorld, judge
 
@@ -307,3 +309,44 @@ def test_code_of_another_scenario_is_not_taken_for_code_of_this_one(tmp_path: Pa
     found = judge(f"{tmp_path / 'keeps.py'}:run", scenes="idle or together", world="sim").verdicts
     states = {verdict.promise: verdict.state for verdict in found}
     assert states["sent_as_asked"] == "broken"
+
+
+EXITS = """
+import sys
+import aiohttp
+
+async def run(base_url, code):
+    body = {"code": code, "language": "python"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{base_url}/run_code", json=body) as answer:
+            if answer.status != 200:
+                sys.exit(0)
+            return str((await answer.json())["run_result"])
+"""
+
+
+def test_a_client_that_ends_the_process_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text(EXITS, encoding="utf-8")
+    found = judge(f"{tmp_path / 'exits.py'}:run", scenes="failures", world="sim").verdicts
+    raised = [verdict for verdict in found if verdict.promise == "tool_never_raises"]
+    assert {verdict.state for verdict in raised} == {"broken"}
+    assert "raised SystemExit: 0" in raised[0].sentence
+
+
+def test_a_module_that_ends_the_process_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    with pytest.raises(BadOption, match="failed with SystemExit: 0"):
+        judge(f"{tmp_path / 'ends.py'}:run")
+
+
+def test_a_run_without_a_call_is_not_held(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text(EXITS, encoding="utf-8")
+    scenario = tmp_path / "needs-stdin.yaml"
+    scenario.write_text(
+        "scenario: needs-stdin\nabout: One call.\nload: {each: [{end: ok, stdin: x}]}\n",
+        encoding="utf-8",
+    )
+    tools, _ = tools_of(f"{tmp_path / 'exits.py'}:run")
+    (result,) = run_scenario(scenario, check=False, tools=tools)
+    assert {verdict.state for verdict in result.verdicts} <= {"unknown"}
+    assert not result.ok

@@ -48,6 +48,13 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         10,
         "unknown key 'cals' in load; did you mean 'calls'?",
     ),
+    "no single calls": ("  calls: 10", "  each: []", 9, "`each` is empty"),
+    "an output of no length": (
+        "  calls: 10",
+        "  each: [{prints: '{long:-5}'}]",
+        10,
+        "{long:-5}: give a length from 0 to",
+    ),
     "unknown key in a list": (
         "{at: 1s, kill: n2-w1}",
         "{at: 1s, kil: n2-w1}",
