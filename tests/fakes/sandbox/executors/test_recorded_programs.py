@@ -185,6 +185,12 @@ def check(record: Recording, given: dict[str, dict[str, Any]]) -> None:
         answer["json"]["run_result"]["stdout"] = (
             ""  # on a busy machine it may print before it is killed
         )
+    if record.name == "run_code_python/mem_exceeded_list" and sys.version_info >= (3, 13):
+        # It prints tracebacks with Python code, for which there may be no memory left: how much is
+        # left depends on the machine.
+        result = answer["json"]["run_result"]
+        assert "MemoryError" in result["stderr"]
+        result["stderr"] = record.response["json"]["run_result"]["stderr"]
     found = differences(record, answer)
     if record.name in KNOWN_DIFFERENCES:
         assert found, f"{record.name} is the same now: take it off the list of known differences"
