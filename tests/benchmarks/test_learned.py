@@ -25,6 +25,23 @@ def test_the_page_has_a_table_with_the_rows_that_are_made() -> None:
     assert f"| setting | {' | '.join(learned.FAILURES)} |" in page
 
 
+@pytest.mark.parametrize("name", ["provoked", "push"])
+def test_the_page_has_the_tables_that_are_made(name: str) -> None:
+    """The cheap ones in full; `python -m benchmarks.learned` makes all of them."""
+    make, _ = learned.TABLES[name]
+    assert learned.table(make(20)) in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_thresholds_that_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the closed form's assumptions, and of the usual case, in which skills learn."""
+    names = ("nothing: skills stand still", "skills learn, without the tool up to 1")
+    monkeypatch.setattr(learned, "MOVED", {name: learned.MOVED[name] for name in names})
+    _, *rows = learned.table(learned.moved(1)).splitlines()
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(row in page for row in rows[1:])
+    assert len(rows) == 3
+
+
 def test_tables_are_made_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from benchmarks import server_soak
+from benchmarks.ground import Ground
 from benchmarks.soaking import PROMISES, play_in_steps
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import check_promises
@@ -39,3 +43,26 @@ def test_a_permit_that_is_out_at_the_end_of_a_step_is_judged_with_the_next_one(t
     assert "step_ended" in kinds[died:expired]
     assert not [one for one in check_promises(whole, scenario.promises) if one.failed]
     assert found.states["held"] > len(PROMISES)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_the_memory_of_a_server_is_measured_over_requests_that_are_all_new() -> None:
+    requests = 400
+    shown: list[server_soak.Point] = []
+    with Ground() as ground:
+        points = server_soak.soak(ground, "sglang", requests, shown.append)
+    assert points == shown
+    assert [point.requests for point in points] == list(range(20, requests + 1, 20))
+    assert all(point.memory > 2**20 for point in points)
+
+
+def test_growth_is_that_of_the_second_half() -> None:
+    points = [
+        server_soak.Point(requests=number, memory=min(number, 600) * 100, seconds=0.0)
+        for number in range(0, 1001, 100)
+    ]
+    assert server_soak.growth_of(points) == 100 * 100 / 500
+    sent = {
+        server_soak.request_bytes(server, n) for server in server_soak.SERVERS for n in range(50)
+    }
+    assert len(sent) == 25 + 2 * 25  # fake and proxy are sent the same, and all ask for the pages
