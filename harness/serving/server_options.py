@@ -32,7 +32,7 @@ from ..commandline.options import Faults, Seed
 from ..errors import BadOption
 
 if TYPE_CHECKING:
-    from ...fakes.sandbox import FakeSandbox
+    from ...fakes.sandbox.protocol import Executor
 
 VARIABLE = "SFUSION_TOKEN"
 _LONGEST = 1000
@@ -110,17 +110,17 @@ def _reading(file: Path | None) -> str | None:
     return f"open({str(file.absolute())!r}).read(1)"
 
 
-async def refuse_readable(sandbox: FakeSandbox, file: Path | None) -> None:
-    """Raise BadOption if the programs that the sandbox runs can read the token.
+async def refuse_readable(executor: Executor, file: Path | None) -> None:
+    """Raise BadOption if the programs that an executor runs can read the token.
 
     They may run as the server's user.
     """
     from ...fakes.sandbox.protocol import RunCode
 
     program = _reading(file)
-    if program is None or not sandbox.executor.runs_code:
+    if program is None or not executor.runs_code:
         return
-    answer = await sandbox.executor.run_code(RunCode(code=program, language="python"))
+    answer = await executor.run_code(RunCode(code=program, language="python"))
     if answer.run_result is not None and answer.run_result.return_code == 0:
         raise BadOption(
             f"the programs that this server runs can read {file}; give the token in {VARIABLE}, "

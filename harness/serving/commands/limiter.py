@@ -83,9 +83,10 @@ def limiter(
 
 
 NO_CLUSTER = 3
-_PATIENCE, _LEAST = 9.0, 4.0
-"""Seconds from the start of this process until an answer, and for connecting and answering in any
-case."""
+_PATIENCE = 9.0
+"""Seconds from the start of this process until an answer. Chosen: longer than Ray needs."""
+_LEAST = 4.0
+"""Seconds for connecting and answering in any case, however long the start took. Chosen."""
 
 
 def _of_this_machine(name: str, resize: int | None) -> MachineState | None:
@@ -165,7 +166,8 @@ def _patience(seconds: float, problem: str) -> Iterator[None]:
     """End this process after a while with one line: Ray waits for minutes, and then prints a stack
     of C++ frames."""
     sys.stderr.flush()
-    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    stderr = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
 
     def give_up() -> None:

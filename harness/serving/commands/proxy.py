@@ -7,6 +7,9 @@ reset}`.
 Phases: `before` forwarding (the server never sees the request), `during` the server's work, `after`
 its answer has arrived but before it is passed on, and inside the `body` of that answer.
 
+When it ends, it says what the traffic shows about the client, whatever its language: whether it
+tries again, how long it waits, what it sends twice.
+
 PUT /__sfusion/faults changes the rules while it runs. `sfusion explain kinds` describes every kind
 of fault.
 
@@ -23,8 +26,10 @@ import typer
 from typer import Argument
 
 from ....fakes.proxy import FaultProxy
+from ....fakes.wire.events import EventSink, ServerEvent
 from ...commandline.declaring import command, option
 from ...commandline.options import VISIBLE, Headers, hidden_value, read_headers
+from ...core.traffic import Traffic
 from ...errors import BadOption
 from ..server_options import LoadedOptions, serve_until_interrupted
 
@@ -44,12 +49,17 @@ class ProxyOptions(LoadedOptions):
         ),
     ]
     header: Headers = None
+    judge: Annotated[
+        bool, option("Exit with 1 if the verdict over the traffic, printed at the end, is broken.")
+    ] = False
     use_proxy_env: Annotated[bool, option("Obey HTTP_PROXY and similar variables.")] = False
 
 
 @command
-def proxy(options: ProxyOptions) -> None:
+def proxy(options: ProxyOptions) -> int:
+    traffic = Traffic()
     with options.keywords() as keywords:
+        keywords["journal"] = _both(traffic.note, keywords["journal"])
         headers = read_headers(options.header)
         served = FaultProxy(
             _upstream(options.url), headers=headers, trust_env=options.use_proxy_env, **keywords
@@ -66,6 +76,23 @@ def proxy(options: ProxyOptions) -> None:
                 typer.echo(f"the upstream does not answer yet: {problem}")
 
         asyncio.run(serve_until_interrupted(served, keywords["token"], print_banner))
+    if not traffic.requests:
+        return 0
+    typer.echo(traffic.text())
+    is_broken = any(verdict.state == "broken" for verdict in traffic.verdicts())
+    return 1 if is_broken and options.judge else 0
+
+
+def _both(first: EventSink, second: EventSink | None) -> EventSink:
+    """Return a sink that passes events on to one or two."""
+    if second is None:
+        return first
+
+    def pass_on(event: ServerEvent) -> None:
+        first(event)
+        second(event)
+
+    return pass_on
 
 
 def _upstream(url: str) -> str:

@@ -30,9 +30,11 @@ from ....fakes.faults import load_rules
 from ....fakes.proxy import FaultProxy
 from ....fakes.sandbox import FakeSandbox
 from ...commandline.declaring import command, option
+from ...commandline.exits import say
 from ...commandline.options import Faults, Seed
 from ...errors import BadOption
 from ..server_options import Port
+from ..whole_requests import WholeRequests
 
 _LOOPBACK = "127.0.0.1"
 
@@ -92,11 +94,17 @@ async def _serve_http(server: Any, port: int, about: str) -> None:
             f"port {port} cannot be used: {error.strerror}; --port 0 picks a free one"
         ) from error
     listening.listen()  # whoever reads the address may connect at once
-    app = server.streamable_http_app(host=_LOOPBACK)
+    app = WholeRequests(server.streamable_http_app(host=_LOOPBACK), say)
     typer.echo(f"MCP server on http://{_LOOPBACK}:{listening.getsockname()[1]}/mcp")
     typer.echo(about)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.refuse()  # what has not arrived by now need not be waited for
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
-    await uvicorn.Server(config).serve(sockets=[listening])
+    await Server(config).serve(sockets=[listening])
     typer.echo("stopped")
 
 

@@ -77,7 +77,7 @@ def serve_sandbox(options: SandboxOptions) -> None:
 
         async def print_banner() -> None:
             await _refuse_lower(sandbox, options.require)
-            await refuse_readable(sandbox, options.token_file)
+            await refuse_readable(sandbox.executor, options.token_file)
             await _print_banner(sandbox, options.fault_count(keywords))
 
         asyncio.run(serve_until_interrupted(sandbox, keywords["token"], print_banner))

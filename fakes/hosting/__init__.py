@@ -1,0 +1,1 @@
+"""What the fakes of services with sandboxes share: a clock for the ledger, an executor, routes."""

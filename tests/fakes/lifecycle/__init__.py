@@ -1,0 +1,1 @@
+"""Tests of the core of sandboxes that live and die."""
