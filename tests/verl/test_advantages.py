@@ -11,7 +11,7 @@ np = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch")
 algorithms: Any = pytest.importorskip("verl.trainer.ppo.core_algos")
 
-from sfusion.harness.core.advantages import Estimator, Handling, advantages, handled  # noqa: E402
+from sfusion_tools.advantages import Estimator, Handling, advantages, handled  # noqa: E402
 
 STEPS, GROUPS = 100, 10
 """A thousand groups in all."""

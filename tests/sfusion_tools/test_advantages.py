@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.core.advantages import Estimator, Handling, advantages, handled, push
+from sfusion_tools.advantages import Estimator, Handling, advantages, handled, push
 
 # One group of four with the scores 1, 1, 0, 0, of which the last was lost. Mean 1/2, std sqrt(1/3),
 # whitening the same.
@@ -53,6 +53,34 @@ BY_HAND = {
         Handling.FAILED: [EVEN, EVEN, -EVEN, -EVEN],
         Handling.PASSED: [0.5, 0.5, -1.5, 0.5],
     },
+    # The scores themselves are whitened, which with one group is the same.
+    Estimator.REINFORCE_PLUS_PLUS: {
+        Handling.ZERO: [EVEN, EVEN, -EVEN, -EVEN],
+        Handling.MASK: [HIGH, HIGH, LOW, 0],
+        Handling.EXCLUDE: [HIGH, HIGH, LOW, 0],
+        Handling.DROP: [0, 0, 0, 0],
+        Handling.FAILED: [EVEN, EVEN, -EVEN, -EVEN],
+        Handling.PASSED: [0.5, 0.5, -1.5, 0.5],
+    },
+    # One group, so the std of the step is that of the group; 1e-4 beside it instead of 1e-6.
+    Estimator.GRPO_BATCH_STD: {
+        Handling.ZERO: [EVEN, EVEN, -EVEN, -EVEN],
+        Handling.MASK: [EVEN, EVEN, -EVEN, 0],
+        Handling.EXCLUDE: [HIGH, HIGH, LOW, 0],
+        Handling.DROP: [0, 0, 0, 0],
+        Handling.FAILED: [EVEN, EVEN, -EVEN, -EVEN],
+        Handling.PASSED: [0.5, 0.5, -1.5, 0.5],
+    },
+    # Siblings of a 1 among 1, 1, 0, 0: 1, 0, 0, mean 1/3, std sqrt(1/3). Of a 1 among 1, 1, 0: 1
+    # and 0, mean 1/2, std sqrt(1/2); the 0 has siblings without a std, so nothing is divided.
+    Estimator.GRPO_LEAVE_ONE_OUT: {
+        Handling.ZERO: [2 / ROOT3, 2 / ROOT3, -2 / ROOT3, -2 / ROOT3],
+        Handling.MASK: [2 / ROOT3, 2 / ROOT3, -2 / ROOT3, 0],
+        Handling.EXCLUDE: [math.sqrt(0.5), math.sqrt(0.5), -1, 0],
+        Handling.DROP: [0, 0, 0, 0],
+        Handling.FAILED: [2 / ROOT3, 2 / ROOT3, -2 / ROOT3, -2 / ROOT3],
+        Handling.PASSED: [1 / ROOT3, 1 / ROOT3, -1, 1 / ROOT3],
+    },
 }
 
 
@@ -60,7 +88,8 @@ BY_HAND = {
 def test_every_handling_gives_the_advantages_worked_out_by_hand(estimator: Estimator) -> None:
     for handling in Handling:
         found = handled(SCORES, [0] * 4, LOST, handling, estimator).advantages
-        assert found == pytest.approx(BY_HAND[estimator][handling], abs=1e-5), handling
+        within = 3e-4 if estimator is Estimator.GRPO_BATCH_STD else 1e-5
+        assert found == pytest.approx(BY_HAND[estimator][handling], abs=within), handling
 
 
 def test_a_default_of_zero_earns_a_positive_advantage_where_other_rewards_are_negative() -> None:
@@ -90,8 +119,22 @@ def test_a_mask_leaves_the_baseline_where_the_lost_samples_put_it() -> None:
 def test_a_sample_without_siblings_has_the_baseline_zero() -> None:
     for estimator in (Estimator.GRPO, Estimator.DR_GRPO, Estimator.RLOO):
         assert advantages([0.75], ["alone"], estimator) == pytest.approx([0.75], abs=1e-5)
-    assert advantages([0.75], ["alone"], Estimator.REINFORCE_PLUS_PLUS_BASELINE) == [0.0]
-    assert advantages([], [], Estimator.GRPO) == []
+    for estimator in set(Estimator) - {Estimator.GRPO, Estimator.DR_GRPO, Estimator.RLOO}:
+        assert advantages([0.75], ["alone"], estimator) == [0.0]
+    for estimator in Estimator:
+        assert advantages([], [], estimator) == []
+
+
+def test_one_std_of_the_step_scales_every_group_alike() -> None:
+    """TRL: centred 1/2 and -1/2, and 0 and 0; the std of 1, 0, 1, 1 is 1/2."""
+    found = advantages([1.0, 0.0, 1.0, 1.0], [0, 0, 1, 1], Estimator.GRPO_BATCH_STD)
+    assert found == pytest.approx([1.0, -1.0, 0.0, 0.0], abs=3e-4)
+
+
+def test_without_groups_a_prompt_that_all_solve_is_still_pushed() -> None:
+    """REINFORCE++ compares with the whole step: 1, 1 against 0, 0 of another prompt."""
+    found = advantages([1.0, 1.0, 0.0, 0.0], [0, 0, 1, 1], Estimator.REINFORCE_PLUS_PLUS)
+    assert found == pytest.approx([EVEN, EVEN, -EVEN, -EVEN], abs=1e-5)
 
 
 def test_whitening_weighs_samples_by_their_tokens() -> None:
@@ -159,7 +202,9 @@ def test_the_advantages_of_siblings_in_the_loss_sum_to_zero(
     scores, groups, lost = zip(*step, strict=True)
     found = handled(scores, groups, lost, handling, by)
     kept = [place for place, keep in enumerate(found.in_loss) if keep]
-    if by is Estimator.REINFORCE_PLUS_PLUS_BASELINE:
+    if by is Estimator.GRPO_LEAVE_ONE_OUT:  # each sample has a std of its own
+        return
+    if by.is_whitened and by is not Estimator.GRPO_BATCH_STD:
         assert math.fsum(found.advantages) == pytest.approx(0, abs=1e-6)
         return
     for group in set(groups):
