@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 
+from .recent_counts import LONGEST_NAME
+
 _BEGINNING = "sfusion:call="
-CALL_MARK = re.compile(_BEGINNING + r"([A-Za-z0-9._-]+)")
+CALL_MARK = re.compile(rf"{_BEGINNING}([A-Za-z0-9._-]{{1,{LONGEST_NAME}}})")
 
 
 def mark_for(call: str) -> str:

@@ -5,8 +5,10 @@ FakeError
 ├── SlowPattern                     a regular expression takes too long to search
 ├── SandboxSetupError (ValueError)  a fake sandbox or a fault proxy cannot be set up as asked
 │   ├── CassetteError               a cassette cannot be read or served
+│   ├── NoProgramRuns               the python executor cannot run any program on this machine
 │   ├── UnsafeBindError             it would run code for strangers, and nobody allowed that
 │   └── BadUpstream                 the address to forward to is unusable, or the proxy's own
+├── SandboxFull                     a sandbox with a life cycle has no room for a file
 ├── WireError (RuntimeError)        the server cannot be started or used as asked
 │   ├── PortTaken                   another process listens on the address
 │   └── BrokenStream                the source of an answer ended before the answer did
@@ -48,12 +50,22 @@ class CassetteError(SandboxSetupError):
     """Raised when a cassette cannot be read or served."""
 
 
+class NoProgramRuns(SandboxSetupError):
+    """Raised when the python executor cannot run any program on this machine."""
+
+    exit_code: ClassVar[int] = 3
+
+
 class UnsafeBindError(SandboxSetupError):
     """Raised when a fake would run code for anyone who reaches it, and nobody allowed that."""
 
 
 class BadUpstream(SandboxSetupError):
     """Raised when the upstream is not the address of an HTTP server, or is the proxy itself."""
+
+
+class SandboxFull(FakeError):
+    """Raised when a file cannot be kept; the message says what the limits are."""
 
 
 class WireError(FakeError, RuntimeError):

@@ -16,8 +16,11 @@ from .chance import Draw
 
 Phase = Literal["connect", "before", "during", "after", "body"]
 PHASES: tuple[Phase, ...] = ("connect", "before", "during", "after", "body")
-Ending = Literal["close", "reset", "hang", "crash"]
+Ending = Literal["close", "reset", "hang", "crash", "end"]
+"""How an answer breaks off; ``end``: as if it were complete."""
 Ping = Literal["alive", "dead"]
+Death = Literal["reset", "gone", "cut", "silent"]
+"""What the client sees when the sandbox of its request dies."""
 
 
 Wait = Awaitable[None] | None
@@ -50,6 +53,9 @@ class FaultSite(Protocol):
 
     def crash(self, restart_after: float | None) -> Wait:
         """Take the whole server down."""
+
+    def die(self, how: Death) -> Wait:
+        """Let the sandbox die that the request is about."""
 
     def wedge(self, ping: Ping, seconds: float | None) -> Wait:
         """Make the whole server accept requests and never answer."""

@@ -117,6 +117,13 @@ class Distribution(BaseModel):
                 return _FAR_EXPONENTIAL * self.numbers[0]
         return max(self.numbers)
 
+    def scaled(self, factor: float) -> Distribution:
+        """Return what takes this many times as long."""
+        first, *others = self.numbers
+        if self.shape != "lognormal":  # whose second number is the spread of a logarithm
+            others = [number * factor for number in others]
+        return Distribution(shape=self.shape, numbers=(first * factor, *others))
+
     def sample(self, draw: Draw, name: str = "duration") -> float:
         """Draw a number of seconds; never negative."""
         numbers = self.numbers

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -50,7 +50,11 @@ def read_actions(value: Any, kinds: Kinds = KINDS) -> tuple[Action, ...]:
     if isinstance(value, str) and value in kinds:
         value = {value: True}
     if not isinstance(value, dict):
-        raise ValueError(f"`what` needs a fault, for example {{status: 503}}; found {value!r}")
+        hint = near(value, kinds) if isinstance(value, str) else ""
+        meant = f"; {hint}" if hint.startswith("did you mean") else ""
+        raise ValueError(
+            f"`what` needs a fault, for example {{status: 503}}; found {value!r}{meant}"
+        )
 
     return _read_mapping(value, kinds)
 
@@ -104,6 +108,10 @@ def _words(value: Any) -> Any:
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
+Operation = Literal["create", "ready", "exec", "file", "renew", "delete"]
+"""What a request does to a sandbox with a life cycle."""
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -117,6 +125,7 @@ class Arrival:
     language: str | None = None
     code: str | None = None
     in_flight: int = 1
+    on: Operation | None = None
 
 
 _RARE = 0.03
@@ -134,7 +143,7 @@ _INSTEAD_OF_CHANCE = (
 
 _HARMLESS_DELAY = 0.5
 """Seconds by which a rule may delay an attempt that must still succeed (chosen)."""
-_REQUEST_FIELDS = ("path", "method", "language", "code", "call", "first_attempts")
+_REQUEST_FIELDS = ("on", "path", "method", "language", "code", "call", "first_attempts")
 """Conditions on a request, of which there is none when a connection is made."""
 
 
@@ -152,6 +161,14 @@ class Rule(BaseModel):
 
     name: Annotated[str, NotShrunk("part of every probabilistic decision")] = ""
     """The rule's name in the journal; part of every probabilistic decision."""
+    on: Annotated[
+        tuple[Operation, ...] | None,
+        BeforeValidator(_words),
+        NotHunted("only sandboxes with a life cycle have operations"),
+        NotShrunk("an operation is a name, not an amount"),
+    ] = None
+    """What the request does to a sandbox with a life cycle: ``create``, ``ready`` (a poll),
+    ``exec``, ``file``, ``renew``, ``delete``."""
     path: Annotated[Words | None, Drawn("/run_code", share=_RARE)] = None
     """Paths (``*`` is a wildcard); without it only requests for work, never pings or admin."""
     method: Annotated[Words | None, Drawn("POST", share=_RARE)] = None
@@ -282,6 +299,8 @@ class Rule(BaseModel):
         if self.first_attempts is not None and arrival.attempt > self.first_attempts:
             return False
         if self.above_in_flight is not None and arrival.in_flight <= self.above_in_flight:
+            return False
+        if self.on is not None and arrival.on not in self.on:
             return False
         if not self._fits_path(arrival):
             return False

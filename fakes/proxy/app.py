@@ -19,7 +19,7 @@ from ..faults import ContentFault
 from ..sandbox.gate import Gate, GatedVisit
 from ..sandbox.protocol import DATASETS, sent_fields
 from ..wire.access import PINGS, Access
-from ..wire.app import Execution, Request, Subject, call_of, digest_of, origin_form
+from ..wire.app import App, Execution, Request, Subject, call_of, digest_of, origin_form
 from ..wire.ledger import CallCounts, CallRecord, Ledger, LedgerCounts
 from ..wire.message import Answer
 from .forwarding import (
@@ -109,7 +109,7 @@ _RUNS = frozenset({"/run_code", "/run_jupyter"})
 _NO_BODY = frozenset({204, 304})
 
 
-class ProxyApp:
+class ProxyApp(App):
     """Everything between the wire and the upstream."""
 
     paths = _RUNS | PINGS | DATASETS.keys()

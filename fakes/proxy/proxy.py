@@ -10,6 +10,7 @@ from sfusion_tools.exposition import MetricFamily, single
 
 from ..errors import BadUpstream, SandboxSetupError
 from ..faults import read_rules
+from ..faults.lifecycle import without_operations
 from ..sandbox.gate import Gate
 from ..sandbox.models import read_model
 from ..wire.core import EventLogPath, RequestLog, WorkEvents
@@ -73,7 +74,7 @@ class FaultProxy(FakeServer):
         server = server_of(
             self,
             self._app,
-            read_rules(options.get("faults", ())),
+            without_operations(read_rules(options.get("faults", ()))),
             options,
             runs_code=True,  # the server behind it does
             realm=PROXY_REALM,

@@ -22,7 +22,8 @@ from sfusion_tools.exposition import MetricFamily
 
 from ..errors import SandboxSetupError
 from ..faults import read_rules
-from ..wire.app import Execution, Refused, Request, Routes, Subject, call_of, digest_of
+from ..faults.lifecycle import without_operations
+from ..wire.app import App, Execution, Refused, Request, Routes, Subject, call_of, digest_of
 from ..wire.core import EventLogPath, RequestLog
 from ..wire.fake_server import FakeServer, ServerOptions, queue_family, server_of
 from ..wire.message import Answer
@@ -170,7 +171,7 @@ def _routes(profile: Profile) -> Routes[RouteSpec]:
     return Routes(table)
 
 
-class SandboxApp:
+class SandboxApp(App):
     """Everything between the wire and an executor."""
 
     def __init__(self, executor: Executor, gate: Gate, *, profile: Profile = "2026-07") -> None:
@@ -340,7 +341,7 @@ class FakeSandbox(FakeServer):
             raise SandboxSetupError(f"unknown profile {profile!r}; {near(profile, PROFILES)}")
         self.profile: Profile = profile
         self.model = read_model(model)
-        rules = read_rules(options.get("faults", ()))
+        rules = without_operations(read_rules(options.get("faults", ())))
         self._gate = Gate(self.model)
         self.executor: Executor
         if isinstance(executor, str):

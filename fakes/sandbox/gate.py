@@ -63,11 +63,17 @@ class Gate:
         if self._quota is not None:
             self._quota.leave()
         elif self._line is not None:
-            following = self._line.leave()
-            while isinstance(following, asyncio.Future) and following.done():
-                following = self._line.leave()
-            if isinstance(following, asyncio.Future):
-                following.set_result(None)
+            self._admit_next(self._line)
+
+    def _admit_next(self, line: QueueLine) -> None:
+        """Give a place to the first waiter whose request was not cancelled; free it if all were."""
+        while True:
+            waiter = line.leave()
+            if not isinstance(waiter, asyncio.Future):
+                return  # nobody waits
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     async def wait_for_loop(self) -> None:
         """Let a ping wait while the loop is blocked by programs being started."""
@@ -97,24 +103,25 @@ class Gate:
         began = loop.time()
         cores.add(done, seconds, began)
         self._set_timer(cores)
-        stop = None
+        stop_at_limit = None
         if math.isfinite(limit):
-            stop = loop.call_later(limit, resolve, done, False)
+            stop_at_limit = loop.call_later(limit, resolve, done, False)
         try:
             ended = await done
             return round(loop.time() - began, 6) if ended else None
         finally:
-            if stop is not None:
-                stop.cancel()
+            if stop_at_limit is not None:
+                stop_at_limit.cancel()
             cores.remove(done, loop.time())
             self._set_timer(cores)
 
     def _set_timer(self, cores: SharedCores[_Running]) -> None:
+        """Wake up when the next programs end, which changes with each that comes or goes."""
         self.close()
-        following = cores.next_end()
-        if following is None:
+        next_end = cores.next_end()
+        if next_end is None:
             return
-        when, programs = following
+        when, programs = next_end
         if math.isfinite(when):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(when, self._end, cores, programs)
@@ -127,6 +134,7 @@ class Gate:
         self._set_timer(cores)
 
     def close(self) -> None:
+        """Cancel the timer: no program ends by itself any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -5,6 +5,7 @@ Free text is read by our own parsers, the answer of constrained decoding as an a
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -79,9 +80,13 @@ class OwnStream:
     def __init__(self, form: Format, tools: ToolList) -> None:
         self._parser = form.stream(_with_any_name(tools))
         self._calls = 0
+        self._sizes: list[int] = []
+        """The lengths of the deltas since the last call."""
 
     def feed(self, delta: str) -> Extract:
         """Return what is certain after the next delta."""
+        if delta:
+            self._sizes.append(len(delta))
         return self._collect(self._parser.feed(delta))
 
     def finish(self, reason: str) -> Extract:
@@ -92,14 +97,30 @@ class OwnStream:
         parsed = Parsed.of(deltas)
         found = Extract(parsed.content, problems=list(parsed.problems))
         for call in parsed.calls:
-            found.pieces += _streamed_call(self._calls, call.name, call.arguments)
+            found.pieces += streamed_call(self._calls, call.name, call.arguments, self._sizes)
             self._calls += 1
+        if parsed.calls:
+            self._sizes = self._sizes[-1:]
         return found
 
 
-def _streamed_call(index: int, name: str, arguments: Any) -> list[CallPiece]:
-    """Return a call as a stream has it: its name first, then its arguments."""
-    return [CallPiece(index, name, ""), CallPiece(index, None, arguments_text(arguments))]
+def streamed_call(
+    index: int, name: str, arguments: Any, sizes: Sequence[int] = ()
+) -> list[CallPiece]:
+    """Return a call as a stream has it: its name first, then its arguments in pieces.
+
+    Only the end of a call shows whether it is valid, so the pieces come together, but each is as
+    long as one of the deltas in which the call was written.
+    """
+    pieces = [CallPiece(index, name, "")]
+    text = arguments_text(arguments)
+    start = 0
+    for size in itertools.cycle(sizes or [len(text)]):
+        pieces.append(CallPiece(index, None, text[start : start + size]))
+        start += size
+        if start >= len(text):
+            return pieces
+    return pieces
 
 
 def _with_any_name(tools: ToolList) -> Toolbox:
@@ -140,10 +161,13 @@ class ArrayStream:
         self._reader = TextReader()
         self._found = Extract()
         self._calls = 0
+        self._sizes: list[int] = []
         self._run = self._objects()
         next(self._run)
 
     def feed(self, delta: str) -> Extract:
+        if delta:
+            self._sizes.append(len(delta))
         self._reader.feed(delta)
         next(self._run, None)
         found = self._found
@@ -167,5 +191,8 @@ class ArrayStream:
                 return
             if "name" in item:
                 parameters = item.get("parameters", {})
-                self._found.pieces += _streamed_call(self._calls, item["name"], parameters)
+                self._found.pieces += streamed_call(
+                    self._calls, item["name"], parameters, self._sizes
+                )
+                self._sizes = self._sizes[-1:]
                 self._calls += 1

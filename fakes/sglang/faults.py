@@ -16,6 +16,7 @@ from pydantic import Field
 from ..errors import EngineDown, EngineRefused, FaultError
 from ..faults import KINDS, Action, Arrival, Fate, FaultPlan, Rule, Status, load_rules, read_rules
 from ..faults.action import part
+from ..recent_counts import RecentCounts
 from .generation import Generation, GenerationRequest
 from .keyed_digest import hex_id
 from .protocol import Finish
@@ -134,6 +135,9 @@ class EngineSite:
     def wedge(self, ping: Any, seconds: float | None) -> None:
         self.reset()
 
+    def die(self, how: Any) -> None:
+        self.reset()
+
     def crash(self, restart_after: float | None) -> None:
         self._engine.crash()
         if restart_after is not None:
@@ -141,12 +145,16 @@ class EngineSite:
         raise EngineDown("The engine died.")
 
 
+MOST_QUESTIONS = 20_000
+"""Questions whose attempts are counted (chosen: as many as a ledger remembers calls)."""
+
+
 class EngineFaults:
     """The rules of one engine, and how often each question was asked."""
 
     def __init__(self, rules: Iterable[Rule], seed: int) -> None:
         self.plan = FaultPlan(possible(rules), seed=seed)
-        self._asked: dict[str, int] = {}
+        self._asked = RecentCounts(MOST_QUESTIONS)
         self._started: float | None = None
 
     def fate(self, request: GenerationRequest, running: int) -> Fate | None:
@@ -157,10 +165,9 @@ class EngineFaults:
             self._started = asyncio.get_running_loop().time()
             self.plan.started = self._started
         call = hex_id(16, *request.keys)
-        self._asked[call] = self._asked.get(call, 0) + 1
         arrival = Arrival(
             call=call,
-            attempt=self._asked[call],
+            attempt=self._asked.add(call),
             code=request.prompt,
             in_flight=max(1, running),
         )

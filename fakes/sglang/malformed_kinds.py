@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 from sfusion_tools.formats import Format, Toolbox
 from sfusion_tools.formats.argumenttext import ArgumentTextFormat
-from sfusion_tools.formats.callobject import ListParser, ObjectFormat
+from sfusion_tools.formats.calllist import ListParser
+from sfusion_tools.formats.callobject import ObjectFormat
 from sfusion_tools.formats.tags import TagFormat
 
 from .keyed_digest import pick, whole

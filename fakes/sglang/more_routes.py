@@ -9,10 +9,12 @@ fail on the real engine.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from sfusion_tools._version import __version__
 from sfusion_tools.errors import TemplateError
 
 from ..errors import EngineRefused
@@ -29,6 +31,7 @@ _UPDATES = (
     "/update_weights_from_tensor",
     "/update_weights_from_distributed",
     "/update_weights_from_ipc",
+    "/post_process_weights",
     "/init_weights_update_group",
     "/destroy_weights_update_group",
 )
@@ -48,8 +51,32 @@ _ABSENT = (
     "/unload_lora_adapter",
     "/get_weights_by_name",
     "/weights_checker",
-    "/start_profile",
+    "/load_lora_adapter_from_tensors",
+    "/init_weights_send_group_for_remote_instance",
+    "/send_weights_to_remote_instance",
+    "/parallelism_config",
+    "/start_expert_distribution_record",
+    "/stop_expert_distribution_record",
+    "/dump_expert_distribution_record",
+    "/configure_logging",
+    "/set_trace_level",
+    "/slow_down",
+    "/clear_hicache_storage_backend",
+    "/hicache/storage-backend",
+    "/v1/audio/transcriptions",
+    "/vertex_generate",
+    "/invocations",
+    "/api/chat",
+    "/api/generate",
+    "/api/tags",
+    "/api/show",
 )
+_SAID = {
+    "/start_profile": "Start profiling.\n",
+    "/stop_profile": "Stop profiling. This will take some time.\n",
+    "/freeze_gc": "Garbage collection frozen.\n",
+}
+"""What routes answer that change nothing in a fake."""
 _EVERY_MEMORY = ("kv_cache", "weights")
 """What is released or resumed if the request does not say what."""
 
@@ -64,6 +91,15 @@ class _Occupation(_Open):
 
 class _Weights(_Open):
     weight_version: str | None = None
+
+
+class _NewVersion(_Open):
+    new_version: str
+    abort_all_requests: bool = True
+
+
+class _InternalState(_Open):
+    server_args: dict[str, Any]
 
 
 class _Tokenize(_Open):
@@ -96,11 +132,18 @@ class MoreHandlers:
             "/detokenize": {"POST": self.detokenize},
             "/v1/detokenize": {"POST": self.detokenize},
             "/get_load": {"GET": self.load},
+            "/v1/loads": {"GET": self.loads},
+            "/weight_version": {"GET": self.weight_version},
+            "/get_weight_version": {"GET": self.weight_version},
+            "/update_weight_version": {"POST": self.update_version},
+            "/set_internal_state": {"POST": self.set_state},
             "/metrics": {"GET": self.metrics},
             "/separate_reasoning": {"POST": self.separate_reasoning},
         }
         for path in _UPDATES:
             self.table[path] = {"POST": self.update}
+        for path in _SAID:
+            self.table[path] = {"GET": self.say, "POST": self.say}
         for path in _ABSENT:
             self.table[path] = {"GET": self.absent, "POST": self.absent, "PUT": self.absent}
 
@@ -136,6 +179,27 @@ class MoreHandlers:
         if request.path.endswith("from_disk"):
             answer["num_paused_requests"] = 0
         return Answer.json(answer)
+
+    async def weight_version(self, request: Request) -> Answer:
+        """Return the version; the newest sglang refers to ``/model_info`` instead."""
+        return Answer.json({"weight_version": self._engine.weight_version})
+
+    async def update_version(self, request: Request) -> Answer:
+        """Set the version of the weights, which aborts what runs unless the request says no."""
+        body = read_body(_NewVersion, request)
+        if body.abort_all_requests:
+            self._engine.abort_request("", True)
+        self._engine.weight_version = body.new_version
+        message = f"Weight version updated to {body.new_version}"
+        return Answer.json({"success": True, "message": message, "new_version": body.new_version})
+
+    async def set_state(self, request: Request) -> Answer:
+        """Accept arguments of the server, which have no meaning for a fake."""
+        body = read_body(_InternalState, request)
+        return Answer.json([{"updated": True, "server_args": body.server_args}])
+
+    async def say(self, request: Request) -> Answer:
+        return Answer(body=_SAID[request.path].encode(), content_type=None)
 
     async def tokenize(self, request: Request) -> Answer:
         """Return the tokens of a text, of several texts, or of a conversation."""
@@ -190,6 +254,35 @@ class MoreHandlers:
             "ts_tic": time.perf_counter(),
         }
         return Answer.json([load])
+
+    async def loads(self, request: Request) -> Answer:
+        """Report the same as ``/get_load``, as the newest sglang names it; always all sections."""
+        engine = self._engine
+        now = engine.snapshot()
+        tokens = now.prompt_tokens + now.completion_tokens if now.running else 0
+        capacity = engine.context_length * (engine.max_running or 1)
+        load = {
+            "dp_rank": 0,
+            "timestamp": time.time(),
+            "num_running_reqs": now.running,
+            "num_waiting_reqs": now.waiting,
+            "num_used_tokens": tokens,
+            "num_total_tokens": tokens,
+            "max_total_num_tokens": capacity,
+            "token_usage": min(1.0, tokens / capacity),
+            "gen_throughput": 0.0,
+            "cache_hit_rate": 0.0,
+            "utilization": now.running / (engine.max_running or max(1, now.running)),
+            "max_running_requests": engine.max_running,
+        }
+        answer = {
+            "timestamp": datetime.now(UTC).isoformat(),
+            "version": f"sfusion-{__version__}",
+            "accelerator": None,
+            "num_accelerators": 1,
+            "loads": [load],
+        }
+        return Answer.json(answer)
 
     async def metrics(self, request: Request) -> Answer:
         now = self._engine.snapshot()

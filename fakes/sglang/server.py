@@ -14,6 +14,7 @@ from sfusion_tools.hosts import is_loopback
 from ..call_mark import CALL_MARK
 from ..errors import EngineRefused, UnsafeBindError
 from ..faults import Rule
+from ..recent_counts import LONGEST_NAME
 from ..wire.app import (
     App,
     Execution,
@@ -40,7 +41,7 @@ T = TypeVar("T")
 _WORK = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
 """The routes that generate."""
 _PINGS = frozenset({"/health", "/health_generate"})
-_RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]+)"')
+_RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]{1,%d})"' % LONGEST_NAME)
 _SHOWN_BODY = 40
 """How many bytes of a wrong body an error shows. Chosen: enough to recognize it."""
 

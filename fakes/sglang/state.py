@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,9 @@ _BLOCK = 16
 Chosen: short prompts have several blocks, long ones need little memory.
 """
 
+MOST_BLOCKS = 50_000
+"""Blocks in the prefix cache (chosen: 800,000 tokens, as of one large GPU, and some 5 MB)."""
+
 Known = tuple[int, int]
 """How many leading tokens of a prompt are in the prefix cache, and the digest of their blocks."""
 
@@ -26,26 +30,37 @@ Known = tuple[int, int]
 class PrefixCache:
     """Remembers the prefixes that were served.
 
-    It keeps digests of blocks, so that only new text takes memory.
+    It keeps digests of blocks, so that only new text takes memory. Beyond ``MOST_BLOCKS`` it
+    forgets those that were not used for longest, and of one text the last first.
     """
 
     def __init__(self) -> None:
-        self._seen: set[int] = set()
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        """The one that is forgotten next first."""
+        self.forgotten = 0
+        """How many blocks were forgotten."""
 
     def match(self, ids: Sequence[int]) -> Known:
         """Return how much of a sequence is known."""
-        tokens = 0
-        digest = 0
-        for block in _blocks(ids, digest):
+        known = []
+        for block in _blocks(ids, 0):
             if block not in self._seen:
                 break
-            tokens += _BLOCK
-            digest = block
-        return tokens, digest
+            known.append(block)
+        self._use(known)
+        return len(known) * _BLOCK, known[-1] if known else 0
 
     def add(self, ids: Sequence[int], tokens: int, digest: int) -> None:
         """Remember a sequence and all its prefixes; its first ``tokens`` are known already."""
-        self._seen.update(_blocks(ids[tokens:], digest))
+        self._use(list(_blocks(ids[tokens:], digest)))
+        while len(self._seen) > MOST_BLOCKS:
+            self._seen.popitem(last=False)
+            self.forgotten += 1
+
+    def _use(self, blocks: list[int]) -> None:
+        for block in reversed(blocks):
+            self._seen[block] = None
+            self._seen.move_to_end(block)
 
     def clear(self) -> None:
         self._seen.clear()
@@ -76,6 +91,8 @@ class EngineSnapshot:
     prompt_tokens: int
     completion_tokens: int
     restarts: int
+    forgotten_blocks: int
+    """Blocks of 16 tokens that the prefix cache had no room for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -172,6 +189,7 @@ class State:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             restarts=self.restarts,
+            forgotten_blocks=self.cache.forgotten,
         )
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..wire.app import DEEPEST_JSON, Refused, Request, deeper_than, is_json, json_invalid
-from ..wire.message import Answer
+from ..wire.message import SURROGATES, Answer
 from .completions import error_answer
 
 T = TypeVar("T")
 
 Detail = dict[str, Any]
+Place = tuple[str | int, ...]
+"""Where in a body something is."""
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
@@ -84,11 +86,44 @@ def _decode(data: bytes, where: str) -> Any:
     try:
         if deeper_than(data, DEEPEST_JSON):
             raise RecursionError
-        return json.loads(data)
+        body = json.loads(data)
+        if b"\\u" in data or b"\xed" in data:  # the only ways to write a surrogate
+            _refuse_surrogates(body, where)
+        return body
     except json.JSONDecodeError as error:
         raise _invalid([json_invalid(error)], where) from None
     except (ValueError, RecursionError) as error:
         raise Refused(error_answer("There was an error parsing the body", "400")) from error
+
+
+def _refuse_surrogates(body: Any, where: str) -> None:
+    """Refuse text that UTF-8 cannot represent: no tokenizer takes it, and no answer can quote it.
+
+    The real server fails at the first of these, each in its own way.
+    """
+    for place, text in _texts(body, ("body",)):
+        if any(code in SURROGATES for code in map(ord, text)):
+            wrong = {
+                "type": "string_unicode",
+                "loc": place,
+                "msg": "Input should be a valid string, unable to parse raw data as a "
+                "unicode string",
+                "input": text,
+            }
+            raise _invalid([wrong], where)
+
+
+def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Yield every text in a JSON value with its place, the keys of objects included."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield place, key
+            yield from _texts(item, (*place, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _texts(item, (*place, number))
 
 
 def _details(error: ValidationError, prefix: tuple[str, ...]) -> list[Detail]:

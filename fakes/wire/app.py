@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ..faults import ContentFault
+    from ..faults.rule import Operation
     from .events import EventNote
 
 
@@ -74,10 +75,18 @@ class Subject:
     code: str | None = None
     sent: Mapping[str, Any] | None = None
     """What the request asks for, as the journal keeps it."""
+    route: str | None = None
+    """The path as the journal names it, where it holds more than a name."""
+    on: Operation | None = None
+    """What it does to a sandbox with a life cycle."""
 
 
 class Execution(Protocol):
     """How an app reports the real work of a request."""
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of its call the request is, from 1."""
 
     def started(self) -> None:
         """The code begins to run."""
@@ -87,6 +96,9 @@ class Execution(Protocol):
 
     def failed(self, event: str, **more: Unpack[EventNote]) -> None:
         """The work has no result; write why to the journal."""
+
+
+_NOT_FOUND = b'{"detail":"Not Found"}'
 
 
 class Visit(ABC):
@@ -100,6 +112,8 @@ class Visit(ABC):
         self.request = request
         self.reads_body = request.method in ("POST", "PUT", "PATCH")
         """The body must be read before the request can be answered."""
+        self.expects_json = True
+        """The journal notes a body of another content type."""
         self.ping = False
         """This is the health check, which a wedged server may still answer."""
 
@@ -134,12 +148,40 @@ class Visit(ABC):
             answer = Answer(status=500, body=b'{"detail":"Internal Server Error"}')
         return answer, 0.0
 
+    def error_body(self, status: int) -> Any:
+        """The body of an error that a fault gives without a body of its own; None: FastAPI's."""
+        return None
+
+    def die(self) -> Answer:
+        """Let the sandbox die that the request is about; return the answer that it is gone."""
+        return Answer(status=404, body=_NOT_FOUND)
+
+
+class Conversation(ABC):
+    """What an app does on one WebSocket: it opens a visit for each message."""
+
+    @abstractmethod
+    def visit(self, text: str) -> Visit | None:
+        """Open the visit of a message; None for one that ends the conversation."""
+
+    def opening(self) -> Visit | None:
+        """The visit that is served as soon as the socket is open, before any message."""
+        return None
+
+    def left(self) -> None:
+        """The connection is over, for whatever reason."""
+        return
+
 
 class App(Protocol):
     """A fake behind the server."""
 
     def visit(self, request: Request) -> Visit:
         """Open the visit of a request whose head has been read."""
+
+    def converse(self, request: Request) -> Conversation | Answer | None:
+        """Open a WebSocket, or answer its handshake; None: this app has none."""
+        return None
 
     def failure(self, error: Exception) -> Answer:
         """What the faked server answers when it has a bug.
@@ -223,7 +265,6 @@ class WireApp(App):
 
 H = TypeVar("H")
 
-_NOT_FOUND = b'{"detail":"Not Found"}'
 _NOT_ALLOWED = b'{"detail":"Method Not Allowed"}'
 _SAFE_IN_LOCATION = ":/%#?=@[]!$&'()*+,"
 

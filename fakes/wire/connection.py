@@ -208,6 +208,7 @@ class Connection(web.RequestHandler):
         self.lost = False
         """The client is gone."""
         self._ignoring = False
+        self._tunnel: Callable[[bytes], None] | None = None
         self._requests = RequestFilter()
         self._halted = False
         self._head_size = 0
@@ -256,12 +257,17 @@ class Connection(web.RequestHandler):
         For these uvicorn is fast enough.
         """
         self.half_closed = True
+        if self._tunnel is not None:
+            return False
         messages = [message for message, _ in getattr(self, "_messages", ())]
         messages.append(self.message)
         return any(getattr(message, "method", None) in ("GET", "HEAD") for message in messages)
 
     def data_received(self, data: bytes) -> None:
         if self._ignoring:
+            return
+        if self._tunnel is not None:
+            self._tunnel(data)
             return
         if self._held is not None:
             self._held += data
@@ -359,6 +365,10 @@ class Connection(web.RequestHandler):
         while self.full and not self.lost:
             self._writable = asyncio.get_running_loop().create_future()
             await self._writable
+
+    def tunnel(self, receive: Callable[[bytes], None]) -> None:
+        """Hand over whatever comes in from now on: it is not HTTP any more."""
+        self._tunnel = receive
 
     def ignore_input(self) -> None:
         """Discard whatever comes in from now on."""

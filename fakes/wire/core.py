@@ -74,6 +74,8 @@ class ServedRequest(NamedTuple):
     client_gone: bool
     spoiled: bool
     """The body of the answer was changed, cut or delayed on its way."""
+    runs_code: bool = True
+    """It was sent to a route of a sandbox, so the answer says how a program ended."""
 
 
 class RequestLog:
@@ -133,9 +135,9 @@ def _add_answer(attempt: Attempt, request: ServedRequest, answer: Answer) -> Non
     attempt.retry_after = retry_after(headers, request.began + request.seconds)
     attempt.outcome = Outcome.of_status(answer.status)
 
-    # Only where the body is at hand, and is what the client got.
+    # Only where a sandbox wrote the body, it is at hand, and it is what the client got.
     changed = request.spoiled or answer.stream is not None or "Content-Encoding" in headers
-    if answer.status == 200 and not changed:
+    if answer.status == 200 and request.runs_code and not changed:
         reading = read_answer(answer.status, answer.content_type or "", answer.body)
         attempt.outcome = reading.outcome
         attempt.execution_time = reading.execution_time

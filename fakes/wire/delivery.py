@@ -93,6 +93,11 @@ class Delivery:
         if answer.stream is not None and _needs_whole(answer, damage):
             answer = await answer.whole()
 
+        if damage.ending == "end" and answer.stream is None and damage.cut is not None:
+            size = part(damage.cut, len(answer.body))
+            answer = answer.with_body(answer.body[:size])
+            damage.cut = None
+
         head = render_head(answer, announce_close=self._announce_close)
         if damage.rewrite is not None:
             await self._write_slowly(damage.rewrite(head, answer.body), damage)
@@ -116,7 +121,7 @@ class Delivery:
         assert answer.stream is not None
         cut = None if damage.cut is None else _cut_of(answer, damage.cut)
         if cut is not None and cut.is_at_start:
-            return damage.ending
+            return self._broken_off(answer, damage.ending)
 
         try:
             async for piece in answer.stream:
@@ -129,12 +134,21 @@ class Delivery:
                     self._connection.write(chunk(kept) if answer.chunked else kept)
                 await self._connection.drained()
                 if cut is not None and cut.is_reached(piece):
-                    return damage.ending
+                    return self._broken_off(answer, damage.ending)
         except BrokenStream:
             return "close"
 
         if answer.chunked:
             self._connection.write(chunk(b""))
+        return None
+
+    def _broken_off(self, answer: Answer, ending: Ending) -> Ending | None:
+        """End a stream before its end: the caller breaks the connection, or it looks complete."""
+        if ending != "end":
+            return ending
+        if not answer.chunked:
+            return "close"
+        self._connection.write(chunk(b""))
         return None
 
     async def _drip(self, piece: bytes, size: int, pause: float, *, chunked: bool) -> None:

@@ -20,7 +20,8 @@ class EventNote(StrikeNote, total=False):
     connection: int
     """Which connection of the server, from 1."""
     sent: Mapping[str, Any]
-    """Fields of the request that differ from the default."""
+    """Fields of the request that differ from the default; of a sandbox with a life cycle, `on` and
+    `instance`."""
     lacks: list[str]
     """Names of headers that are missing or differ from what was expected."""
 

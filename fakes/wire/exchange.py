@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 from sfusion_tools.sandbox.endpoints import redact_path
 
 from ..errors import BrokenStream
 from ..faults import Arrival, BodyDamage, ContentFault, Fate, Phase, Status
-from ..faults.action import Ping, StrikeNote
+from ..faults.action import Death, Ping, StrikeNote
 from .app import Request, Subject, Visit, is_json
 from .connection import Connection
 from .core import ServedRequest, ServerCore
@@ -20,11 +20,16 @@ from .events import EventNote, Ran
 from .message import Answer, dump_json, phrase_of
 
 _JSON = "application/json"
+_RUNS = ("/run_code", "/run_jupyter")
+"""The routes whose answers say how a program ended, perhaps below a prefix."""
 _AT_ONCE = 32 * 1024
 """Bytes of a body that are sent without waiting.
 
 An empty buffer has room for them and the head: asyncio lets a writer wait from 64 KiB on.
 """
+
+_HALF = 0.5
+"""How much of an answer is sent whose sandbox dies meanwhile."""
 
 
 class Exchange:
@@ -52,27 +57,39 @@ class Exchange:
         self._fate: Fate | None = None
         self._phase: Phase = "before"
         self._rule = ""
+        """The rule that strikes now."""
         self._fault: str | None = None
         """The first rule that struck."""
         self._answer: Answer | None = None
+        """What the app or a fault answers, before it is sent."""
         self._delivered: Answer | None = None
+        """What is or was sent."""
+        self._dies_at_delivery = False
+        """The answer is cut, because the sandbox dies while it is sent."""
         self._spoiled = False
         """The body was changed, cut or delayed on its way."""
         self._end_noted = False
         """How the request ends is in the journal."""
         self._ran: Ran = "no"
-        self._failed = False
-        self._over = False
+        self._work_failed = False
+        self._cut_off = False
         """A fault has ended the request without an answer."""
-        self._ended = False
+        self._left = False
+        """Nobody waits for the app's answer any more: what it holds is released at once."""
         self._release: Callable[[], None] | None = None
+        """Releases what the app's answer holds."""
         self._code_began: asyncio.Event | None = None
+        """Set when the code runs; only made if faults may strike then."""
         self._arrived_unix = 0.0
         """When the request arrived, in unix time; only for the event log."""
         self._arrived_at = 0.0
         """When it arrived, in the time of the loop; only for the event log."""
 
     # -- Execution: what the app reports --
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt
 
     def started(self) -> None:
         if not self._work:
@@ -93,7 +110,7 @@ class Exchange:
         self.note(core.work_events.finished, **more)
 
     def failed(self, event: str, **more: Unpack[EventNote]) -> None:
-        self._failed = True
+        self._work_failed = True
         if self._ran == "began":
             self._core.ledger.finish(self._call, completed=False)
         self.note(event, **more)
@@ -156,6 +173,7 @@ class Exchange:
             fault=self._fault,
             client_gone=self._connection.lost,
             spoiled=self._spoiled,
+            runs_code=self._request.path.endswith(_RUNS),
         )
 
     async def _go_through_phases(self, subject: Subject) -> int:
@@ -169,13 +187,13 @@ class Exchange:
             if self._fate is None and not core.plan.concerns("during"):
                 return await self._send(await self._execute())
             await self._strike("before")
-            if self._answer is None and not self._over:
+            if self._answer is None and not self._cut_off:
                 await self._run()
-            if self._over or self._answer is None:
+            if self._cut_off or self._answer is None:
                 return 0
             return await self._deliver(self._answer)
         finally:
-            self._ended = True
+            self._left = True
             if self._release is not None:
                 self._release()
 
@@ -188,6 +206,7 @@ class Exchange:
             work=subject.work,
             language=subject.language,
             code=subject.code,
+            on=subject.on,
             in_flight=max(1, self._core.ledger.in_flight),
         )
 
@@ -196,20 +215,21 @@ class Exchange:
         # With rules for this phase every program gets a task, struck or not: calls then differ only
         # in their faults, and not in how they are run.
         if self._core.plan.concerns("during"):
-            if not await self._run_struck():
+            if not await self._run_until_struck():
                 return
         else:
             self._answer = await self._execute()
 
         # There is no "after execution" when the request was refused before anything ran, or when
         # the work failed.
-        if not self._failed and (self._ran != "no" or not self._work):
+        if not self._work_failed and (self._ran != "no" or not self._work):
             await self._strike("after")
 
-    async def _run_struck(self) -> bool:
+    async def _run_until_struck(self) -> bool:
         """Execute in a task of its own, and strike once the code runs.
 
-        Return False when a fault has answered or ended the request before the code was through.
+        Return False when a fault has answered or ended the request before the code was through. The
+        program runs on by itself then.
         """
         self._code_began = asyncio.Event()
         run = self._core.keep(self._execute())
@@ -222,7 +242,7 @@ class Exchange:
         if self._code_began.is_set():
             # Whatever happens to the answer, the program keeps running, as on the real server.
             await self._strike("during")
-            if self._over or self._answer is not None:
+            if self._cut_off or self._answer is not None:
                 return False
         self._answer = await run
         return True
@@ -232,18 +252,19 @@ class Exchange:
         try:
             answer = await self._visit.answer(self)
             if answer.release is not None:
-                if self._ended:
+                if self._left:
                     answer.release()
                 self._release = answer.release
             return answer
         except Exception as error:  # a bug in a fake must look like a bug in the real server
             return self._core.failure(error)
         finally:
-            if self._ran == "began" and not self._failed:
+            if self._ran == "began" and not self._work_failed:
                 self._core.ledger.finish(self._call, completed=False)
                 self.note("broken_off")
 
     async def _send(self, answer: Answer) -> int:
+        """Send the answer as it is; return its status."""
         self._delivered = answer
         if self._work and self._core.journal is not None:
             is_small = answer.stream is None and len(answer.body) <= _AT_ONCE
@@ -259,15 +280,19 @@ class Exchange:
         strikes = []
         if self._fate is not None:
             strikes = self._fate.at("body", self._core.now())
-        if not strikes:
+        if not strikes and not self._dies_at_delivery:
             return await self._send(answer)
 
         self._delivered = answer
         self._spoiled = True
         damage = BodyDamage()
         for strike in strikes:
-            self._struck(strike.rule, "body", strike.action.kind)
+            self._note_strike(strike.rule, "body", strike.action.kind)
             strike.action.damage_body(damage, strike.draw)
+        if self._dies_at_delivery:
+            self._visit.die()
+            damage.cut = _HALF
+            damage.ending = "close"
         try:
             ending = await self._delivery.send_spoiled(answer, damage)
         except BrokenStream as error:
@@ -295,11 +320,11 @@ class Exchange:
         self._phase = phase
         for strike in self._fate.at(phase, self._core.now()):
             self._rule = strike.rule
-            self._struck(strike.rule, phase, strike.action.kind, strike.action.noted())
+            self._note_strike(strike.rule, phase, strike.action.kind, strike.action.noted())
             waiting = strike.action.strike(self, strike.draw)
             if waiting is not None:
                 await waiting
-            if self._over:
+            if self._cut_off:
                 return
 
     async def sleep(self, seconds: float) -> None:
@@ -309,24 +334,37 @@ class Exchange:
         return self._core.now() - self._core.plan.started
 
     async def hang(self, seconds: float | None) -> None:
-        self._over = True
+        self._cut_off = True
         await self._core.hang(self._connection, seconds)
         self._connection.finish()
 
     def reset(self) -> None:
-        self._over = True
+        self._cut_off = True
         self._connection.reset()
 
     def close(self) -> None:
-        self._over = True
+        self._cut_off = True
         self._connection.finish()
 
     def crash(self, restart_after: float | None) -> None:
-        self._over = True
+        self._cut_off = True
         self._core.crash(restart_after=restart_after)
 
+    async def die(self, how: Death) -> None:
+        if how == "cut":
+            self._dies_at_delivery = True
+            return
+        gone = self._visit.die()
+        match how:
+            case "gone":
+                self._answer = gone
+            case "reset":
+                self.reset()
+            case "silent":
+                await self.hang(None)
+
     def respond(self, status: Status) -> None:
-        self._answer = status_answer(status)
+        self._answer = status_answer(status, self._visit.error_body(status.status))
 
     async def spoil(self, action: ContentFault) -> None:
         if action.changes_answer and self._answer is not None and self._answer.stream is not None:
@@ -341,7 +379,7 @@ class Exchange:
 
     async def wedge(self, ping: Ping, seconds: float | None) -> None:
         self._core.wedge(ping=ping, seconds=seconds, rule=self._rule)
-        self._over = not await self._outlast_wedge(noted=True)
+        self._cut_off = not await self._outlast_wedge(noted=True)
 
     async def _outlast_wedge(self, *, noted: bool = False) -> bool:
         """Hang with a wedged server; True when it recovered while the client still waited."""
@@ -349,7 +387,7 @@ class Exchange:
         if core.ping_alive and self._visit.ping:
             return True
         if not noted and core.wedged_by is not None:
-            self._struck(core.wedged_by, "before", "wedge")
+            self._note_strike(core.wedged_by, "before", "wedge")
         if await core.hang_wedged(self._connection):
             return True
         self._connection.finish()
@@ -358,8 +396,8 @@ class Exchange:
     # -- the journal --
 
     def _note_arrival(self, subject: Subject) -> None:
-        path = self._request.path
-        if path not in self._core.routes:
+        path = subject.route or self._request.path
+        if subject.route is None and path not in self._core.routes:
             path = redact_path(path)
         noted: EventNote = {
             "path": path,
@@ -382,7 +420,7 @@ class Exchange:
         expected = self._core.expected_headers
         lacks = [name for name, value in expected.items() if headers.get(name) != value]
         content_type = headers.get("Content-Type", _JSON)
-        if content_type != _JSON and not is_json(content_type):
+        if self._visit.expects_json and content_type != _JSON and not is_json(content_type):
             lacks.append("Content-Type")
         return lacks
 
@@ -397,7 +435,7 @@ class Exchange:
                     break
         self.note("answered" if status else "unanswered", **noted)
 
-    def _struck(
+    def _note_strike(
         self,
         rule: str,
         phase: Phase,
@@ -421,8 +459,8 @@ class Exchange:
         self._core.note(event, call=self._call, attempt=self._attempt, **more)
 
 
-def status_answer(action: Status) -> Answer:
-    """The answer of a Status fault; without a body, one as FastAPI would write it."""
+def status_answer(action: Status, usual: Any = None) -> Answer:
+    """The answer of a Status fault; without a body, the usual one or one as FastAPI's."""
     headers = [(name.lower(), value) for name, value in action.headers.items()]
     wait = action.retry_after
     if wait is not None:
@@ -431,7 +469,8 @@ def status_answer(action: Status) -> Answer:
     content_type = action.content_type or "application/json"
     match action.body:
         case None:
-            body = dump_json({"detail": phrase_of(action.status) or f"status {action.status}"})
+            detail = {"detail": phrase_of(action.status) or f"status {action.status}"}
+            body = dump_json(detail if usual is None else usual)
         case str():
             body = action.body.encode()
             content_type = action.content_type or "text/plain; charset=utf-8"

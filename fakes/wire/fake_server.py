@@ -5,6 +5,7 @@ Here are its options, its admin routes and its metrics.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self, TypedDict, TypeVar
@@ -16,8 +17,9 @@ from sfusion_tools.errors import InputError, YamlError
 from sfusion_tools.exposition import CONTENT_TYPE, MetricFamily, by_label, render, single
 from sfusion_tools.marked_yaml import Marked, YamlLimits, YamlPlace, parse_marked
 
-from ..errors import FaultError
+from ..errors import FaultError, WireError
 from ..faults import Rule, read_rules
+from ..faults.lifecycle import without_operations
 from .access import ADMIN, LONGEST_BODY, Access
 from .app import App, Request
 from .events import EventSink
@@ -242,7 +244,7 @@ class FakeServer:
 
     def read_faults(self, source: object, *, where: str = "faults") -> list[Rule]:
         """Read rules that this fake can have."""
-        return read_rules(source, where=where)
+        return without_operations(read_rules(source, where=where), where=where)
 
     def set_faults(
         self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None
@@ -267,9 +269,24 @@ class FakeServer:
 
     def _do(self, action: Callable[[], T]) -> T:
         """Run something in the loop of the server: here, or in its thread."""
-        if self._thread is None or self._thread.is_current():
+        if self._thread is None:
+            self._refuse_without_loop()
+            return action()
+        if self._thread.is_current():
             return action()
         return self._thread.run(_later(action))
+
+    def _refuse_without_loop(self) -> None:
+        """A server without a thread of its own lives in the loop of its caller."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            name = type(self).__name__
+            raise WireError(
+                f"this {name} is not running here: use `with {name}() as fake:`, or call this in "
+                f"the event loop of `async with {name}()`; {name}(faults=[…]) sets faults before "
+                "it starts"
+            ) from None
 
 
 def _requests_family(ledger: Ledger) -> MetricFamily:

@@ -9,8 +9,15 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
-MOST_CALLS = 100_000
-"""Calls that are remembered (chosen: 31 MB, measured, so that a server can run for days)."""
+from ..recent_counts import RecentCounts
+
+MOST_CALLS = 20_000
+"""Calls that are remembered, and as many other requests.
+
+Chosen: some 10 MB, so that a server can run for weeks, and far more calls than are in flight.
+"""
+MOST_STATUSES = 1_000
+"""Statuses of one call that are remembered (chosen: loads of millions may send the same call)."""
 
 
 class CallCounts(TypedDict):
@@ -41,6 +48,7 @@ class LedgerCounts(TypedDict):
     requests: int
     statuses: dict[str, int]
     strikes: dict[str, int]
+    forgotten: int
     calls: NotRequired[dict[str, CallCounts]]
 
 
@@ -77,7 +85,7 @@ class Ledger:
     def __init__(self) -> None:
         self.calls: OrderedDict[str, CallRecord] = OrderedDict()
         """The last ``MOST_CALLS`` calls."""
-        self._others: dict[str, int] = {}
+        self._others = RecentCounts(MOST_CALLS)
         """Attempts of requests that are not for work."""
         self.in_flight = 0
         self.executing = 0
@@ -86,6 +94,7 @@ class Ledger:
     def clear(self) -> None:
         """Reset all counts; requests being handled stay in flight."""
         self.calls.clear()
+        self._forgotten = 0
         self.arrived = 0
         self.started = 0
         self.finished = 0
@@ -112,9 +121,12 @@ class Ledger:
 
         Nothing else is kept of these.
         """
-        attempt = self._others.get(call, 0) + 1
-        self._others[call] = attempt
-        return attempt
+        return self._others.add(call)
+
+    @property
+    def forgotten(self) -> int:
+        """How many calls, other requests and statuses of calls are only counted by now."""
+        return self._forgotten + self._others.forgotten
 
     def start(self, call: str) -> None:
         """Count an execution that begins."""
@@ -134,7 +146,11 @@ class Ledger:
         """Count a request that is over; status 0 when no answer was sent."""
         self.in_flight -= 1
         self.statuses[status] = self.statuses.get(status, 0) + 1
-        self._record(call).statuses.append(status)
+        statuses = self._record(call).statuses
+        if len(statuses) >= MOST_STATUSES:
+            del statuses[0]
+            self._forgotten += 1
+        statuses.append(status)
 
     def answer(self, method: str, route: str, status: int) -> None:
         """Count the end of any request, for work or not; status 0 when no answer was sent."""
@@ -163,6 +179,7 @@ class Ledger:
             "requests": self.requests,
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
             "strikes": dict(self.strikes),
+            "forgotten": self.forgotten,
         }
         if calls:
             counts["calls"] = {call: record.as_dict() for call, record in self.calls.items()}
@@ -174,5 +191,6 @@ class Ledger:
         if record is None:
             if len(self.calls) >= MOST_CALLS:
                 self.calls.popitem(last=False)
+                self._forgotten += 1
             record = self.calls[call] = self.record()
         return record

@@ -41,6 +41,8 @@ class Answer:
     stream: AsyncIterator[bytes] | None = None
     close: bool = False
     """Close the connection afterwards, even if the client asked to keep it."""
+    close_code: int = 1000
+    """With which a WebSocket is closed, if ``close`` is set."""
     relayed: bool = False
     reason: str = ""
     """The reason phrase of a relayed answer."""
@@ -126,9 +128,9 @@ def dump_json(content: Any) -> bytes:
 
 _LINE_ENDS = (0x85, 0x2028, 0x2029)
 """What some readers take for the end of a line: NEL, LINE SEPARATOR, PARAGRAPH SEPARATOR."""
-_SURROGATES = range(0xD800, 0xE000)
+SURROGATES = range(0xD800, 0xE000)
 """What UTF-8 cannot encode."""
-_ESCAPED = {code: f"\\u{code:04x}" for code in (*_LINE_ENDS, *_SURROGATES)}
+_ESCAPED = {code: f"\\u{code:04x}" for code in (*_LINE_ENDS, *SURROGATES)}
 
 
 def json_line(record: Any) -> str:

@@ -21,7 +21,7 @@ from aiohttp import HttpVersion10, StreamReader, web
 
 from ..errors import WireError
 from ..faults import Arrival, ContentFault, FaultError, Rule, Status
-from ..faults.action import Ping
+from ..faults.action import Death, Ping
 from .access import LONGEST_BODY, Access, is_admin
 from .app import AdminVisit, App, Request, Visit, parse_target
 from .connection import AlreadySent, Connection
@@ -32,6 +32,7 @@ from .exchange import Exchange
 from .ledger import Ledger
 from .listener import ListeningPort
 from .message import Answer, invalid_request
+from .websocket import NORMAL, MessageDelivery, WebSocket
 
 
 class ConnectionSite:
@@ -91,6 +92,9 @@ class ConnectionSite:
 
     def active_for(self) -> float:
         return self._core.now() - self._core.plan.started
+
+    def die(self, how: Death) -> None:
+        raise FaultError("death cannot strike in phase 'connect': there is no sandbox yet")
 
     def respond(self, action: Status | ContentFault) -> None:
         raise FaultError(
@@ -310,8 +314,7 @@ class WireServer(ServerCore):
         request = self._request_of(message, connection)
         refusal = self.access.refusal(request)
         if message.upgrade and refusal is None and _is_websocket(request):
-            # uvicorn hands these to its WebSocket protocol, where no route takes them.
-            await Delivery(connection, head_only=False, announce_close=True).send(_NO_WEBSOCKET)
+            await self._serve_socket(request, connection)
             return _END
 
         # uvicorn closes for HTTP/1.0 and for exactly "close".
@@ -339,6 +342,52 @@ class WireServer(ServerCore):
         connection.message = None
         stays_open = status != 0 and not close and not connection.half_closed
         return _KEEP if stays_open else _END
+
+    async def _serve_socket(self, request: Request, connection: Connection) -> None:
+        """Serve the messages of a WebSocket, one after another."""
+        conversation = self.app.converse(request)
+        if conversation is None or isinstance(conversation, Answer):
+            # uvicorn hands these to its WebSocket protocol, where no route takes them.
+            answer = conversation or _NO_WEBSOCKET
+            await Delivery(connection, head_only=False, announce_close=True).send(answer)
+            return
+        socket = WebSocket(connection)
+        socket.open(request)
+        delivery = MessageDelivery(socket, connection)
+        try:
+            opening = conversation.opening()
+            if opening is not None:
+                await self._converse(connection, opening, delivery)
+            while (text := await socket.receive()) is not None:
+                visit = conversation.visit(text)
+                if visit is None:
+                    socket.close(NORMAL)
+                    return
+                await self._converse(connection, visit, delivery)
+        finally:
+            conversation.left()
+
+    async def _converse(
+        self, connection: Connection, visit: Visit, delivery: MessageDelivery
+    ) -> None:
+        """Serve one message as a request is served."""
+        exchange = Exchange(
+            self,
+            connection=connection,
+            request=visit.request,
+            visit=visit,
+            delivery=delivery,
+        )
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        status = 0
+        try:
+            status = await exchange.serve()
+        finally:
+            self._tasks.discard(task)
+            if exchange.is_counted:
+                self._count(visit.request, status)
 
     def _request_of(self, message: Any, connection: Connection) -> Request:
         path, query = parse_target(message.path)

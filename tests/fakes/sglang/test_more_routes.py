@@ -3,10 +3,20 @@ not have."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
+from typing import Any
 
-from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
+import pytest
+
+from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, Latency, ScriptedPolicy
 from tests.fakes.sglang.client import chat, get, post
+from tests.sfusion_tools.sandbox.helpers import until
+
+SLOW = Latency(per_token=3600.0)
+LONE = "\ud800"
+"""Half of a pair of surrogates, alone."""
 
 
 async def test_the_routes_of_trainers_answer_what_a_client_needs() -> None:
@@ -54,9 +64,47 @@ async def test_the_routes_of_trainers_answer_what_a_client_needs() -> None:
         ).status == 400
 
 
+async def test_a_trainer_aborts_until_loads_say_that_nothing_is_left() -> None:
+    policy = ScriptedPolicy([], otherwise="word " * 10_000)
+    async with FakeSGLangServer(FakeSGLang(policy, latency=SLOW)) as server:
+        url = server.url
+        running = asyncio.create_task(chat(url))
+        await until(lambda: server.engine.snapshot().running)
+        load = (await get(url, "/v1/loads?include=core")).json["loads"][0]
+        assert (load["num_running_reqs"], load["num_waiting_reqs"]) == (1, 0)
+        await post(url, "/abort_request", {"abort_all": True})
+        await running
+        load = (await get(url, "/v1/loads?include=core")).json["loads"][0]
+        assert (load["num_running_reqs"], load["num_waiting_reqs"]) == (0, 0)
+
+
+async def test_a_new_version_of_the_weights_aborts_what_runs_unless_it_says_no() -> None:
+    policy = ScriptedPolicy([], otherwise="word " * 10_000)
+    async with FakeSGLangServer(FakeSGLang(policy, latency=SLOW)) as server:
+        url = server.url
+        running = asyncio.create_task(chat(url))
+        await until(lambda: server.engine.snapshot().running)
+        await post(url, "/update_weight_version", {"new_version": "1", "abort_all_requests": False})
+        assert server.engine.snapshot().running == 1
+        answer = await post(url, "/update_weight_version", {"new_version": "2"})
+        assert (answer.json["success"], answer.json["new_version"]) == (True, "2")
+        await running
+        for path in ("/weight_version", "/get_weight_version"):
+            assert (await get(url, path)).json == {"weight_version": "2"}
+
+
+async def test_routes_that_change_nothing_here_answer_as_the_engine() -> None:
+    async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
+        for path in ("/start_profile", "/stop_profile", "/freeze_gc"):
+            assert (await post(server.url, path, b"")).status == 200
+        arguments = {"server_args": {"max_micro_batch_size": 8}}
+        answer = await post(server.url, "/set_internal_state", arguments)
+        assert answer.json == [{"updated": True, **arguments}]
+
+
 async def test_a_route_that_the_fake_does_not_have_is_named_with_501() -> None:
     async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
-        for path in ("/classify", "/v1/responses", "/v1/messages", "/v1/embeddings"):
+        for path in ("/classify", "/v1/responses", "/v1/messages", "/slow_down"):
             answer = await post(server.url, path, {})
             assert (answer.status, path in answer.json["message"]) == (501, True)
 
@@ -83,3 +131,43 @@ async def test_top_logprobs_are_a_distribution_that_agrees_with_the_tokens() -> 
             assert len({number for _, number, _ in top}) == len(top) == 40
             assert [one[0] for one in top] == sorted((one[0] for one in top), reverse=True)
             assert math.fsum(math.exp(one[0]) for one in top) <= 1
+
+
+def with_content(content: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": content}], **more}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("/generate", {"text": "x", "rid": LONE}, "('body', 'rid')"),
+        ("/generate", {"text": [f"a{LONE}"], "stream": True}, "('body', 'text', 0)"),
+        ("/v1/chat/completions", with_content(LONE), "('body', 'messages', 0, 'content')"),
+        (
+            "/v1/chat/completions",
+            with_content("x", tools=[{LONE: 1}]),
+            "('body', 'tools', 0)",
+        ),
+        ("/v1/completions", {"model": "m", "prompt": LONE, "echo": True}, "('body', 'prompt')"),
+        ("/parse_function_call", {"text": LONE, "tools": []}, "('body', 'text')"),
+        ("/separate_reasoning", {"text": LONE, "reasoning_parser": "qwen3"}, "('body', 'text')"),
+    ],
+)
+@pytest.mark.parametrize("escaped", [True, False])
+async def test_text_that_utf_8_cannot_represent_is_refused_without_a_traceback(
+    path: str, body: Any, place: str, escaped: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = json.dumps(body, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
+    async with FakeSGLangServer() as server:
+        answer = await post(server.url, path, sent)
+    assert answer.status == 400
+    assert f"'loc': {place}" in answer.json["message"]
+    assert caplog.records == []
+
+
+async def test_text_outside_of_the_basic_plane_is_not_mistaken_for_a_surrogate() -> None:
+    async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
+        for text in ("\U0001f600", "\ud7ff", "\ue000"):
+            for escaped in (True, False):
+                sent = json.dumps({"text": text}, ensure_ascii=escaped).encode()
+                assert (await post(server.url, "/generate", sent)).status == 200

@@ -11,7 +11,13 @@ import re
 from operator import itemgetter
 from typing import Any
 
+import pytest
+
+from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
+from sfusion_tools.formats import format_names, get_format
+from tests import ROOT
 from tests.cases import every
+from tests.fakes.sglang.client import chat
 from tests.fakes.sglang.replay import Record, records, replay_chat
 
 RECORDS = records("engine_chunks")
@@ -69,6 +75,31 @@ def held(response: dict[str, Any]) -> Any:
             if choice["finish_reason"]:
                 ends = (choice["finish_reason"], choice["matched_stop"])
     return content.strip(), sorted(pieces.items()), thinking, (*ends, usage), error
+
+
+def test_the_docs_list_what_the_parsers_of_sglang_lose() -> None:
+    text = (ROOT / "docs" / "fake-sglang.md").read_text(encoding="utf-8")
+    for reason in set(DIFFERENT.values()):
+        assert reason.partition(";")[0] in text
+
+
+@pytest.mark.parametrize("name", format_names())
+async def test_arguments_of_calls_arrive_in_pieces_in_every_format(name: str) -> None:
+    code = "total = sum(range(10))\nprint(total)"
+    text = get_format(name).render([{"name": "run", "arguments": {"code": code}}])
+    policy = ScriptedPolicy([], otherwise=text)
+    tool = {"type": "function", "function": {"name": "run", "parameters": {}}}
+    async with FakeSGLangServer(policy, tool_call_parser=name) as server:
+        answer = await chat(server.url, stream=True, tools=[tool])
+    pieces: list[dict[str, Any]] = []
+    for line in answer.text.split("\n\n"):
+        if line.startswith("data: {"):
+            (choice,) = json.loads(line.removeprefix("data: "))["choices"]
+            pieces += choice["delta"].get("tool_calls") or ()
+    assert [piece["function"]["name"] for piece in pieces] == ["run", *[None] * (len(pieces) - 1)]
+    arguments = [piece["function"]["arguments"] for piece in pieces]
+    assert json.loads("".join(arguments)) == {"code": code}
+    assert len(arguments) > 4
 
 
 @every(RECORDS, itemgetter("id"))

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from typer.testing import CliRunner
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire.core import RequestLog, ServedRequest
 from sfusion.fakes.wire.message import Answer
+from sfusion.harness.cli import app
 from sfusion.harness.core.logs.reading import read_records
 from sfusion_tools.record import Call
+from tests.fakes.proxy.scripted_upstream import always, scripted_upstream
 from tests.sfusion_tools.sandbox.helpers import until
 
 PROGRAM = {"language": "python", "code": "print(1)  # sfusion:call=c17"}
@@ -124,6 +127,26 @@ def test_a_proxy_names_the_server_behind_it(tmp_path):
         ("sandbox_error", None),
     ]
     assert {one.attempts[0].endpoint for one in records} == {url}
+
+
+def test_answers_of_a_server_that_is_no_sandbox_are_not_read_as_ends_of_programs(tmp_path):
+    answer = b'{"text": "4"}'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\n\r\n"
+
+    async def run() -> None:
+        async with (
+            scripted_upstream(always(head + answer)) as upstream,
+            FaultProxy(upstream.url, event_log=tmp_path) as proxy,
+            aiohttp.ClientSession() as session,
+        ):
+            for path in ("/generate", "/v1/chat/completions", "/run_code"):
+                async with session.post(proxy.url + path, json={"text": "2 + 2"}) as reply:
+                    assert await reply.read() == answer
+
+    asyncio.run(run())
+    assert [record.outcome for record in read(tmp_path)] == [None, None, "bad_response"]
+    output = CliRunner().invoke(app, ["look", str(tmp_path)]).output
+    assert "33.3% failed" in output, output
 
 
 def test_a_client_that_leaves_is_taken_for_one_that_waited_too_long(tmp_path):

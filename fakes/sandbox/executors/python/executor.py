@@ -18,6 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ....errors import NoProgramRuns
 from ...protocol import (
     NO_MEMORY_LIMIT,
     AnswerStatus,
@@ -32,6 +33,7 @@ from .command import CommandRunner, Confinement, Spawner, logger
 from .files import (
     WorkDirectory,
     hidden_directories,
+    hidden_files,
     make_room,
     needed_directories,
     private_directories,
@@ -55,6 +57,9 @@ _REMOVERS = 4
 """Threads that remove directories (chosen)."""
 _TRIAL_SECONDS = 10.0
 """Time limit of commands that find something out about this machine (chosen)."""
+_EMPTY_PROGRAM = "python -S -c ''"
+_FIRST_PROGRAM_SECONDS = 60.0
+"""Time limit of the first program (chosen: a busy machine takes a few seconds to start Python)."""
 _SHOWN_CELLS = 100
 """Characters of a notebook that the real server shows in its message."""
 _CPP_LIBRARIES = (
@@ -80,7 +85,15 @@ def default_path() -> str:
     The server's own PATH is not used: programs in a developer's home directory would make machines
     answer differently.
     """
-    return os.pathsep.join((os.path.dirname(sys.executable), *_SYSTEM_PATH))
+    return without_climbing(os.pathsep.join((os.path.dirname(sys.executable), *_SYSTEM_PATH)))
+
+
+def without_climbing(search_path: str) -> str:
+    """Resolve the directories with `..`: one on the way may be hidden from programs."""
+    return os.pathsep.join(
+        os.path.realpath(path) if os.pardir in path.split(os.sep) else path
+        for path in search_path.split(os.pathsep)
+    )
 
 
 class _Wanted(NamedTuple):
@@ -120,7 +133,9 @@ class PythonExecutor:
         the machine's network and can call the server that runs them.
         """
         self._profile = profile
-        self._path = path
+        self._path = path if path is None else without_climbing(path)
+        self._finds_python = path is None
+        """A path that was given may lack it on purpose."""
         self._env = dict(env or {})
         self._bounds = bounds or ResourceBounds()
         self._wanted = _Wanted(namespaces, landlock, own_user, control_groups)
@@ -144,7 +159,10 @@ class PythonExecutor:
         able = await self._start().abilities()
         async with self._deciding:
             if self._confinement is None:
-                self._confinement = await self._decide(able)
+                confinement = await self._decide(able)
+                if self._finds_python:
+                    await self._try_program(confinement)
+                self._confinement = confinement
             return self._confinement
 
     async def _decide(self, able: Abilities) -> Confinement:
@@ -184,6 +202,20 @@ class PythonExecutor:
                 if tried.return_code == 0:
                     return confined
         return replace(confinement, user_kind="own-reading")
+
+    async def _try_program(self, confinement: Confinement) -> None:
+        """Raise NoProgramRuns unless a Python program that does nothing ends well."""
+        async with self._work_directory(confinement) as work:
+            runner = CommandRunner(self._start(), confinement, stdin_race=False)
+            tried = await runner.run(_EMPTY_PROGRAM, work, _FIRST_PROGRAM_SECONDS)
+        if not _went_well(tried):
+            how = tried.status if tried.return_code is None else f"exit code {tried.return_code}"
+            raise NoProgramRuns(
+                f"the python executor cannot run programs here: `{_EMPTY_PROGRAM}` ended with "
+                f"{how}: {(tried.stderr or '').strip()}; PATH is {work.env['PATH']}; install "
+                "sfusion with a Python that programs may read, or choose the programs with "
+                "PythonExecutor(path=...)"
+            )
 
     def _expected(self) -> list[str]:
         """Return what programs are meant to find, of what there is."""
@@ -328,7 +360,7 @@ class PythonExecutor:
         bubblewrap = None
         if wanted.namespaces is None:
             bubblewrap = shutil.which("bwrap", path=os.defpath)
-        hidden = hidden_directories(network=self._network)
+        hidden = hidden_directories(network=self._network) + hidden_files(self._env)
         path = self._path or default_path()
         self._needed = needed_directories(path, self._env, [*private_directories(), *hidden])
         return GuardOptions(

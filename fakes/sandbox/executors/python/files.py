@@ -51,6 +51,19 @@ def hidden_directories(*, network: bool) -> list[str]:
     return hidden
 
 
+def hidden_files(env: Mapping[str, str]) -> list[str]:
+    """Return the files directly in `/`, which look empty in a namespace.
+
+    Those that the variables name stay as they are.
+    """
+    named: set[str] = set()
+    for text in env.values():
+        named.update(text.split(os.pathsep))
+    with os.scandir("/") as entries:
+        files = [entry.path for entry in entries if not entry.is_dir() and not entry.is_symlink()]
+    return sorted(set(files) - named)
+
+
 def beneath(path: str, directories: Iterable[str]) -> bool:
     """Is a path one of these directories, or inside one?"""
     for directory in directories:

@@ -9,12 +9,16 @@ import os
 import resource
 import shutil
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from sfusion.fakes.errors import NoProgramRuns
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, command
+from sfusion.fakes.sandbox.executors.python import executor as executors
 from tests.fakes.sandbox.executors.calls import ran, run
 
 
@@ -121,6 +125,44 @@ async def test_unread_input_is_ignored(executor: PythonExecutor) -> None:
 
 async def test_input_that_cannot_be_encoded_is_dropped(executor: PythonExecutor) -> None:
     assert (await ran(executor, "print(len(input()))", stdin="\udcff")).return_code == 1
+
+
+@pytest.fixture
+def climbing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The directory of this Python by a path with `..`, by which it seems to have been started."""
+    path = str(tmp_path / os.path.relpath(sys.executable, tmp_path))
+    assert os.pardir in path
+    assert os.path.samefile(path, sys.executable)
+    monkeypatch.setattr(sys, "executable", path)
+    return os.path.dirname(path)
+
+
+async def test_python_is_found_if_it_was_started_by_a_path_that_climbs(climbing: str) -> None:
+    """Programs with a /tmp of their own do not see the directories on the way."""
+    for given in (None, f"{climbing}:/usr/bin:/bin"):
+        executor = PythonExecutor(path=given)
+        try:
+            assert (await ran(executor, "print(1)")).stdout == "1\n"
+        finally:
+            await executor.aclose()
+
+
+async def test_an_executor_whose_python_does_not_run_says_so_instead_of_failing_every_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no library >&2\nexit 127\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(executors, "default_path", lambda: str(tmp_path))
+    executor = PythonExecutor()
+    try:
+        with pytest.raises(NoProgramRuns, match=r"ended with exit code 127: no library; PATH is "):
+            await executor.confinement()
+        answer = await run(executor, "print(1)")
+    finally:
+        await executor.aclose()
+    assert answer.status == "SandboxError"
+    assert "the python executor cannot run programs here" in answer.message
 
 
 async def test_a_missing_runtime_is_command_not_found(

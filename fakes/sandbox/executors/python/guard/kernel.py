@@ -135,14 +135,21 @@ def map_ids(process: int | str, users: str, groups: str) -> None:
 
 
 EMPTY = "/empty"
-"""In the room: what programs see in place of the hidden directories."""
+"""In the room: what programs see in place of the hidden directories and files."""
 
 
 def make_empty(room: str, hidden: Sequence[str], needed: Sequence[str]) -> None:
-    """Make the directories that hide others, with places for what is needed."""
+    """Make the directories and files that hide others, with places for what is needed."""
     inside = tuple(point + os.sep for point in hidden)
-    places = [path for path in needed if path.startswith(inside)]
-    for path in (*hidden, *places):
+    directories = [path for path in needed if path.startswith(inside)]
+    for path in hidden:
+        if os.path.isdir(path):
+            directories.append(path)
+        else:
+            os.makedirs(room + EMPTY + os.path.dirname(path), 0o755, exist_ok=True)
+            with open(room + EMPTY + path, "wb"):
+                pass
+    for path in directories:
         os.makedirs(room + EMPTY + path, 0o755, exist_ok=True)
 
 
@@ -152,7 +159,7 @@ def isolate_namespace(
     """Restrict the first process of a new namespace to what is its own.
 
     That is its processes, shared memory and terminals. What is left of the machine is read-only,
-    and of the `hidden` directories only what is `needed`.
+    and of what is `hidden` only what is `needed`.
     """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     set_mount(AT_RECURSIVE, "/", MOUNT_ATTR_RDONLY)
@@ -164,7 +171,7 @@ def isolate_namespace(
         own = "newinstance,ptmxmode=0666,mode=620"
         mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, own)
 
-    for point in hidden:
+    for point in filter(os.path.lexists, hidden):  # others were removed meanwhile
         kept = {
             path: os.open(path, os.O_PATH | os.O_CLOEXEC)
             for path in needed

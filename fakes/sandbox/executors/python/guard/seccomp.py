@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from . import kernel
@@ -42,6 +43,18 @@ _PRIO_USER = 2
 _IOPRIO_WHO_USER = 3
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602)
 """ioctl: FS_IOC_SETFLAGS, its variant for 32 bits, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION."""
+_RESERVATIONS = (0x40305828, 0x4030582A, 0x40305839)
+"""ioctl: FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE, which allocate as fallocate does."""
+_ALLOCATIONS = (0, 0x03, 0x08, 0x10)
+"""fallocate: to extend a file, FALLOC_FL_PUNCH_HOLE with KEEP_SIZE, COLLAPSE_RANGE, ZERO_RANGE.
+
+The kernel compares only these with the bound on the size of a file, or they free space.
+"""
+_FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+"""Of sockets. The others can lead out of a network namespace, such as AF_VSOCK to the host."""
+_AF_NETLINK = 16
+_NETLINK_ROUTE = 0
+"""C libraries ask it for interfaces and their addresses."""
 
 _NEW_NAMESPACES = 0x7E020000
 """clone: all of CLONE_NEW*."""
@@ -49,6 +62,7 @@ SECCOMP = {"x86_64": 317, "aarch64": 277}
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 CALLS = {
     "x86_64": {
+        "socket": 41, "socketpair": 53, "fallocate": 285,
         "clone": 56, "clone3": 435, "unshare": 272, "setns": 308, "memfd_secret": 447,
         "add_key": 248, "request_key": 249, "keyctl": 250,
         "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260,
@@ -61,6 +75,7 @@ CALLS = {
         "sched_setaffinity": 203, "sched_setattr": 314,
     },
     "aarch64": {
+        "socket": 198, "socketpair": 199, "fallocate": 47,
         "clone": 220, "clone3": 435, "unshare": 97, "setns": 268, "memfd_secret": 447,
         "add_key": 217, "request_key": 218, "keyctl": 219, "fchown": 55, "fchownat": 54,
         "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "setxattrat": 463,
@@ -135,6 +150,14 @@ _DENY = _fail(errno.EPERM)
 _ONLY_SELF = [_unless_equal(0, 1), _answer(_ALLOW), _DENY]
 
 
+def _among(argument: int, allowed: Iterable[int]) -> list[_Instruction]:
+    """Allow a call if this argument has one of these values; what follows is for all others."""
+    block = [_argument(argument)]
+    for value in allowed:
+        block += [_unless_equal(value, 1), _answer(_ALLOW)]
+    return block
+
+
 def _always() -> list[_Block]:
     """What is refused in any case."""
     without_namespaces = [
@@ -144,15 +167,32 @@ def _always() -> list[_Block]:
         _answer(_ALLOW),
         _DENY,
     ]
-    return [("clone", without_namespaces), *_refusing(_ALWAYS_REFUSED)]
+    sockets = [
+        *_among(0, _FAMILIES),
+        _unless_equal(_AF_NETLINK, 3),
+        _argument(2),
+        _unless_equal(_NETLINK_ROUTE, 1),
+        _answer(_ALLOW),
+        _fail(errno.EAFNOSUPPORT),
+    ]
+    return [
+        ("clone", without_namespaces),
+        ("socket", sockets),
+        ("socketpair", sockets),
+        ("fallocate", [*_among(1, _ALLOCATIONS), _fail(errno.EOPNOTSUPP)]),
+        *_refusing(_ALWAYS_REFUSED),
+    ]
 
 
-def _for_machine() -> list[_Block]:
-    """What is refused where a program has no namespaces of its own."""
-    flags = [_argument(1)]
-    for value in _FILE_FLAGS:
-        flags += [_unless_equal(value, 1), _DENY]
-    return [*_refusing(_REFUSED), ("ioctl", [*flags, _answer(_ALLOW)])]
+def _ioctl(*, namespaces: bool) -> _Block:
+    """What files may not be asked for; their flags only where a program has no namespaces."""
+    refused = dict.fromkeys(_RESERVATIONS, errno.EOPNOTSUPP)
+    if not namespaces:
+        refused |= dict.fromkeys(_FILE_FLAGS, errno.EPERM)
+    block = [_argument(1)]
+    for value, code in refused.items():
+        block += [_unless_equal(value, 1), _fail(code)]
+    return "ioctl", [*block, _answer(_ALLOW)]
 
 
 def _for_processes() -> list[_Block]:
@@ -187,9 +227,9 @@ def assembled(machine: str, *, namespaces: bool, same_user: bool) -> bytes:
 
     With `same_user`, it also protects other processes of the same user, such as the server.
     """
-    blocks = _always()
+    blocks = [*_always(), _ioctl(namespaces=namespaces)]
     if not namespaces:
-        blocks += _for_machine()
+        blocks += _refusing(_REFUSED)
         if same_user:
             blocks += _for_processes()
 

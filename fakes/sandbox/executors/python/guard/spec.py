@@ -42,7 +42,7 @@ class GuardOptions:
     landlock: bool = True
     control_groups: bool = True
     hidden: list[str] = field(default_factory=list)
-    """Directories that look empty in a namespace, but for what is needed beneath them."""
+    """Directories and files that look empty in a namespace, but for what is needed beneath them."""
     needed: list[str] = field(default_factory=list)
     network: bool = False
     """Programs use the machine's network."""
