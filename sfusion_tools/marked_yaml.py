@@ -141,6 +141,7 @@ class _Limited(Composer, SafeConstructor, Resolver):
             raise self._too_deep(mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
+        _name_keys(node)
         if id(node) not in self._extents:
             if isinstance(event, yaml.AliasEvent):
                 raise _TooMuch(
@@ -202,6 +203,14 @@ class _LibyamlLoader(_Limited, _Parser or object):  # type: ignore[misc] # a cla
 
 
 _FastLoader: Any = _LibyamlLoader if _Parser is not None else _Loader
+
+
+def _name_keys(node: Any) -> None:
+    """Let ``on`` be a key: YAML 1.1 takes it for true, which is no key of ours."""
+    if isinstance(node, yaml.MappingNode):
+        for key, _value in node.value:
+            if key.tag == "tag:yaml.org,2002:bool" and key.value == "on":
+                key.tag = "tag:yaml.org,2002:str"
 
 
 def _children(node: Any) -> list[Any]:

@@ -9,7 +9,12 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How one call ended. The first four are caused by the program, the others never are."""
+    """How one call ended. The first four are the program's doing, the others usually are not.
+
+    A program that crashes its server, or runs longer than its client waits, does end as one of the
+    others. A loss that the model can cause must be scored like a failure, or it is learned;
+    see docs/learning.md.
+    """
 
     OK = "ok"
     """The program exited with code 0."""
@@ -62,7 +67,8 @@ class Outcome(StrEnum):
     is_from_program: bool
     """True if the outcome says something about the program, so that a model can learn from it."""
     is_infrastructure: bool
-    """True if the outcome says nothing about the model's text; a trainer should mask it."""
+    """True if the outcome says nothing about the model's text: leave the sample out of the loss and
+    of its group's baseline."""
 
 
 _PROGRAMS = Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR

@@ -180,16 +180,17 @@ class Span(NamedTuple):
 def spans_of(call: Call) -> list[Span]:
     """Return what a call consists of, in order. What has no end ends with the call."""
     spans: list[Span] = []
-    free = call.began
+    previous_ended = call.began
     end = call.ended
     for number, attempt in enumerate(call.attempts, 1):
         began, ended = call.span(attempt)
-        asked = max(round(began - attempt.waited, 6), call.began)
-        if number > 1 and asked > free:
-            spans.append(Span("pause", free, asked, number - 1))
+        queued = max(round(began - attempt.waited, 6), call.began)
+        if number > 1 and queued > previous_ended:
+            spans.append(Span("pause", previous_ended, queued, number - 1))
         if attempt.waited > 0:
-            spans.append(Span("waiting", asked, began, number))
+            spans.append(Span("waiting", queued, began, number))
         if ended is None:
+            # With a status it was answered, but how long that took is not known.
             ended = max(began, end) if attempt.status is None else began
         spans.append(
             Span(
@@ -203,12 +204,12 @@ def spans_of(call: Call) -> list[Span]:
         )
         if attempt.worked is not None:
             spans.append(_running(call, number, attempt.worked))
-        free = ended
+        previous_ended = ended
     if call.waited > 0:
-        asked = max(round(end - call.waited, 6), call.began)
-        if call.attempts and asked > free:
-            spans.append(Span("pause", free, asked, len(call.attempts)))
-        spans.append(Span("waiting", asked, end, len(call.attempts) + 1))
+        queued = max(round(end - call.waited, 6), call.began)
+        if call.attempts and queued > previous_ended:
+            spans.append(Span("pause", previous_ended, queued, len(call.attempts)))
+        spans.append(Span("waiting", queued, end, len(call.attempts) + 1))
     return sorted(spans, key=lambda span: (span.start, span.end))
 
 
@@ -238,20 +239,24 @@ class _Followed:
     def __init__(self, name: str, event: CallEvent, source: str = "client") -> None:
         self.call = Call(name, event["at"], source=source)
         self._by_world = event["source"] == "world"
+        """The world tells of the call, so its end is the end that the world saw."""
         self._granted = False
+        """The client has had a permit: it has a limiter."""
         self._waited = 0.0
+        """Seconds that the attempt which begins next waited for its permit."""
         self._idle: float | None = None
-        """Since when the client has been waiting for a permit."""
+        """Since when the client has had neither an attempt nor a pause.
+
+        If it has a limiter, it waits for a permit.
+        """
         self._open: dict[Any, Attempt] = {}
         """The attempts that the client has not seen the end of."""
         self._unmet: Attempt | None = None
         """The client's last attempt, if its request has not arrived at a server."""
         self._requests: dict[tuple[Any, Any], Attempt] = {}
-        """The client's attempts, or those that only the server tells of.
-
-        Their keys are the sandbox and the number there.
-        """
+        """The attempt that belongs to a request: the key is the sandbox and the number there."""
         self._served: dict[tuple[Any, Any], Attempt] = {}
+        """Those of them that only the server tells of."""
 
     def note(self, event: CallEvent) -> bool:
         """Add an event; return True if it ends the call."""
@@ -262,9 +267,11 @@ class _Followed:
         if not call.worker:
             call.worker = event.get("worker") or ""
         if source == "server":
-            return self._note_server(event, kind, after) and call.source == "server"
+            request_ended = self._note_server(event, kind, after)
+            return request_ended and call.source == "server"
         if source == "client":
-            return self._note_client(event, kind, after) and not self._by_world
+            client_ended = self._note_client(event, kind, after)
+            return client_ended and not self._by_world
         if source == "world" and kind in ENDINGS:
             self._note_ending(event, kind, after)
             return True
@@ -337,7 +344,7 @@ class _Followed:
             case "strike":
                 request.fault = request.fault or event.get("rule")
             case "answered" | "unanswered":
-                request.retry_after = _asked(event.get("retry_after"))
+                request.retry_after = _seconds_asked(event.get("retry_after"))
                 if key in self._served:
                     gone = bool(event.get("client_gone"))
                     request.seconds = max(0.0, after - request.after)
@@ -377,14 +384,16 @@ class _Followed:
         """
         call = self.call
         if call.seconds is None:
-            call.stopped = (deaths or {}).get(call.worker, last)
+            died = (deaths or {}).get(call.worker)
+            call.stopped = last if died is None else died
         if not call.attempts:
             # Tools of other people do not record their attempts; then the server's events have to
             # do.
             call.attempts = list(self._served.values())
             if call.attempts:
                 self._share_outcome(call.attempts[-1])
-        if self._idle is not None and (self._granted or not call.attempts):
+        has_limiter = self._granted or not call.attempts  # without one, an attempt begins at once
+        if self._idle is not None and has_limiter:
             call.waited = max(0.0, call.ended - call.began - self._idle)
         return call
 
@@ -465,10 +474,12 @@ def _outcome(event: CallEvent) -> Outcome | None:
     return OUTCOMES.get(stated) if isinstance(stated, str) else None  # any tool may state anything
 
 
-def _asked(value: object) -> float | None:
-    """Retry-After as the header has it: seconds, or a date, which is not kept."""
+def _seconds_asked(value: object) -> float | None:
+    """Return the seconds of a Retry-After as the header has it; None for a date."""
+    if not isinstance(value, str | int | float):
+        return None
     try:
-        seconds = float(value) if isinstance(value, str | int | float) else math.nan
+        seconds = float(value)
     except (ValueError, OverflowError):
         return None
     return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -138,7 +138,7 @@ class Scoring:
     def score(self) -> float | None:
         """The fraction of cases passed; None if a case is lost.
 
-        Then mask the sample, or use the bounds.
+        Then leave the sample out of loss and baseline, or use the bounds.
         """
         return None if self.lost else self.bounds[0]
 
@@ -341,6 +341,8 @@ def _json(value: Any, where: str) -> str:
 
 def _verdict(call: CallResult, case: Case, mark: str | None, tolerance: float) -> CaseResult:
     """Score a call; its result follows the mark in a function case."""
+    if call.scored:
+        return RUNTIME_ERROR
     match call.outcome:
         case Outcome.OK:
             if mark is None:

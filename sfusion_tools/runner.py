@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sfusion_tools._loops import LoopThread
-from sfusion_tools.errors import import_extra
 from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import PermitSource
 from sfusion_tools.limiter.ray_limiter import LimiterChoice
@@ -27,6 +26,7 @@ from sfusion_tools.sandbox.program import RUNNABLE, Program
 from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.text import model_text
+from sfusion_tools.tracing import call_tracer
 
 T = TypeVar("T")
 
@@ -53,7 +53,8 @@ class CodeResult(CallResult):
 
     @property
     def lost(self) -> bool:
-        """True if this says nothing about the code: give it no reward, mask the sample."""
+        """True if this says nothing about the code: give it no reward, and leave the sample out of
+        the loss and of its group's baseline."""
         return self.outcome.is_infrastructure
 
 
@@ -125,6 +126,7 @@ class CodeRunner:
             fleet=parts.fleet,
             guard=guard,
             call_log=self._call_log,
+            score_provoked=config.score_provoked,
         )
         """Runs the programs, under the same limiter and guard.
 
@@ -226,54 +228,3 @@ def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
     This blocks until it is done.
     """
     return runtime.shared(in_shared_loop, lambda: LoopThread("sfusion runner")).run(work)
-
-
-def call_tracer() -> Callable[[CallResult, str, float, str | None], None]:
-    """Return what makes the OpenTelemetry spans of a call that has ended.
-
-    Used with ``tracing: true`` and the extra ``otel``. It takes the result, the tool, the seconds
-    and the trajectory. The span of a call is a child of the span that is current where the call is
-    made, such as that of a trajectory, and has a child for every wait for a permit and for every
-    attempt.
-    """
-    trace = import_extra("opentelemetry.trace", extra="otel", needed_by="tracing: true")
-    tracer = trace.get_tracer("sfusion")
-
-    def record(result: CallResult, tool: str, seconds: float, trajectory: str | None) -> None:
-        end = time.time_ns()
-        start = end - _ns(seconds)
-        facts = {
-            "sfusion.call_id": result.call_id,
-            "sfusion.outcome": result.outcome.value,
-            "sfusion.infrastructure": result.outcome.is_infrastructure,
-            "sfusion.possible_executions": result.possible_executions,
-        }
-        if trajectory is not None:
-            facts["sfusion.trajectory"] = trajectory
-        call = tracer.start_span(f"execute_tool {tool}", start_time=start, attributes=facts)
-        if result.outcome is not Outcome.OK:
-            call.set_status(trace.StatusCode.ERROR, result.outcome.value)
-        context = trace.set_span_in_context(call)
-
-        def child(name: str, begin: int, seconds: float, attributes: dict[str, Any]) -> None:
-            span = tracer.start_span(name, context, start_time=begin, attributes=attributes)
-            span.end(begin + _ns(seconds))
-
-        for attempt in result.attempts:
-            begin = start + _ns(attempt.after)
-            number = {"sfusion.attempt": attempt.number}
-            if attempt.waited:
-                child("sfusion.permit", begin - _ns(attempt.waited), attempt.waited, number)
-            about = {**number, "server.address": attempt.endpoint, "sfusion.outcome": attempt.kind}
-            if attempt.status is not None:
-                about["http.response.status_code"] = attempt.status
-            child("sfusion.attempt", begin, attempt.seconds or 0.0, about)
-        if result.waited and not result.attempts:
-            child("sfusion.permit", start, result.waited, {"sfusion.attempt": 1})
-        call.end(end)
-
-    return record
-
-
-def _ns(seconds: float) -> int:
-    return int(seconds * 1e9)

@@ -151,6 +151,7 @@ class SectionParser(ArgumentTextParser):
         section = tuple(filter(None, cls.section))
         cls.openers = (*section[:1], begin)
         cls.drafts = (begin,)
+        cls.enclosing = cls.section
         cls.ends = (end,)
         cls.edges = Markers((end, begin, *section))
         cls._heads = Markers((cls.separator, *section, begin, end))
@@ -223,7 +224,9 @@ class SectionParser(ArgumentTextParser):
                 f"The text ends before {self.section[1]}: the calls above are "
                 "complete, but there may have been more."
             )
-            self.problem("unclosed_section", message, self.reader.offset, "", "noticed")
+            self.problem(
+                "unclosed_section", message, position=self.reader.offset, raw="", severity="noticed"
+            )
 
 
 class ArgumentTextFormat(Format):

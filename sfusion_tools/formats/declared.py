@@ -17,16 +17,19 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from sfusion_tools.errors import FormatError, near
+from sfusion_tools.errors import FormatError, RenderError, near
 from sfusion_tools.marked_yaml import read_marked
 
 from .argumenttext import ArgumentTextFormat, SectionParser
 from .braces import BraceFormat, BraceParser
-from .callobject import SIBLINGS, ListParser, ObjectFormat, TaggedParser
+from .calllist import ListParser
+from .callobject import SIBLINGS, ObjectFormat, TaggedParser
 from .format import Format
 from .pythonic import PythonFormat, PythonicParser
 from .streamparser import StreamParser
-from .tags import PairParser, TagFormat, TagParser, Tags
+from .tagpairs import PairParser
+from .tags import TagFormat, TagParser, Tags
+from .toolbox import Toolbox
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -88,6 +91,7 @@ class Declared:
 
     def build(self) -> Format:
         """Return the format; raises FormatError if it is not clear how to read it."""
+        self._check_texts()
         parts = self._parts()
         reading = dict(parts.reading)
         silent = tuple(dict.fromkeys((*reading.pop("silent", ()), *self.ends)))
@@ -108,9 +112,23 @@ class Declared:
         form: Format = type(self.name, (parts.base,), body)()
         return form
 
+    def _check_texts(self) -> None:
+        """Raise FormatError for a list with too few or too many texts, or for an empty marker."""
+        for field, meaning in _LENGTHS.items():
+            given = getattr(self, field)
+            size = meaning.count(",") + 1
+            if len(given) != size and (given or field != "think"):
+                raise FormatError(f"{field} is {list(given)}; expected {size} texts: {meaning}")
+        for field in ("openers", "ends", "think", "aliases", "signs"):
+            if "" in getattr(self, field):
+                raise FormatError(f"{field} has an empty text, which would be found everywhere")
+
     def _parts(self) -> _Parts:
         """Choose the parser by the placeholders."""
         places = set(_PLACE.findall(self.call))
+        twice = [place for place in places if self.call.count(f"{{{place}}}") > 1]
+        if twice:
+            raise FormatError(f"its call is {self.call!r}: write {{{twice[0]}}} once")
         if self.quote:
             return self._braces()
         if self.argument:
@@ -137,7 +155,8 @@ class Declared:
         writing: dict[str, Any] = {"tag": (before, after), "section": (begin, self.between, end)}
         if begin.rstrip().endswith("["):
             reading = self._list_reading()
-            return _Parts(ObjectFormat, ListParser, reading, {**writing, "closing": "]"})
+            writing.update(section=(begin, self._comma(), end), closing="]")
+            return _Parts(ObjectFormat, ListParser, reading, writing)
 
         opener = before.strip()
         close = after.strip()
@@ -148,6 +167,10 @@ class Declared:
         reading = {"openers": (opener, *self.openers), "close": close, "keys": self.keys}
         return _Parts(ObjectFormat, TaggedParser, reading, {**writing, "closing": close})
 
+    def _comma(self) -> str:
+        """Return what is between the elements of a list, which needs a comma."""
+        return self.between if "," in self.between else ", "
+
     def _list_reading(self) -> dict[str, Any]:
         """Return the attributes of a parser for a list of objects."""
         begin, end = self.section
@@ -156,6 +179,10 @@ class Declared:
             # The bracket belongs to the marker: a word alone may be prose.
             opener += "["
         openers = (opener, *self.openers) if opener else self.openers
+        if not openers:
+            raise FormatError(
+                f"its section begins with {begin!r}: write a marker before the [, or give openers"
+            )
         name_key, _, id_key = self.keys
         unusual = [key for key in (name_key, id_key) if key not in ("name", "id", "")]
         return {
@@ -194,17 +221,16 @@ class Declared:
     def _tags(self) -> _Parts:
         """Return the parts of a format with raw values between tags."""
         begin, end = (mark.strip() for mark in self.section)
-        head, call_end = self.call.split("{arguments}")
-        call, name_end = (part.strip() for part in head.split("{name}"))
-        if _PLACE.findall(self.argument)[:1] != ["key"] or "{value}" not in self.argument:
-            raise FormatError(
-                f"its argument is {self.argument!r}: write it with {{key}} and {{value}}"
-            )
-        before_value, closing = self.argument.split("{value}")
-        argument, key_end = (part.strip() for part in before_value.split("{key}"))
+        call, name_end, call_end = _around_places(self.call, "call", "name", "arguments")
+        argument, key_end, closing = _around_places(self.argument, "argument", "key", "value")
         before_call, after_call = self.around
         call = call.removeprefix(before_call)
-        call_end = call_end.strip().removesuffix(after_call).strip()
+        call_end = call_end.removesuffix(after_call).strip()
+        if not call or not call_end or not argument or not key_end or not closing:
+            raise FormatError(
+                "there must be markers before {name}, after {arguments}, before and after {key}, "
+                "and after {value}"
+            )
 
         if re.search(r">\s*<", key_end):
             # The value has a tag of its own.
@@ -215,22 +241,26 @@ class Declared:
                 call_end=call_end,
                 argument=argument,
                 key_end=re.sub(r"\s+", "", key_end),
-                closing=closing.strip(),
+                closing=closing,
                 empty=self.empty,
             )
             silent = (begin, end) if begin else ()
-            return self._tag_parts(PairParser, tags, silent, tags.closing)
+            parts = self._tag_parts(PairParser, tags, silent, tags.closing)
+            parts.reading["enclosing"] = (begin, end)
+            return parts
+        if bool(begin) != bool(end):
+            raise FormatError(f"section is {list(self.section)}: write both texts, or neither")
         tags = Tags(
-            open=begin,
-            close=end,
+            open=begin or call,
+            close=end or call_end,
             call=call,
             call_end=call_end,
             argument=argument,
             key_end=key_end,
-            closing=closing.strip(),
+            closing=closing,
             tag_end=key_end[key_end.rfind("<") :] if key_end.endswith("|>") else ">",
-            many=not self.each,
-            padded=before_value.endswith("\n"),
+            many=bool(begin) and not self.each,
+            padded=self.argument.partition("{value}")[0].endswith("\n"),
             hint=self._hint(),
             around=self.around,
         )
@@ -260,7 +290,9 @@ class Declared:
     def _python(self) -> _Parts:
         """Return the parts of a format in which calls are Python, in brackets or between tags."""
         begin, end = self.section
+        between = self.between
         if begin.endswith("["):
+            between = self._comma()
             opener = "["
             close = "]"
             silent = tuple(filter(None, (begin[:-1].strip(), end[1:].strip())))
@@ -270,16 +302,58 @@ class Declared:
             close = end.strip()
             silent = ()
             after = close
+        if not opener or not close:
+            raise FormatError("there must be a section around calls in Python, such as [ and ]")
         reading = {"openers": (opener,), "close": close, "silent": silent, "after": after}
-        writing = {"section": (begin, self.between, end), "closing": close}
+        if len(silent) > 1:
+            reading["enclosing"] = silent
+        writing = {"section": (begin, between, end), "closing": close}
         return _Parts(PythonFormat, PythonicParser, reading, writing)
 
     def _braces(self) -> _Parts:
         """Return the parts of a format of Gemma."""
-        opener = self.call.partition("call:")[0]
-        close = self.call.rpartition("}")[2]
+        opener, _, rest = self.call.partition("call:{name}{arguments}")
+        close = rest.strip()
+        if not opener.strip() or not close:
+            raise FormatError(
+                f"its call is {self.call!r}: a format with a quote is written with "
+                "call:{name}{arguments} between two markers"
+            )
         reading = {"openers": (opener,), "close": close, "quote": self.quote}
         return _Parts(BraceFormat, BraceParser, reading, {"call": self.call, "closing": close})
+
+
+def _around_places(text: str, what: str, first: str, second: str) -> tuple[str, str, str]:
+    """Return what is before, between and after two placeholders, without the white space there."""
+    found = re.fullmatch(rf"(?s)(.*?)\{{{first}\}}(.*?)\{{{second}\}}(.*)", text)
+    if found is None or text.count(f"{{{first}}}") + text.count(f"{{{second}}}") > 2:
+        raise FormatError(
+            f"its {what} is {text!r}: write it with {{{first}}} and {{{second}}}, each once"
+        )
+    before, between, after = (part.strip() for part in found.groups())
+    return before, between, after
+
+
+_LENGTHS = {
+    "section": "[before, after] the calls",
+    "around": "[before, after] each call",
+    "keys": "the keys of [name, arguments, id]",
+    "think": "the [begin, end] of thinking",
+}
+"""What the lists of a fixed length have; ``think`` may also be empty."""
+_PROBE: tuple[str, dict[str, Any]] = ("TOOL", {"KEY": "VALUE"})
+"""A call that every format that is any use can write and read back, once and twice."""
+
+
+def check(form: Format) -> None:
+    """Raise FormatError if a format does not read back what it writes."""
+    name, arguments = _PROBE
+    for times in (1, 2):
+        try:
+            form.render([{"name": name, "arguments": arguments}] * times)
+        except RenderError as error:
+            text = form.write([_PROBE] * times, Toolbox(), form.variants[0])
+            raise FormatError(f"what it writes is not read back: {text!r}: {error}") from error
 
 
 _FROM_YAML = [item.name for item in fields(Declared) if item.name not in ("name", "marks")]
@@ -305,7 +379,9 @@ def read_formats(path: Path) -> Iterator[Format]:
                 raise FormatError(f"{marked.place((name, key))}: {problem}")
             settled[key] = tuple(value) if isinstance(value, list) else value
         try:
-            yield Declared(str(name), **settled).build()
+            form = Declared(str(name), **settled).build()
+            check(form)
+            yield form
         except (FormatError, ValueError, re.error) as error:
             raise FormatError(f"{place}: {error}") from error
 
@@ -315,6 +391,9 @@ def _problem(key: Any, value: Any) -> str | None:
     if key not in _FROM_YAML:
         return near(str(key), _FROM_YAML)
     wanted = type(getattr(Declared, key, ""))
-    if isinstance(value, list if wanted is tuple else wanted):
+    if wanted is tuple and isinstance(value, list):
+        if all(isinstance(text, str) for text in value):
+            return None
+    elif isinstance(value, wanted):
         return None
     return f"{key} is {value!r}; expected {_EXPECTED[wanted]}"

@@ -129,7 +129,7 @@ class PythonicParser(StreamParser):
                 "The text ends with a bracket. If you meant to make a call, send the "
                 "complete call again."
             )
-            self.problem("truncated", message, start, "[", "noticed")
+            self.problem("truncated", message, position=start, raw="[", severity="noticed")
 
     def _head(self) -> Scan[tuple[str, str]]:
         """Return the name after a bracket and the character after that, without reading them."""
@@ -175,7 +175,9 @@ class PythonicParser(StreamParser):
                 f"made. Write {self.form.example}"
             )
             position = position_in(self._plain, found.start())
-            self.problem("stray_marker", message, position, found[0], "noticed")
+            self.problem(
+                "stray_marker", message, position=position, raw=found[0], severity="noticed"
+            )
 
     def _list(self, start: int) -> Scan[None]:
         """Read the calls up to the end of the list; report each when the next one begins."""

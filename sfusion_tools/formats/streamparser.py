@@ -35,6 +35,8 @@ Chosen: fewer, such as a lone ``<``, are more often prose.
 """
 _ANYTHING = re.compile(r"(?s:.)+")
 _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
+LAYOUT = " \t\r\n,;[]"
+"""What may stand between and after calls without a meaning of its own."""
 NAMELESS = Flaw("missing_name", "it does not say which tool is meant")
 _NOT_JSON = Flaw(
     "bad_value",
@@ -66,6 +68,8 @@ class StreamParser(ABC):
     """The markers that count as a call inside the thinking; the openers if empty."""
     silent: ClassVar[tuple[str, ...]] = ()
     """Markers without a meaning of their own, such as the ends of sections and turns."""
+    enclosing: ClassVar[tuple[str, str]] = ("", "")
+    """The markers around all calls of a turn that may have other text between them."""
     think_marks: ClassVar[tuple[str, ...]] = (THINK, THOUGHT)
     """Where thinking begins and ends; empty for a format that marks it in another way."""
 
@@ -79,11 +83,19 @@ class StreamParser(ABC):
         self._thinking = markers_of(*self.think_marks[1:], *(self.drafts or self.openers))
         self._deltas: list[Delta] = []
         self._plain: list[tuple[int, str]] = []
+        """The text outside of calls, with its positions: calls that were misspelt may be in it."""
+        self._enclosed = False
+        """A section of calls was opened and not closed yet."""
+        self._last_mark = 0
+        """How many pieces of plain text there were at the last call or marker."""
         self._held: list[str] = []
+        """White space that is content only if text follows."""
         self._guessed: tuple[str, str | None] = "", None
+        """The last text that could not be read, and the name that was found in it."""
         self._written = False
         self._interrupted = False
         self._handled = 0
+        """Calls that were returned or refused."""
         self._in_think = in_think
         self._done = False
         self._run = self._text()
@@ -124,6 +136,7 @@ class StreamParser(ABC):
         """Note that something other than text was here, so the white space around it is layout."""
         self._interrupted = True
         self._plain.append((self.reader.offset, "\n"))
+        self._last_mark = len(self._plain)
 
     def call(
         self,
@@ -147,7 +160,9 @@ class StreamParser(ABC):
         self.interrupt()
         for repair in (*repaired, *read.repaired):
             message = f"The call to {name} was made, but {repair.message}."
-            self.problem(repair.kind, message, position, raw, "repaired", name)
+            self.problem(
+                repair.kind, message, position=position, raw=raw, severity="repaired", name=name
+            )
         call = ParsedCall(
             name=name,
             arguments=read.value,
@@ -187,7 +202,7 @@ class StreamParser(ABC):
         else:
             advice = f"Write calls as {self.form.example}"
         message = f"{which} was not made: {why}. {advice}"
-        self.problem(flaw.kind, message, position, raw, "refused", name)
+        self.problem(flaw.kind, message, position=position, raw=raw, severity="refused", name=name)
 
     def _guess(self, raw: str) -> str | None:
         """Return the name in a text that could not be read.
@@ -205,6 +220,7 @@ class StreamParser(ABC):
         self,
         kind: str,
         message: str,
+        *,
         position: int,
         raw: str,
         severity: Severity,
@@ -243,6 +259,7 @@ class StreamParser(ABC):
             yield from self.think(0)
         yield from self.begin()
         while True:
+            begin = self.reader.offset
             marker = yield from self.reader.until(self._markers, self.content, to_end=False)
             if marker is None:
                 break
@@ -253,12 +270,35 @@ class StreamParser(ABC):
             elif marker == self._ends_thinking:
                 self._stray_thought(marker)
             elif marker in self.openers:
+                self._enclosed = True
                 yield from self.opened(marker)
                 self.reader.unmark()
             else:
+                self._enclose(marker)
                 self.interrupt()
                 self.passed(marker)
+            if self.reader.offset <= begin:
+                # Never seen; whoever breaks a parser gets a refused call and not an endless loop.
+                raise AssertionError(f"nothing was read at {marker!r}")
         yield from self._end()
+
+    def _enclose(self, marker: str) -> None:
+        """Note where a section begins and ends, and refuse what is left over in it."""
+        begin, end = self.enclosing
+        if marker == begin:
+            self._enclosed = True
+        elif marker == end and self._enclosed:
+            self._enclosed = False
+            self.refuse_left_over(self._plain[self._last_mark :])
+            del self._plain[self._last_mark :]
+
+    def refuse_left_over(self, pieces: Sequence[tuple[int, str]]) -> None:
+        """Refuse what is inside the markers of calls and was not read as a call."""
+        text = "".join(piece for _, piece in pieces)
+        if text.strip(LAYOUT):
+            shown = text.strip()[:40]
+            message = f"what stands beside the calls, inside their markers, is no call ({shown!r})"
+            self.refuse(Flaw("left_over", message), position=pieces[0][0], raw=text)
 
     def passed(self, marker: str) -> None:
         """Handle a ``silent`` marker."""
@@ -298,7 +338,7 @@ class StreamParser(ABC):
     def draft(self, position: int, marker: str, advice: str) -> None:
         """Report a call inside the thinking, which is not made."""
         message = f"A tool call inside the thinking was taken as a draft and was not made. {advice}"
-        self.problem("call_in_think", message, position, marker, "noticed")
+        self.problem("call_in_think", message, position=position, raw=marker, severity="noticed")
 
     def unclosed(self, position: int, drafts: int, advice: str) -> None:
         """Report thinking that was never closed.
@@ -309,8 +349,11 @@ class StreamParser(ABC):
             "The thinking was never closed, so nothing in it counts as an answer or "
             f"as a call. {advice}"
         )
-        self._handled += bool(drafts)
-        self.problem("unclosed_think", message, position, "", "refused" if drafts else "noticed")
+        severity: Severity = "noticed"
+        if drafts:
+            severity = "refused"
+            self._handled += 1
+        self.problem("unclosed_think", message, position=position, raw="", severity=severity)
 
     def _stray_thought(self, marker: str) -> None:
         self._write(marker)
@@ -321,7 +364,9 @@ class StreamParser(ABC):
                 "If the prompt ends inside the thinking, pass in_think=True."
             )
             position = self.reader.offset - len(marker)
-            self.problem("stray_think_close", message, position, marker, "noticed")
+            self.problem(
+                "stray_think_close", message, position=position, raw=marker, severity="noticed"
+            )
 
     def _end(self) -> Scan[None]:
         """Report what is left at the end of the text, and what looks like a call in it."""
@@ -345,7 +390,9 @@ class StreamParser(ABC):
         for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, self.tools.names):
             if kind != "fenced_code" or not self._handled:
                 advice = f"Write calls as {self.form.example}"
-                self.problem(kind, f"{message} {advice}", at, excerpt, "noticed")
+                self.problem(
+                    kind, f"{message} {advice}", position=at, raw=excerpt, severity="noticed"
+                )
 
     def _write(self, text: str) -> None:
         """Return text as content; hold back the white space at its end."""

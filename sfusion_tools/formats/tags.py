@@ -2,8 +2,8 @@
 
     <function=NAME><parameter=KEY>VALUE</parameter></function>
 
-A format declares what its tags are. In some the key and the value have tags of their own
-(``PairParser``).
+A format declares what its tags are. In some the key and the value have tags of their own, see
+``tagpairs``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 from sfusion_tools.errors import RenderError
 
 from .format import Format
-from .jsontext import CUT_HEAD, NOT_BEGUN, Flaw, Loaded, dump
+from .jsontext import NOT_BEGUN, Flaw, Loaded, dump
 from .rawvalue import NAME, TagSpec, TagValue, misspelt, read_tag_value, read_value, write_value
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 from .toolbox import Toolbox
 
-_GAP = re.compile(r"(?:\s|\\n)+")
+GAP = re.compile(r"(?:\s|\\n)+")
 _JSON_TYPES = frozenset({"boolean", "integer", "number", "array", "object"})
 _KINDS = {
     bool: "boolean",
@@ -39,7 +39,7 @@ class Tags:
     """The tags of a format, without the white space around them."""
 
     open: str
-    """Before a call, or before all calls of a turn if ``many``."""
+    """Before a call, or before all calls of a turn if ``many``; ``call`` if there is neither."""
     close: str
     call: str
     """Up to the name of the tool; in a ``PairParser`` what may follow the name."""
@@ -121,7 +121,7 @@ class Tags:
             closing=self.closing,
             followers=(self.argument, self.call_end),
             barriers=(self.open, self.argument),
-            gap=_GAP,
+            gap=GAP,
         )
 
     @property
@@ -140,7 +140,7 @@ def _first_tag(mark: str) -> str:
 
 
 @dataclass(slots=True)
-class _RawCall:
+class RawCall:
     """A call as far as it was read."""
 
     name: str
@@ -169,7 +169,7 @@ class RawTextParser(StreamParser):
             raw.append(self.reader.take(len(edge)))
         self.refuse(flaw, position=start, raw="".join(raw), name=name)
 
-    def report_raw(self, call: _RawCall) -> None:
+    def report_raw(self, call: RawCall) -> None:
         """Report a call that was read to its end, or refuse it for its flaw."""
         self.call(
             call.name,
@@ -180,7 +180,7 @@ class RawTextParser(StreamParser):
         )
 
     def add_argument(
-        self, call: _RawCall, key: str, text: str, *, what: str, hint: str = ""
+        self, call: RawCall, key: str, text: str, *, what: str, hint: str = ""
     ) -> None:
         """Add a value to the arguments of a call, and note what is wrong with it, if anything."""
         read = self._read(call.name, key, text, hint)
@@ -206,10 +206,16 @@ class RawTextParser(StreamParser):
 class TagParser(RawTextParser):
     """Reads functions one by one; types come from the schema, or from an attribute of the tag."""
 
+    _ended_well = True
+    """The last function was not broken."""
+
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
         tags = self.tags
         start = reader.offset - len(marker)
+        if tags.open == tags.call:
+            yield from self._function(start, "")
+            return
         functions = 0
         while True:
             text, edge = yield from reader.text_before(tags.bodies)
@@ -252,10 +258,17 @@ class TagParser(RawTextParser):
         tags = self.tags
         if edge != tags.close:
             message = f"A {tags.close} is missing. The call before it was complete and was made."
-            self.problem("missing_close", message, self.reader.offset, stray, "noticed")
+            self.problem(
+                "missing_close", message, position=self.reader.offset, raw=stray, severity="noticed"
+            )
+        elif stray and self._ended_well:
+            self.refuse_left_over([(self.reader.offset - len(stray), stray)])
         elif stray:
+            # It may be the rest of the call before it, which was refused.
             message = f"There is text after {tags.call_end}, which was ignored."
-            self.problem("stray_text", message, self.reader.offset, stray, "noticed")
+            self.problem(
+                "stray_text", message, position=self.reader.offset, raw=stray, severity="noticed"
+            )
 
     def _function(self, start: int, stray: str) -> Scan[bool]:
         """Read one function; return False if the rest of the section had to be skipped."""
@@ -268,8 +281,10 @@ class TagParser(RawTextParser):
             message = f"{tags.call} is not followed by the name of a tool and {tags.tag_end}"
             return (yield from self._skip(Flaw(kind, message), start, raw, None))
 
-        call = _RawCall(name, start, raw)
-        if stray:
+        call = RawCall(name, start, raw)
+        if '"' in stray:
+            self.refuse_left_over([(start - len(stray), stray)])
+        elif stray:
             call.repaired.append(Flaw("stray_text", f"there is text before it ({stray[:40]!r})"))
         while True:
             gap = yield from reader.spaces()
@@ -285,10 +300,11 @@ class TagParser(RawTextParser):
         if following in (tags.call_end, tags.argument, tags.closing):
             message = f"it goes on after {tags.call_end}, so a value may contain tags of the format"
             call.fail(Flaw("bad_layout", message))
+        self._ended_well = call.flaw is None
         self.report_raw(call)
         return True
 
-    def _parameter(self, call: _RawCall, gap: str) -> Scan[Flaw | None]:
+    def _parameter(self, call: RawCall, gap: str) -> Scan[Flaw | None]:
         """Read one parameter; return the flaw if the rest of the call cannot be read.
 
         ``gap`` is the white space before it.
@@ -365,112 +381,6 @@ def _without_layout(text: str, *, crlf: bool) -> str:
     if crlf and inner.endswith("\r\n"):
         return inner.removesuffix("\r\n")
     return inner.removesuffix("\n")
-
-
-class PairParser(RawTextParser):
-    """Reads a name, and keys and values with tags of their own; types come from the schema."""
-
-    def opened(self, marker: str) -> Scan[None]:
-        tags = self.tags
-        start = self.reader.offset - len(marker)
-        head, edge = yield from self.reader.text_before(tags.heads)
-        raw = [marker, head]
-        if edge is None:
-            self.refuse(CUT_HEAD, position=start, raw=marker + head)
-            return
-
-        bare = head.replace(tags.call, "\n", 1) if tags.call else head
-        # Some models write a line break as a backslash and an n.
-        lines = [line for line in bare.replace("\\n", "\n").split("\n") if line.strip()]
-        name = lines[0].strip() if lines else ""
-        flaw = self._name_flaw(name, bare, edge)
-        if flaw:
-            yield from self.give_up(flaw, start, raw, name if NAME.fullmatch(name) else None)
-            return
-
-        call = _RawCall(name, start, raw)
-        if len(lines) > 1:
-            message = f"there is text after its name ({lines[1].strip()[:40]!r})"
-            call.repaired.append(Flaw("stray_text", message))
-        yield from self._arguments(call)
-
-    def _name_flaw(self, name: str, head: str, edge: str) -> Flaw | None:
-        """Return what is wrong with the name of a call."""
-        tags = self.tags
-        if not name:
-            if edge == tags.close:
-                return Flaw("empty_call", f"there is nothing between {tags.open} and {tags.close}")
-            return Flaw("missing_name", f"there is no name after {tags.open}")
-        if not NAME.fullmatch(name):
-            return Flaw("missing_name", f"{name[:40]!r} is not a tool name")
-        if edge == tags.close and not tags.empty and "\n" not in head and "\\n" not in head:
-            return Flaw("bad_layout", "a call without arguments needs a line break after its name")
-        return None
-
-    def _arguments(self, call: _RawCall) -> Scan[None]:
-        """Read pairs up to the end of the call and report it."""
-        reader = self.reader
-        tags = self.tags
-        while True:
-            gap, edge = yield from reader.text_before(tags.heads)
-            call.raw.append(gap)
-            stray = _GAP.sub("", gap)
-            if stray and edge is not None:
-                message = f"there is extra text next to its arguments ({stray[:40]!r})"
-                call.repaired.append(Flaw("stray_text", message))
-            if edge is None:
-                call.fail(Flaw("truncated", f"the text ends before {tags.close}"))
-                break
-            if edge == tags.open:
-                call.fail(Flaw("bad_layout", f"its {tags.close} is missing"))
-                break
-            call.raw.append(reader.take(len(edge)))
-            if edge == tags.close:
-                break
-
-            if edge == tags.value_open:
-                message = f"there is a {edge} without {tags.argument}"
-                flaw: Flaw | None = Flaw("bad_layout", message)
-            else:
-                flaw = yield from self._pair(call)
-            if flaw:
-                yield from self.give_up(flaw, call.start, call.raw, call.name)
-                return
-        self.report_raw(call)
-
-    def _pair(self, call: _RawCall) -> Scan[Flaw | None]:
-        """Read a key and its value; return the flaw if the rest of the call cannot be read."""
-        reader = self.reader
-        tags = self.tags
-        key, edge = yield from reader.text_before(tags.keys)
-        call.raw.append(key)
-        if edge is None:
-            yield from self.skip_rest()
-            return Flaw("truncated", f"an {tags.argument} is not followed by {tags.key_close}")
-        if edge != tags.key_close:
-            return Flaw("bad_layout", f"an {tags.argument} is not followed by {tags.key_close}")
-        call.raw.append(reader.take(len(edge)))
-
-        shown = key[:40]
-        following = yield from reader.ahead((tags.value_open,), _GAP)
-        if following == "":
-            yield from self.skip_rest()
-            return Flaw("truncated", f"its argument {shown} has no {tags.value_open}")
-        if following != tags.value_open:
-            return Flaw("bad_layout", f"its argument {shown} has no {tags.value_open}")
-        yield from reader.run(_GAP)
-        call.raw.append(reader.take(len(following)))
-
-        value = yield from read_tag_value(reader, tags.pair_value)
-        call.raw.append(reader.since_mark())
-        if value.fault == "truncated":
-            yield from self.skip_rest()
-            return Flaw("truncated", f"the text ends inside its argument {shown}")
-        if value.fault or misspelt(value.text, tags.pair_value):
-            message = f"its argument {shown} is not closed by {tags.closing}"
-            return Flaw("bad_layout", f"{message} and then {tags.argument} or {tags.close}")
-        self.add_argument(call, key.strip(), value.text, what="argument")
-        return None
 
 
 class TagFormat(Format):

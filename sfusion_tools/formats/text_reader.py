@@ -35,10 +35,15 @@ _SPACES = re.compile(r"[ \t\r\n]+")
 
 
 class Markers:
-    """A set of literal strings to search for, none of which is a prefix of another."""
+    """A set of literal strings to search for, none of which is a prefix of another.
+
+    None may be empty: it would be found everywhere, and a scanner that looks for it never advances.
+    """
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = tuple(dict.fromkeys(literals))
+        if not self.literals or "" in self.literals:
+            raise ValueError("one of its markers is an empty text, which would be found everywhere")
         self.pattern = re.compile("|".join(map(re.escape, self.literals)))
         self.longest = max(map(len, self.literals))
         self._beginnings: set[str] = set()

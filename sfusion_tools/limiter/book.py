@@ -57,15 +57,16 @@ class PermitBook:
         self._clients: dict[str, KnownClient] = {}
         self._shares: Shares = Shares()
         self._permits: dict[str, HeldPermit] = {}
-        # A heap; an entry may be older than its permit's last renewal.
         self._expiries: list[tuple[float, str]] = []
-        self._next_death = math.inf  # no client dies before this
-        # A heap of clients that wait; an entry may be early, but not late.
+        """A heap of permits; an entry may be older than its permit's last renewal."""
+        self._no_death_before = math.inf
+        """No leased client can have been silent for a lease before this."""
         self._deaths: list[tuple[float, str]] = []
+        """A heap of the clients that wait; an entry may be early, but not late."""
         self.updated: dict[str, None] = {}
         """Clients that have an update since ``take_updated``."""
-        # Clients that ``take`` sent to the queue and whose batch is yet to come.
         self._asking: set[str] = set()
+        """Clients that ``take`` sent to the queue and whose batch is yet to come."""
         self._counts = dict.fromkeys(
             ("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"), 0
         )
@@ -279,7 +280,7 @@ class PermitBook:
         """Grant permits as long as there are free ones and somebody waits."""
         while self._free() > 0:
             turn = self._next_in_line()
-            if turn is None or (self._bucket is not None and not self._bucket.take(now)):
+            if turn is None or not self._take_token(now):
                 return
             share, ticket = turn
             client, number = self._shares.serve(share, ticket)
@@ -287,30 +288,35 @@ class PermitBook:
             client.grants.append((number, self._issue(now, client, number, ticket)))
             self._notify(client)
 
+    def _take_token(self, now: float) -> bool:
+        """Take what a grant costs; False if the limiter has a pace and no token is left."""
+        return self._bucket is None or self._bucket.take(now)
+
     def _set_attached(self, now: float, client: KnownClient, attached: bool) -> None:
         if client.attached is attached:
             return
         several = self._shares.several
         client.attached = attached
         client.share.attached += 1 if attached else -1
-        self._next_death = min(self._next_death, now + client.lease)
+        self._no_death_before = min(self._no_death_before, now + client.lease)
         if self._shares.several and not several:
             self._notify_all()  # nobody may serve its own run any more
 
     def _expire(self, now: float) -> None:
-        # The first entry of the heap may be out of date, but never late.
+        # The first entry of the heap may be out of date, but never late: it is only looked into if
+        # it is due. ``_next_expiry`` then leaves an entry at the top that is up to date.
         while self._expiries and self._expiries[0][0] <= now and self._next_expiry() <= now:
             _, name = heapq.heappop(self._expiries)
             self._release(self._permits[name].client, name, "expired")
             self._counts["expired"] += 1
-        if now < self._next_death:
+        if now < self._no_death_before:
             return
         leased = [client for client in self._clients.values() if client.leased]
         for client in leased:
             if client.seen + client.lease <= now:
                 self._drop_silent(now, client)
         self._shares.discard_unused()
-        self._next_death = min(
+        self._no_death_before = min(
             (client.seen + client.lease for client in self._clients.values() if client.leased),
             default=math.inf,
         )

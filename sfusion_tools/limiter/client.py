@@ -188,8 +188,12 @@ class Limiter(LoopResource):
             self._schedule(self._loop, now)
 
     async def aclose(self) -> None:
-        """Detach: waiting callers get LimiterClosed, permits return to the limiter."""
-        tasks = [task for task in (self._sender, self._poller) if task is not None]
+        """Detach: waiting callers get LimiterClosed, permits return to the limiter.
+
+        In another loop than its own nothing is waited for.
+        """
+        is_own_loop = self._loop is asyncio.get_running_loop()
+        tasks = [task for task in (self._sender, self._poller) if task is not None and is_own_loop]
         self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -241,6 +245,10 @@ class Limiter(LoopResource):
         if self._closed:
             raise LimiterClosed("this limiter was closed")
         loop = self._loop or self._bind_to_loop()
+        if loop is not asyncio.get_running_loop():
+            raise LimiterClosed(
+                "this limiter belongs to another event loop; make one in each loop that uses it"
+            )
         number = self._core.acquire(now)
         deadline: asyncio.Handle | None = None
         try:
@@ -476,11 +484,13 @@ def _was_interrupted(task: asyncio.Task[None]) -> bool:
 def _end(task: asyncio.Task[None], loop_is_open: bool) -> None:
     if loop_is_open:
         task.cancel()
-        return
-    # A closed loop cannot run the cancellation. Close the coroutine here, and keep the task from
-    # logging that it was destroyed while pending: there is no other way to end a task without its
-    # loop.
-    coroutine = task.get_coro()
-    assert isinstance(coroutine, Coroutine)
-    coroutine.close()
+        if task.get_loop().is_running():
+            return
+    else:
+        # A closed loop cannot run the cancellation.
+        coroutine = task.get_coro()
+        assert isinstance(coroutine, Coroutine)
+        coroutine.close()
+    # A loop that does not run may never run again. Keep the task from logging that it was destroyed
+    # while pending: there is no other way to end a task without its loop.
     task._log_destroy_pending = False  # type: ignore[attr-defined]

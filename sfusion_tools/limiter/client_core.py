@@ -56,6 +56,7 @@ class _Changes:
     succeeded: int = 0
     throttled: int = 0
     renew: bool = False
+    """The leases of all permits held are to be renewed."""
 
 
 @dataclass(slots=True)
@@ -101,9 +102,13 @@ class ClientCore:
         self._in_flight: tuple[Batch, float] | None = None
         self._polling: tuple[Poll, float] | None = None
         self._urgent = False
+        """What there is to send goes at once, or as soon as the reply in flight has come."""
         self._draining = False
+        """Nothing is held back until nothing is left to send."""
         self._introduced = False
+        """The limiter may know this client: it was sent an attachment."""
         self._reports = False
+        """The next batch is an attachment even if there is nothing to say."""
         self.retry_pause = FIRST_RETRY
         """Seconds until the limiter is tried again when it does not answer now."""
 
@@ -165,7 +170,7 @@ class ClientCore:
     ) -> bool:
         """Release a permit that no waiter of this client can have, to a limiter in this process.
 
-        False if that was not possible: ``release`` is.
+        False if only ``release`` can do it.
         """
         connection = self._connection
         if (
@@ -474,20 +479,33 @@ class ClientCore:
     def _update_leases(
         self, reply: LimiterReply, sent: float, batch: Batch | None, lost: list[str]
     ) -> None:
-        lost += [permit for permit in reply.lost if self.held.pop(permit, None) is not None]
+        """Forget the permits that belong to others; renew those that the batch named."""
+        for permit in reply.lost:
+            if permit in self.held:
+                del self.held[permit]
+                lost.append(permit)
         if batch is None:
             return
-        named = batch.attach.held if batch.attach is not None else batch.renew
-        for permit in (*named, *(permit for _, permit in batch.handed)):
+        renewed = list(batch.renew if batch.attach is None else batch.attach.held)
+        renewed += [permit for _, permit in batch.handed]
+        for permit in renewed:
             if permit in self.held:
                 self.held[permit] = sent + reply.lease
 
     def _delegate(self) -> None:
+        """Move the waiters up to the ticket ``run`` to the queue that this client serves itself.
+
+        Without a run, all move back. Those that have left, and have no ticket any more, go along;
+        ``heir`` drops them.
+        """
         run = self._connection.run
         if not run:
             self._queued.extendleft(reversed(self._run_queue))
             self._run_queue.clear()
-        while self._queued and (self._waiting.get(self._queued[0]) or 0) <= run:
+        while self._queued:
+            ticket = self._waiting.get(self._queued[0])
+            if ticket is not None and ticket > run:
+                return
             self._run_queue.append(self._queued.popleft())
 
     def _plan_renewal(self, now: float) -> None:

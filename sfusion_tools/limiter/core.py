@@ -116,13 +116,15 @@ class LimiterCore(PermitBook):
         if client is None:
             return None
         self._asking.discard(name)
-        if (
+        must_wait = bool(
             self._asking
             or self._shares.waiting
             or len(self._permits) >= self.width
             or self.learning_at(now)
-            or (self._bucket is not None and not self._bucket.take(now))
-        ):
+        )
+        if not must_wait and self._bucket is not None:
+            must_wait = not self._bucket.take(now)
+        if must_wait:
             self._asking.add(name)
             return None
         client.seen = now
@@ -307,7 +309,7 @@ class LimiterCore(PermitBook):
             return 0
         waiters = client.share.waiters
         if len(client.tickets) == len(waiters):
-            return next(reversed(waiters))
+            return next(reversed(waiters))  # nobody else waits: up to the last
         run = 0
         for place, (ticket, (owner, _)) in enumerate(waiters.items()):
             if owner is not client or place >= LONGEST_SCAN:
@@ -322,17 +324,19 @@ class LimiterCore(PermitBook):
         tickets: tuple[tuple[int, int], ...] = (),
         lost: tuple[str, ...] = (),
     ) -> LimiterReply:
-        for _, permit in client.grants if client.leased else ():
+        if client.leased:
             # The lease counts from when the grant is sent: it may have waited here for the client's
             # poll.
-            self._permits[permit].expires = now + self.settings.lease
-            heapq.heappush(self._expiries, (now + self.settings.lease, permit))
+            expires = now + self.settings.lease
+            for _, permit in client.grants:
+                self._permits[permit].expires = expires
+                heapq.heappush(self._expiries, (expires, permit))
         grants = tuple(client.grants)
         client.grants.clear()
         client.has_update = False
         if client.lease != self.settings.lease:
             client.lease = self.settings.lease
-            self._next_death = min(self._next_death, now + client.lease)
+            self._no_death_before = min(self._no_death_before, now + client.lease)
             if client.in_deaths:
                 self._watch(client)  # its lease may be shorter now
         self._version += 1

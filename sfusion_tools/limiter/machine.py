@@ -34,10 +34,10 @@ from sfusion_tools.limiter.permit import Permit
 from sfusion_tools.limiter.settings import LimiterSettings
 from sfusion_tools.limiter.slots import (
     FOLDER,
-    MOST_SLOTS,
     MachineState,
     Rules,
     SlotFile,
+    check_size,
     slot_path,
 )
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
@@ -137,8 +137,6 @@ class MachineSlots:
         self._succeeded += succeeded
         self._throttled += throttled
         file.release(slot)
-        if file is not self._file and not file.mine:
-            file.close()  # it was removed while the slot was in use
         with suppress(IndexError):
             self._line[0].look_soon()
 
@@ -173,8 +171,10 @@ class MachineSlots:
 
     def forget(self) -> None:
         """In a forked child: the slots are the parent's."""
-        if self._file is not None:
-            self._file.close()
+        file = self._file
+        while file is not None:
+            file.close()
+            file = file.predecessor
 
     def _look(self, file: SlotFile, wanted: int, *, polite: bool) -> list[int]:
         """Take up to so many slots that are free."""
@@ -216,12 +216,12 @@ class MachineSlots:
         file.release(slot)
 
     def _current_file(self) -> SlotFile:
-        """Return the file, which is opened again if somebody has removed it."""
+        """Return the file, which is opened again if somebody has removed it.
+
+        Permits of the removed file count as long as they are out.
+        """
         if self._file is None or not self._file.is_current:
-            old = self._file
-            self._file = SlotFile(slot_path(self.name))
-            if old is not None and not old.mine:
-                old.close()
+            self._file = SlotFile(slot_path(self.name), predecessor=self._file)
         return self._file
 
     def _inside(self, work: Callable[[SlotFile], T]) -> T | None:
@@ -394,7 +394,7 @@ class MachineLimiter(LoopResource):
     def __init__(
         self, slots: MachineSlots, settings: LimiterSettings, *, apply: bool = False
     ) -> None:
-        _check_size(settings)
+        check_size(settings)
         self._slots = slots
         self._settings = settings
         self._apply = apply
@@ -503,17 +503,9 @@ class MachineLimiter(LoopResource):
 
 
 def _configure(file: SlotFile, rules: Rules, settings: LimiterSettings) -> None:
-    _check_size(settings)
+    check_size(settings)
     rules.configure(settings, time.monotonic())
     file.write(rules)
-
-
-def _check_size(settings: LimiterSettings) -> None:
-    if settings.rate_limit > MOST_SLOTS:
-        raise ConfigError(
-            f"limiter: host has at most {MOST_SLOTS} permits, found rate_limit "
-            f"{settings.rate_limit}"
-        )
 
 
 _all_slots: WeakSet[MachineSlots] = WeakSet()

@@ -289,9 +289,10 @@ class LimiterChoice:
                 "limiter: ray needs Ray running in this process; call ray.init() first, or use auto"
             )
         if self.kind == "host":
-            from sfusion_tools.limiter.slots import slot_folder
+            from sfusion_tools.limiter.slots import check_size, slot_folder
 
             slot_folder()  # raises if there is no usable one
+            check_size(self.settings)
             if self.share:
                 raise ConfigError(
                     "limiter: host has no shares, because its processes wait in no common queue; "

@@ -89,6 +89,15 @@ def slot_path(name: str) -> Path:
     return slot_folder() / f"{digest}.slots"
 
 
+def check_size(settings: LimiterSettings) -> None:
+    """Refuse a limit that a file has no room for."""
+    if settings.rate_limit > MOST_SLOTS:
+        raise ConfigError(
+            f"limiter: host has at most {MOST_SLOTS} permits, found rate_limit "
+            f"{settings.rate_limit}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class MachineState:
     """The limiter of a machine at one moment, as far as any process can see it."""
@@ -197,8 +206,10 @@ class SlotFile:
     only one thread at a time may be.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, predecessor: SlotFile | None = None) -> None:
         self.path = path
+        self.predecessor = predecessor
+        """The file that was removed, as long as slots of it are held."""
         self.mine: set[int] = set()
         """The slots that this process holds."""
         self.is_attached = False
@@ -295,10 +306,13 @@ class SlotFile:
             # After a decrease slots above the limit may still be held: count what is out.
             room = min(wanted, rules.width - self._count(rules))
         taken: list[int] = []
+        held_before = self._held_before(rules.width)
         for slot in self._from_last_release(rules.width):
             if len(taken) >= room:
                 break
-            if slot in self.mine or not self._lock(_FIRST_SLOT + slot):
+            if slot in self.mine or slot in held_before:
+                continue
+            if not self._lock(_FIRST_SLOT + slot):
                 continue
             if not rules.take_token(now):
                 self._unlock(_FIRST_SLOT + slot)
@@ -356,6 +370,23 @@ class SlotFile:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _held_before(self, width: int) -> set[int]:
+        """Return the slots that are held in a file that was removed, which is closed if none is.
+
+        Only processes that had opened that file know of them.
+        """
+        before = self.predecessor
+        if before is None:
+            return set()
+        held = before._held_before(width)
+        for slot in range(width):
+            if slot in before.mine or before._is_locked_elsewhere(_FIRST_SLOT + slot):
+                held.add(slot)
+        if not held and not before.mine:
+            before.close()
+            self.predecessor = None
+        return held
 
     def _count(self, rules: Rules) -> int:
         """Count the slots that are held; note if those above the limit are free again."""

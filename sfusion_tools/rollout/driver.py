@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.errors import EngineAnswerError
@@ -154,7 +155,7 @@ class RolloutDriver:
             answer = await self._engine.async_generate(
                 input_ids=request.input_ids, sampling_params=params, **named
             )
-            generated = read_answer(answer, request.processing_class)
+            generated = read_generated(answer, request.processing_class)
         except Exception as error:  # whatever an engine raises
             request.fail(EndCause.ENGINE, f"{type(error).__name__}: {error}")
             return
@@ -302,7 +303,7 @@ class Generated:
     """True when the engine returned no ids and the text had to be encoded."""
 
 
-def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
+def read_generated(answer: Any, tokenizer: Tokenizer) -> Generated:
     """Read the turn that an engine generated; raises EngineAnswerError for any other answer."""
     if not isinstance(answer, Mapping):
         raise EngineAnswerError(
@@ -322,9 +323,26 @@ def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
     if not isinstance(text, str):
         raise EngineAnswerError("the engine's answer has neither output_ids nor text")
     encoded = tokenizer.encode(text, allow_special=False)
+    _warn_of_letters(text, encoded, tokenizer)
     if finish_reason is not FinishReasonTypeEnum.LENGTH:
         encoded = [*encoded, tokenizer.eos_token_id]
     return Generated(encoded, text, finish_reason, retokenised=True)
+
+
+_WARNED: WeakSet[Any] = WeakSet()
+"""The tokenizers whose markers were said to be encoded as letters."""
+
+
+def _warn_of_letters(text: str, encoded: list[int], tokenizer: Tokenizer) -> None:
+    """Log once for a tokenizer if markers that the model wrote as tokens are encoded as letters."""
+    if tokenizer in _WARNED or tokenizer.encode(text, allow_special=True) == encoded:
+        return
+    _WARNED.add(tokenizer)
+    logger.warning(
+        "The engine returned text without output_ids, and special tokens in it, such as markers "
+        "of calls, are encoded as letters: the ids are not those that the model generated. Let "
+        "the engine return ids, or leave such samples out (metrics.retokenised_turns counts them)."
+    )
 
 
 def _finish_reason(answer: Mapping[str, Any]) -> FinishReasonTypeEnum:

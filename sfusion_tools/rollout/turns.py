@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from sfusion_tools.errors import FormatError
-from sfusion_tools.formats import Parsed, ParsedCall, Problem, format_for, get_format
+from sfusion_tools.formats import Parsed, ParsedCall, Problem, get_format
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.rollout.continuation import call_id
+from sfusion_tools.rollout.guess import format_of
+from sfusion_tools.rollout.outline import call_id
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tokenizers import Tokenizer
 
@@ -136,10 +137,12 @@ def format_parser(
 
     ``in_think`` if the prompt ends inside the thinking.
     """
-    template = getattr(tokenizer, "chat_template", None)
-    form = get_format(name) if name else format_for(template=template)
+    form = get_format(name) if name else format_of(tokenizer)
     if form is None:
-        raise FormatError("the tool-call format cannot be told from the chat template; name it")
+        raise FormatError(
+            "the tool-call format cannot be told from the chat template: no format that we have "
+            "reads back the calls that it writes; name the format"
+        )
     think = form.parser.think_marks[0] if form.parser.think_marks else _THINK
 
     def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:

@@ -9,18 +9,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sfusion_tools.errors import (
-    ConfigError,
-    GuardTripped,
-    LimiterClosed,
-    LimiterError,
-    PermitTimeout,
-)
+from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Permit, PermitSource
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
@@ -38,9 +30,10 @@ from sfusion_tools.sandbox.endpoints import (
     route,
     secrets_of,
 )
-from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
+from sfusion_tools.sandbox.fleet import Endpoint, Fleet, Health, Slot, slots_of
 from sfusion_tools.sandbox.guard import SandboxGuard
 from sfusion_tools.sandbox.program import Bounds, Program
+from sfusion_tools.sandbox.provoked import CAUSABLE, Suspicion
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import (
     RETRIED_STATUSES,
@@ -49,16 +42,13 @@ from sfusion_tools.sandbox.retry import (
     may_have_run,
     retry_after,
 )
+from sfusion_tools.sandbox.transport_choice import chosen_transport
 from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
     from sfusion_tools.sandbox.public_transport import PublicTransport
 
 logger = logging.getLogger(__name__)
-
-SWITCH = "SFUSION_TRANSPORT"
-fast_if_possible: ContextVar[bool] = ContextVar("fast_if_possible", default=False)
-"""Set in simulated runs: they must not depend on whether a version of aiohttp has been tested."""
 
 _MOMENT = 0.001
 """Seconds that are too few to do anything in. Chosen: no sandbox answers within a millisecond."""
@@ -79,10 +69,12 @@ class _Sent:
     """True if a retry may help."""
     received: int = 0
     """Bytes of the answer's body."""
+    endpoint: Endpoint | None = None
+    """The sandbox that failed it."""
 
 
 _BROKEN_OFF = _Sent(Reading(Outcome.CANCELLED))
-"""Of an attempt that did not end by itself."""
+"""Stands for an attempt until it has ended; it stays if the caller is cancelled meanwhile."""
 
 
 class _Tried(NamedTuple):
@@ -123,12 +115,14 @@ class SandboxClient:
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,
         call_log: CallLog | None = None,
+        score_provoked: bool = False,
     ) -> None:
         """Connect to nothing yet: connections are opened by calls.
 
         ``limiter`` returns the limiter of the running loop, or None for no limit, and ``guard`` its
         guard. An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is
-        the state of the sandboxes if it is not to be that of this process.
+        the state of the sandboxes if it is not to be that of this process. With ``score_provoked``
+        a call counts as a failed program if that perhaps caused the failure.
         """
         self._urls = base_urls(urls)
         self._limiter = limiter
@@ -140,6 +134,7 @@ class SandboxClient:
         self._fleet = fleet
         self._guard = guard
         self._call_log = call_log
+        self._score_provoked = score_provoked
         self._transport = chosen_transport()
         self._sandboxes: dict[str, _Sandbox] = {}
         for url in self._urls:
@@ -191,13 +186,18 @@ class SandboxClient:
         try:
             try:
                 if call_log is not None:
-                    known_loop, log = call_log.known
-                    if known_loop() is not loop:
+                    # The log of the last call, if that was in the same loop.
+                    loop_of_last_call, log = call_log.known
+                    if loop_of_last_call() is not loop:
                         log = call_log.enter(loop)
                 if self._on_event is not None:
                     self._emit("call_started", result)
                 reading = await self._retry_until_done(program, result, started)
                 result.outcome = reading.outcome
+                if result.provoked:
+                    # So it was until the last attempt: only what a call ends with counts.
+                    result.provoked = reading.outcome in CAUSABLE
+                    result.scored = result.provoked and self._score_provoked
                 result.message = reading.message
                 result.stdout = reading.stdout
                 result.stderr = reading.stderr
@@ -235,11 +235,16 @@ class SandboxClient:
     async def _retry_until_done(
         self, program: Program, result: CallResult, started: float
     ) -> Reading:
-        """Attempt a call until it has a result, or no further attempt is allowed."""
+        """Attempt a call until it has a result, or no further attempt is allowed.
+
+        Two deadlines count: ``left`` are the seconds that attempts and pauses may still take, the
+        queue for permits apart; ``end`` is when the whole call has to end, the queue included.
+        """
         attempt_seconds, left = self._bounds.of(program)
         end = math.inf if self._bounds.total is None else started + self._bounds.total
         body = program.body()
         told_to_wait = 0
+        suspicion: Suspicion | None = None
         while True:
             number = len(result.attempts) + 1
             try:
@@ -253,6 +258,11 @@ class SandboxClient:
                 )
             except LimiterError as error:
                 return self._without_permit(error, result, end)
+            outcome = sent.reading.outcome
+            if not outcome.is_from_program:
+                suspicion = suspicion or Suspicion()
+                suspicion.failed(outcome, sent.endpoint)
+                result.provoked = suspicion.provoked
             if not sent.transient:
                 return sent.reading
 
@@ -260,6 +270,7 @@ class SandboxClient:
             left -= result.attempts[-1].seconds or 0.0
             pause = self._retry.pause(result.call_id, number, sent.asked)
             tried = _Tried(number, told_to_wait)
+            result.out_of_time = self._limit_reached(end)
             reason = self._reason_to_stop(sent, result, tried, pause, left=left, end=end)
             if reason is not None:
                 sent.reading.message += reason
@@ -289,10 +300,11 @@ class SandboxClient:
     ) -> str | None:
         """Return why a call is not attempted again, to be added to its message; None if it is.
 
-        ``left`` are the seconds until the deadline of the attempts, ``end`` is that of the call.
+        The reason is empty where nobody expects another attempt. ``left`` and ``end`` are the
+        deadlines, as in ``_retry_until_done``. If the pause would not end before that of the whole
+        call, its limit is noted as what ended the call.
         """
         most = self._retry.max_attempts
-        result.out_of_time = self._limit_reached(end)
         if sent.may_have_run and not self._retry.retry_may_have_run:
             return "; not repeated because the program may have run"
         if most == 1:
@@ -384,6 +396,7 @@ class SandboxClient:
                         slot.report(ended, Health.ANSWERED)
                     else:
                         slot.report(ended, _health(sent), asked=sent.asked)
+                        sent.endpoint = slot.endpoint
                         sent.reading.message = hide(sent.reading.message, sandbox.secrets)
                         if sandbox.proxy is not None:
                             sent.reading.message += f" (through the proxy {sandbox.proxy})"
@@ -474,9 +487,11 @@ _UNLIMITED = nullcontext()
 
 
 def _health(sent: _Sent) -> Health:
-    """What an attempt without an answer of the program says about its sandbox."""
+    """Return what an attempt without a result of the program says about its sandbox."""
     if sent.status == 200:
-        return Health.REFUSED  # perhaps because of the program: then it is the same everywhere
+        # A SandboxError, or an answer that cannot be read. The program may be the cause; then the
+        # other sandboxes refuse it just as often, and this one is not set aside.
+        return Health.REFUSED
     if sent.transient or sent.reading.outcome is Outcome.SANDBOX_ERROR:
         return Health.FAILED
     return Health.REFUSED
@@ -499,38 +514,3 @@ def _proxy(url: str) -> str | None:
         "requests to %s go through the proxy %s of the environment", redact(url), redact(proxy)
     )
     return proxy
-
-
-def chosen_transport() -> type[PublicTransport]:
-    """Return the transport that SFUSION_TRANSPORT names.
-
-    If it names none, the fast one where it was tested, or may be tried.
-    """
-    wanted = os.environ.get(SWITCH, "")
-    if wanted not in ("", "public", "fast"):
-        raise ConfigError(f"{SWITCH} must be public, fast or not set; found {wanted!r}")
-    if wanted != "public":
-        fast, problem = _fast_transport(wanted == "fast" or fast_if_possible.get())
-        if fast is not None:
-            return fast
-        if wanted:
-            raise ConfigError(f"{SWITCH} is fast, but {problem}")
-    from sfusion_tools.sandbox.public_transport import PublicTransport
-
-    return PublicTransport
-
-
-@cache
-def _fast_transport(forced: bool) -> tuple[type[PublicTransport] | None, str]:
-    """Return the fast transport, or None and the reason, which is logged once."""
-    try:
-        from sfusion_tools.sandbox.fast_transport import FastTransport, missing, untested
-    except ImportError as error:
-        problem = str(error)
-    else:
-        problem = missing() or ("" if forced else untested())
-        if not problem:
-            return FastTransport, ""
-    if not forced:
-        logger.info("calls use aiohttp's ClientSession: %s", problem)
-    return None, problem

@@ -157,14 +157,23 @@ class SandboxToolConfig(BaseModel):
     event_log: EventLogSettings | None = Field(
         None,
         description=(
-            "path of a log of every call, or a mapping, see [event-log.md](event-log.md); "
-            "null: none"
+            "path of a log of every call, or a mapping, see "
+            "[the event log](journal.md#the-event-log); null: none"
         ),
     )
     ray_metrics: bool = Field(
         True,
         description=(
-            "pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)"
+            "pass metrics on to Ray if it runs in this process, else to prometheus_client if that "
+            "is imported, see [metrics.md](metrics.md)"
+        ),
+    )
+    score_provoked: bool = Field(
+        False,
+        description=(
+            "count a call as a failed program, not as lost, if all its attempts failed while "
+            "other programs succeeded on the same sandboxes, see "
+            "[below](#failures-that-a-program-can-cause)"
         ),
     )
     tracing: bool = Field(
@@ -236,11 +245,10 @@ class SandboxToolConfig(BaseModel):
             raise ConfigError(
                 "requests_burst is set but requests_per_second is not; it has no meaning without it"
             )
-        urls = (
-            [self.sandbox_fusion_url]
-            if isinstance(self.sandbox_fusion_url, str)
-            else self.sandbox_fusion_url
-        )
+        if isinstance(self.sandbox_fusion_url, str):
+            urls = [self.sandbox_fusion_url]
+        else:
+            urls = self.sandbox_fusion_url
         if any(name.lower() == "authorization" for name in self.headers) and any(
             urlsplit(url).username for url in urls
         ):

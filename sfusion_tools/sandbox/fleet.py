@@ -76,6 +76,8 @@ class Endpoint:
     answered_at: float = -math.inf
     refused: float = 0.0
     """The smoothed share of attempts that it refused."""
+    answers: int = 0
+    """Results of programs that it has given, to all calls of this process."""
 
 
 class Slot:
@@ -101,6 +103,7 @@ class Slot:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A slot returns once, even if its loop ended first and gave it back.
         if self in self._held:
             self._held.discard(self)
             self._fleet._lock.defer(partial(self._fleet._give, self))
@@ -163,6 +166,7 @@ class Fleet:
         endpoint.in_flight -= 1
         match slot._health:
             case Health.ANSWERED:
+                endpoint.answers += 1
                 endpoint.failures = 0
                 endpoint.set_aside_until = -math.inf
                 endpoint.refused -= NEWEST_SHARE * endpoint.refused
@@ -173,6 +177,7 @@ class Fleet:
                 endpoint.speed = before + NEWEST_SHARE * (speed - before)
                 endpoint.answered_at = now
             case Health.REFUSED:
+                # With one endpoint there is nothing to compare with: it is never set aside.
                 endpoint.refused += NEWEST_SHARE * (1.0 - endpoint.refused)
                 least = min(self._endpoint(url).refused for url in slot._urls)
                 if endpoint.refused > least + REFUSES_MORE:
@@ -220,15 +225,18 @@ def _best(endpoints: list[Endpoint], now: float) -> Endpoint:
 
 
 def _slowness(endpoint: Endpoint, fastest: float, now: float) -> float:
-    """Return how many times as slow as the fastest it is.
+    """Return how many times as slow as the fastest an endpoint counts.
 
-    Without an answer it is taken for as fast.
+    One without an answer counts as fast. The result has one decimal, so that endpoints of about the
+    same speed tie and take turns.
     """
     if endpoint.speed is None:
         return 1.0
-    ratio = min(math.exp(endpoint.speed - fastest), SLOWEST) / NOISE
-    remembered = math.exp2(-max(now - endpoint.answered_at, 0.0) / HALF_LIFE)
-    return 1.0 + round(max(ratio - 1.0, 0.0) * remembered, 1)
+    times_as_slow = min(math.exp(endpoint.speed - fastest), SLOWEST)
+    beyond_noise = max(times_as_slow / NOISE - 1.0, 0.0)
+    silent_for = max(now - endpoint.answered_at, 0.0)
+    remembered = math.exp2(-silent_for / HALF_LIFE)
+    return 1.0 + round(beyond_noise * remembered, 1)
 
 
 class LoopSlots(LoopResource):

@@ -217,7 +217,7 @@ class SandboxGuard(LoopResource):
         if changed and trip is None:
             logger.warning("guard: the sandbox works again: %s", ", ".join(self.endpoints))
         elif changed:
-            next_calls = "Training goes on, and must mask such calls"
+            next_calls = "Training goes on, and must leave such samples out"
             if stops:
                 next_calls = "Calls now raise GuardTripped"
             logger.error("guard: %s. %s", self._text(trip), next_calls)

@@ -20,6 +20,12 @@ from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.limiter.ray_limiter import ray_is_running, ray_session
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime
+from sfusion_tools.sandbox.prometheus_metrics import (
+    SECONDS,
+    PrometheusMetrics,
+    is_served,
+    prometheus_metrics,
+)
 from sfusion_tools.sandbox.result import CallResult
 
 logger = logging.getLogger(__name__)
@@ -28,10 +34,6 @@ SWITCH = "SFUSION_RAY_METRICS"
 INTERVAL = 2.0
 """Seconds between two times at which counts are passed on to Ray. Chosen: Ray itself reports them
 every 10 s."""
-
-SECONDS = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0]
-"""The boundaries of the histograms. Chosen: from a trivial program to the longest wait for a
-permit."""
 
 MOST_TIMES = 100_000
 """How many calls are remembered until they are passed on. Chosen: more than a process makes in that
@@ -59,13 +61,13 @@ class _Instruments:
             "sfusion_permit_wait_seconds",
             description="Seconds that a call waited for permits.",
             tag_keys=("tool",),
-            boundaries=SECONDS,
+            boundaries=[*SECONDS],
         )
         self.seconds = metrics.Histogram(
             "sfusion_call_seconds",
             description="Seconds from the beginning of a call to its end.",
             tag_keys=("tool",),
-            boundaries=SECONDS,
+            boundaries=[*SECONDS],
         )
         self.in_flight = metrics.Gauge(
             "sfusion_calls_in_flight",
@@ -171,7 +173,9 @@ class RayMetrics(LoopResource):
 
 
 @contextmanager
-def _counted(metrics: RayMetrics, tool: str, result: CallResult) -> Iterator[None]:
+def _counted(
+    metrics: RayMetrics | PrometheusMetrics, tool: str, result: CallResult
+) -> Iterator[None]:
     """Count one call; by the end its result is filled in."""
     metrics.begin(tool)
     raised = True
@@ -189,11 +193,15 @@ _UNCOUNTED: AbstractContextManager[None] = nullcontext()
 
 
 def counted_call(tool: str, result: CallResult, *, on: bool) -> AbstractContextManager[None]:
-    """Return the context manager that counts one call, if Ray runs and metrics are on."""
-    if not on or not ray_is_running():
+    """Return the context manager that counts one call, if metrics are on and Ray runs or the
+    process serves Prometheus."""
+    in_ray = on and ray_is_running()
+    if not on or not (in_ray or is_served()):
         return _UNCOUNTED
     scope = runtime.scope()
     if not tells_real_time(scope.loop):
         return _UNCOUNTED
+    if not in_ray:
+        return _counted(prometheus_metrics(), tool, result)
     metrics = scope.get(RayMetrics, lambda: runtime.shared(RayMetrics, RayMetrics))
     return _counted(metrics, tool, result) if metrics.on else _UNCOUNTED

@@ -43,6 +43,11 @@ class CallResult:
     trajectory: str | None = None
     """The trajectory that made the call, and the group of its siblings, if they are named."""
     group: str | None = None
+    provoked: bool = False
+    """Perhaps the program caused the failure: every attempt failed, while the same sandboxes gave
+    other programs their results."""
+    scored: bool = False
+    """It is provoked, and the config says that such a call counts as a failed program."""
 
     @property
     def possible_executions(self) -> int:
@@ -66,7 +71,8 @@ class CallResult:
             "trajectory": self.trajectory,
             "group": self.group,
             "outcome": self.outcome._value_,  # unlike `value`, not a function of Python
-            "infrastructure": self.outcome.is_infrastructure,
+            "infrastructure": self.outcome.is_infrastructure and not self.scored,
+            "provoked": self.provoked,
             "message": self.message,
             "problem": self.problem,
             "attempts": len(attempts),

@@ -41,18 +41,22 @@ class RetryPolicy:
 
     max_attempts: int = 6
     base: float = 0.5
+    """Seconds of the first pause, which doubles with each attempt."""
     cap: float = 8.0
+    """The longest pause, unless the server asks for a longer one."""
     retry_may_have_run: bool = True
     """Also retry after an attempt that may have executed the program."""
 
     def pause(self, call_id: str, attempt: int, retry_after: float | None) -> float:
         """Return the seconds to wait after that attempt, never fewer than the server asked for."""
         doubled = self.base * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
-        step = min(self.cap, doubled) * (0.5 + 0.5 * _fraction(call_id, attempt))
+        jitter = 0.5 + 0.5 * _fraction(call_id, attempt)
+        step = min(self.cap, doubled) * jitter
         return step if retry_after is None else retry_after + step
 
 
 def _fraction(*keys: object) -> float:
+    """Return a number from 0 to 1 that depends on the keys alone."""
     text = "\x1f".join(map(str, keys))
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64

@@ -45,13 +45,15 @@ CODE_INTERPRETER = text_tool(
 class _Instance(dict[str, Any]):
     """A trajectory, with the keys that subclasses of verl's tool use, and its last call."""
 
-    __slots__ = ("group", "number", "outcome", "stdout")
+    __slots__ = ("group", "number", "outcome", "scored", "stdout")
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         super().__init__(known)
         self.number = 0
         self.outcome: Outcome | None = None
         """None until the call has ended."""
+        self.scored = False
+        """The last call failed, but counts as a failed program."""
         self.stdout = ""
         self.group: str | None = None
 
@@ -68,6 +70,7 @@ class _Instance(dict[str, Any]):
     def end(self, number: int, result: CallResult) -> None:
         if number == self.number:
             self.outcome = result.outcome
+            self.scored = result.scored
             self.stdout = result.stdout
 
 
@@ -197,7 +200,8 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         """Run the code of one call, named ``call_id`` if the caller gives one.
 
-        The metrics say how it ended, so that a trainer can mask what was not the program's doing.
+        The metrics say how it ended, so that a trainer can leave out what was not the program's
+        doing.
         verl drops them, so the call is also counted in the ``agent_data`` that verl passes.
         """
         if self._overridden:
@@ -259,7 +263,9 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
             return []
         if instance.get("ground_truth") is None or instance.number == 0:
             return []
-        if instance.outcome is None or instance.outcome.is_infrastructure:
+        if instance.outcome is None:
+            return None
+        if instance.outcome.is_infrastructure and not instance.scored:
             return None
         printed = plain(instance.stdout).strip()
         is_right = printed == str(instance["ground_truth"]).strip()

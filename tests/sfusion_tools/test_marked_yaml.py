@@ -61,3 +61,8 @@ def test_libyaml_changes_neither_data_nor_places_nor_problems(
     for text, found in zip(texts, with_libyaml, strict=True):
         assert found == outcome(text), text
     assert sum(isinstance(found, Marked) for found in with_libyaml) > len(texts) / 10
+
+
+def test_on_is_a_key_and_still_true_as_a_value() -> None:
+    for text in ("{on: create, x: on}", "{on: create, x: on} # \u00e9"):
+        assert parse_marked(text, "x").data == {"on": "create", "x": True}

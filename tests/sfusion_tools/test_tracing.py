@@ -34,7 +34,7 @@ async def test_a_call_has_a_span_with_its_attempts_under_that_of_the_trajectory(
         with trace.get_tracer("test").start_as_current_span("trajectory") as above:
             await tool.execute("i", printing("3"), agent_data=data)
     first, second, call, outer = (
-        one for one in spans.get_finished_spans() if one.name != "sfusion.permit"
+        span for span in spans.get_finished_spans() if span.name != "sfusion.permit"
     )
     assert call.name == "execute_tool code_interpreter"
     assert call.parent == above.get_span_context() == outer.get_span_context()
@@ -42,7 +42,14 @@ async def test_a_call_has_a_span_with_its_attempts_under_that_of_the_trajectory(
         "ok",
         "trajectory 7",
     )
-    assert [one.attributes["http.response.status_code"] for one in (first, second)] == [503, 200]
+    assert call.attributes["gen_ai.operation.name"] == "execute_tool"
+    assert call.attributes["gen_ai.tool.name"] == "code_interpreter"
+    assert call.attributes["gen_ai.tool.call.id"]
+    assert "error.type" not in call.attributes
+    for attempt, status in ((first, 503), (second, 200)):
+        assert attempt.attributes["http.response.status_code"] == status
+        assert attempt.attributes["server.address"] == "127.0.0.1"
+        assert attempt.attributes["server.port"] == sandbox.port
     assert first.parent == second.parent == call.get_span_context()
     assert (
         call.start_time
@@ -68,10 +75,9 @@ async def test_waits_and_failures_are_seen(spans: InMemorySpanExporter) -> None:
         await runner.run("")
     permit, throttled, refused = spans.get_finished_spans()
     assert (permit.name, permit.parent) == ("sfusion.permit", throttled.get_span_context())
-    assert [one.attributes["sfusion.outcome"] for one in (throttled, refused)] == [
-        "throttled",
-        "bad_arguments",
-    ]
+    for span, outcome in ((throttled, "throttled"), (refused, "bad_arguments")):
+        assert span.attributes["sfusion.outcome"] == outcome
+        assert span.attributes["error.type"] == outcome
     assert throttled.status.status_code is trace.StatusCode.ERROR
 
 

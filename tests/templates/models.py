@@ -7,7 +7,10 @@ import json
 import re
 from pathlib import Path
 
-from sfusion_tools.formats import get_format
+from sfusion_tools.formats import Format, get_format
+from sfusion_tools.formats.braces import BraceFormat
+from sfusion_tools.formats.families.minimax import SPACE, MiniMaxM3
+from sfusion_tools.formats.pythonic import PythonFormat
 
 FILES = Path(__file__).parents[1] / "sfusion_tools" / "rollout" / "templates"
 _FRAME = """{{ bos_token }}{% if tools %}<<system>>{% endif %}\
@@ -31,6 +34,7 @@ _PLACES = {
     "number": "loop.index0",
     "key": "k",
     "value": "v",
+    "value_json": "(v | tojson)",
     "string": "'true'",
     "type": "'string'",
     "thought": "('' if enable_thinking is false else '<think>\\n')",
@@ -45,6 +49,26 @@ def _jinja(text: str) -> str:
         for at, part in enumerate(parts)
         if part
     )
+
+
+def _arguments(form: Format) -> str:
+    """Write the arguments of a call one by one, for a format in which they are not JSON."""
+    before = after = ""
+    between = "{{ ',' if not loop.first }}"
+    if isinstance(form, PythonFormat):
+        one = between + _jinja("{key}={value_json}")
+    elif isinstance(form, BraceFormat):
+        quote = form.parser.quote
+        one = between + _jinja(f"{{key}}:{quote}{{value}}{quote}")
+        before = "{{ '{' }}"
+        after = "{{ '}' }}"
+    elif isinstance(form, MiniMaxM3):
+        one = _jinja(f"{SPACE}<{{key}}>{{value}}{SPACE}</{{key}}>")
+    elif getattr(form, "argument", ""):
+        one = _jinja(form.argument)  # type: ignore[attr-defined]
+    else:
+        return ""
+    return f"{before}{{% for k, v in c.function.arguments.items() %}}{one}{{% endfor %}}{after}"
 
 
 def shaped(form: str, **parts: str) -> str:
@@ -68,10 +92,10 @@ def shaped(form: str, **parts: str) -> str:
     elif not hasattr(found, "call"):
         call = "{name}({arguments})"
     written = _jinja(call)
-    if argument := getattr(found, "argument", ""):
-        loop = "{% for k, v in c.function.arguments.items() %}" + _jinja(argument) + "{% endfor %}"
+    own_arguments = _arguments(found)
+    if own_arguments:
         head, tail = call.split("{arguments}")
-        written = _jinja(head) + loop + _jinja(tail)
+        written = _jinja(head) + own_arguments + _jinja(tail)
     filled = {
         "system": "{tools}",
         "before": "",

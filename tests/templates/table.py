@@ -12,6 +12,7 @@ from typing import Any
 from sfusion_tools.errors import TemplateError
 from sfusion_tools.formats import format_for
 from sfusion_tools.rollout.continuation import difference
+from sfusion_tools.rollout.guess import format_of
 from sfusion_tools.tokenizers import HfTokenizer
 from tests.sfusion_tools.tokenizers.test_hugging_face import save_tokenizer
 
@@ -61,7 +62,7 @@ def row(name: str, tokenizer: HfTokenizer) -> tuple[str, ...]:
             else {"refused": "no", "replies": "differs", "earlier": "earlier"}[found.kind]
         )
 
-    form = format_for(template=tokenizer.chat_template, model=name)
+    form = format_of(tokenizer) or format_for(model=name)
     single = verdict((1,))
     turns = {
         "parallel calls": verdict((2,)) if single != "no" else "no",

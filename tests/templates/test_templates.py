@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from sfusion_tools.errors import FormatError
+from sfusion_tools.rollout.guess import format_of
+from sfusion_tools.rollout.turns import format_parser
 from tests import ROOT
 from tests.templates.models import MODELS, chatml
 from tests.templates.programs import compare
-from tests.templates.table import rows
+from tests.templates.table import rows, tokenizers
 
 pytestmark = pytest.mark.xdist_group("transformers")
 
@@ -38,6 +41,36 @@ def test_the_table_tells_apart_what_a_template_may_do(tmp_path: Path) -> None:
         "earlier",
         "✓; parallel calls: differs",
     ]
+
+
+LLAMA_TURNS = (
+    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content }}{% for c in m.tool_calls or [] %}CALL{% endfor %}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+ARGUMENTS = "{{ c.function.arguments | tojson }}"
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ('{"name": "{{ c.function.name }}", "parameters": ' + ARGUMENTS + "}", "llama3"),
+        ("<function={{ c.function.name }}>" + ARGUMENTS + "</function>", None),
+        (">>>{{ c.function.name }}\n" + ARGUMENTS, None),
+        ("", "llama3"),
+    ],
+)
+def test_a_format_that_does_not_read_what_the_template_writes_is_not_guessed(
+    call: str, found: str | None
+) -> None:
+    """The second and third write calls as Functionary 3.1 and 3.2, with the signs of Llama 3."""
+    pytest.importorskip("transformers", reason="extra hf is not installed")
+    ((_, tokenizer),) = tokenizers({"x": LLAMA_TURNS.replace("CALL", call)})
+    form = format_of(tokenizer)
+    assert (form and form.name) == found
+    if found is None:
+        with pytest.raises(FormatError, match="cannot be told"):
+            format_parser(tokenizer=tokenizer)
 
 
 def test_tools_receive_the_code_that_the_model_wrote() -> None:

@@ -68,7 +68,7 @@ class HarmonyParser(ArgumentTextParser):
                 "The text contains a made-up tool reply. Stop after the calls and "
                 "wait for the real reply."
             )
-            self.problem("invented_reply", message, start, header, "noticed")
+            self.problem("invented_reply", message, position=start, raw=header, severity="noticed")
             yield from reader.before(_BODY, self.content)
         elif recipients:
             yield from self._called(recipients, role, start, header + MESSAGE)

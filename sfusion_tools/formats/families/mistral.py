@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sfusion_tools.formats.callobject import UNESCAPED, ListParser, ObjectFormat, load_arguments
+from sfusion_tools.formats.calllist import ListParser
+from sfusion_tools.formats.callobject import UNESCAPED, ObjectFormat, load_arguments
 from sfusion_tools.formats.jsontext import CUT_HEAD, UNCLOSED, Flaw, dump, scan_json
 from sfusion_tools.formats.rawvalue import NAME
 from sfusion_tools.formats.text_reader import Markers, Scan

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sfusion_tools.formats import format_names, get_format
+from sfusion_tools.formats import Toolbox, format_names, get_format
 from sfusion_tools.formats.braces import BraceFormat
 from sfusion_tools.formats.families.minimax import MiniMaxM3
 from sfusion_tools.formats.pythonic import PythonFormat
@@ -506,3 +506,43 @@ def test_minimax_m3_keeps_tags_in_a_value_that_have_no_namespace_token() -> None
     text = form.render([{"name": "run", "arguments": {"code": code}}])
     assert [call.arguments for call in form.parse(text).calls] == [{"code": code}]
     assert form.parse(text.replace(f"{SPACE}</code>", "</code>")).refused
+
+
+def left_over_texts(name: str) -> list[str]:
+    """Return sections with a good call and, between their markers, something that is none."""
+    form = get_format(name)
+    begin, _, end = form.section
+    is_list = begin.rstrip().endswith("[")
+    opening = begin.rstrip()[:-1] if is_list else begin
+    closing = end.lstrip()[1:] if is_list else end
+    if not opening.strip() or not closing.strip():
+        return []
+    call = form.write_call("TOOL", form.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox()))
+    other = '{"name": "TOOL", "arguments": {"KEY": 2}}'
+    texts: list[str] = []
+    for gap in ("\n", " ", ", ", ";", "", "and"):
+        texts.append(f"{opening}{call}{gap}{other}{closing}")
+        texts.append(f"{begin}{call}{end.removesuffix(closing)}{gap}{other}{closing}")
+    return texts
+
+
+LEFT_OVER = [(name, text) for name in format_names() for text in left_over_texts(name)]
+
+
+@every(LEFT_OVER, lambda case: f"{case[0]} {case[1]}")
+def test_what_is_left_over_between_markers_is_a_refused_call(case: tuple[str, str]) -> None:
+    name, text = case
+    form = get_format(name)
+    parsed = form.parse(text)
+    refused = sum(problem.excerpt.count("TOOL") for problem in parsed.refused)
+    assert len(parsed.calls) + refused >= 2, parsed
+    for pieces in chunkings(text):
+        assert streamed(form, pieces, None) == parsed
+
+
+def test_objects_on_lines_of_their_own_between_markers_are_all_made() -> None:
+    lines = '{"name": "TOOL", "arguments": {"KEY": 1}}\n{"name": "TOOL", "arguments": {"KEY": 2}}'
+    parsed = get_format("hunyuan_a13b").parse(f"Well.\n<tool_calls>\n{lines}\n</tool_calls>")
+    assert [call.arguments for call in parsed.calls] == [{"KEY": 1}, {"KEY": 2}]
+    assert parsed.content == "Well."
+    assert not parsed.refused

@@ -169,3 +169,49 @@ print(loop())
         timeout=PATIENCE,
     )
     assert (run.stdout, run.stderr) == ("0 0\nNone\n", "")
+
+
+@pytest.mark.parametrize("first_ends", [True, False], ids=["closed", "stopped"])
+def test_a_limiter_is_closed_in_another_loop_than_its_own(first_ends: bool) -> None:
+    """Nothing stays pending, and using it there is refused in words."""
+    script = f"""
+import asyncio, gc, logging
+from sfusion_tools.errors import LimiterClosed
+from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
+logging.getLogger("asyncio").addFilter(lambda record: "took" not in record.msg)  # a busy machine
+host = local_host(LimiterSettings(1))
+limiter = Limiter(LocalTransport(host))
+async def use():
+    await limiter.permit().__aenter__()
+    waits = asyncio.create_task(limiter.permit().__aenter__())
+    while not host.snapshot().waiting:
+        await asyncio.sleep(0)
+    waits.cancel()
+    await asyncio.wait([waits])
+    limiter.reattach()
+    while len(asyncio.all_tasks()) < 2:
+        await asyncio.sleep(0)
+async def use_elsewhere():
+    try:
+        await limiter.permit().__aenter__()
+    except LimiterClosed as error:
+        print(error)
+    await limiter.aclose()
+loop = asyncio.new_event_loop()
+loop.run_until_complete(use())
+if {first_ends}:
+    loop.close()
+asyncio.run(use_elsewhere())
+loop.close()
+print(host.snapshot().in_use)
+del loop
+gc.collect()
+"""
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    refused = "this limiter belongs to another event loop; make one in each loop that uses it"
+    assert (run.stdout, run.stderr) == (f"{refused}\n0\n", "")

@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox.executors.python.guard import kernel
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools import CodeRunner
 from sfusion_tools._loops import LoopThread
@@ -25,9 +27,13 @@ from sfusion_tools.limiter.machine import MachineLimiter, machine_limiter, machi
 from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.limiter.slots import FOLDER, MOST_SLOTS, slot_path
 from sfusion_tools.outcome import Outcome
+from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.limiter.kills import PATIENCE, play
 from tests.sfusion_tools.sandbox.helpers import until
+
+NO_NAMESPACES = 77
+"""The exit code of a child that may not mount anything (chosen)."""
 
 
 @pytest.fixture(autouse=True)
@@ -349,6 +355,8 @@ class TestSettings:
     def test_more_slots_than_any_machine_needs_are_refused(self, name: str) -> None:
         with pytest.raises(ConfigError, match="at most 100000 permits"):
             machine_limiter(LimiterSettings(MOST_SLOTS + 1), name)
+        with pytest.raises(ConfigError, match="at most 100000 permits"):
+            LimiterChoice(LimiterSettings(MOST_SLOTS + 1), kind="host", name=name)
 
     def test_a_share_is_refused(self, name: str) -> None:
         with pytest.raises(ConfigError, match="limiter: host has no shares"):
@@ -550,6 +558,32 @@ class TestTrouble:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
+    @on_linux
+    def test_a_call_ends_on_a_disk_with_room_for_the_rules_alone(
+        self, name: str, folder: Path
+    ) -> None:
+        folder.mkdir(mode=0o700)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                try:
+                    kernel.enter_namespaces()
+                    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+                    kernel.mount("tmpfs", str(folder), "tmpfs", 0, "size=4k,mode=700")
+                except OSError:
+                    os._exit(NO_NAMESPACES)
+                config = {"sandbox_fusion_url": "http://127.0.0.1:1", "limiter": "host"}
+                result = asyncio.run(CodeRunner({**config, "limiter_name": name}).run("1"))
+                assert result.outcome is Outcome.THROTTLED
+                assert f"limiter {name!r} of this host: No space left on device" in result.message
+                os._exit(0)
+            finally:
+                os._exit(1)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code == NO_NAMESPACES:
+            pytest.skip("this machine offers no mount namespaces")
+        assert code == 0
+
     async def test_a_folder_that_others_may_use_meanwhile_is_an_error(
         self, name: str, folder: Path
     ) -> None:
@@ -560,14 +594,46 @@ class TestTrouble:
 
     async def test_a_file_that_was_removed_is_made_again(self, name: str) -> None:
         limiter = machine_limiter(LimiterSettings(1), name)
-        old = await take(limiter)
+        await give(await take(limiter))
         slot_path(name).unlink()
         new = await take(limiter)
         assert in_use(name) == 1
-        await give(old)
         with pytest.raises(PermitTimeout):
             await take(limiter, 0.05)
         await give(new)
+        await give(await take(limiter))
+
+    async def test_permits_of_removed_folders_count_until_they_return(
+        self, name: str, folder: Path
+    ) -> None:
+        limiter = machine_limiter(LimiterSettings(2), name)
+        first = await take(limiter)
+        shutil.rmtree(folder)
+        second = await take(limiter)
+        with pytest.raises(PermitTimeout):
+            await take(limiter, 0.05)
+        shutil.rmtree(folder)
+        with pytest.raises(PermitTimeout):
+            await take(limiter, 0.05)
+        await give(first)
+        third = await take(limiter)
+        with pytest.raises(PermitTimeout):
+            await take(limiter, 0.05)
+        for permit in (second, third):
+            await give(permit)
+        await give(await take(limiter))
+
+    async def test_a_process_counts_what_others_hold_of_a_removed_file(
+        self, name: str, children: list[int]
+    ) -> None:
+        settings = LimiterSettings(1)
+        limiter = machine_limiter(settings, name)
+        await give(await take(limiter))
+        child = await fork(holding(settings, name), children)
+        slot_path(name).unlink()
+        with pytest.raises(PermitTimeout):
+            await take(limiter, 0.1)
+        kill(child, children)
         await give(await take(limiter))
 
     async def test_a_file_that_another_process_has_made_again_is_the_one_that_counts(

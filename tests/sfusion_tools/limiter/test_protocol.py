@@ -145,7 +145,7 @@ class KeepsTheDeadInLine(WatchedCore):
             super()._drop_waiters(client)
 
     def _expire(self, now: float) -> None:
-        self._next_death = math.inf
+        self._no_death_before = math.inf
         super()._expire(now)
 
 
@@ -209,7 +209,7 @@ class JudgesSilenceByTheNewLease(WatchedCore):
         super().configure(now, settings)
         for client in self._clients.values():
             client.lease = settings.lease
-        self._next_death = now
+        self._no_death_before = now
 
 
 class ForgetsWhoHasNotReported(WatchedCore):

@@ -21,7 +21,7 @@ from sfusion_tools.rollout import (
     run_batch,
 )
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
-from sfusion_tools.rollout.continuation import call_id
+from sfusion_tools.rollout.outline import call_id
 from sfusion_tools.schemas import ToolResponse
 from tests.sfusion_tools.rollout.helpers import RecordingTool, ScriptedEngine, calling, request
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time

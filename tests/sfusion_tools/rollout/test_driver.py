@@ -11,8 +11,10 @@ import pytest
 from sfusion_tools.formats import Parsed, StreamParser, get_format
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout import EndCause, RolloutDriver, format_parser
+from sfusion_tools.rollout.driver import read_generated
 from sfusion_tools.rollout.turns import TOLD_REFUSALS
 from sfusion_tools.schemas import ToolResponse
+from sfusion_tools.tokenizers import ByteTokenizer
 from tests.sfusion_tools.rollout.helpers import (
     TOKENIZER,
     RecordingTool,
@@ -363,6 +365,19 @@ async def test_an_invalid_answer_of_the_engine_fails_the_request(answer: Any) ->
 
     done = await RolloutDriver(Nonsense(), [RecordingTool()], PARSE).run(request())
     assert (done.state, done.ended_by) == (State.FAILED, EndCause.ENGINE)
+
+
+async def test_markers_in_text_without_ids_are_logged_once_for_a_tokenizer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    finish = {"finish_reason": {"type": "stop"}}
+    tokenizer = ByteTokenizer()
+    read_generated({"text": "Three.", "meta_info": finish}, tokenizer)
+    assert caplog.text == ""
+    for _ in range(2):
+        read_generated({"text": "<|im_start|>Three.", "meta_info": finish}, tokenizer)
+    (record,) = caplog.records
+    assert "encoded as letters" in record.message
 
 
 async def test_text_without_ids_is_encoded_and_counted() -> None:

@@ -16,7 +16,8 @@ from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, ScriptedPolicy
 from sfusion_tools.formats import get_format
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, TemplateError, format_parser
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
-from sfusion_tools.rollout.continuation import call_id, continuation
+from sfusion_tools.rollout.continuation import continuation
+from sfusion_tools.rollout.outline import call_id
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer, TokenizerError, load_tokenizer
 from tests.sfusion_tools.rollout.helpers import RecordingTool, schema
 from tests.sfusion_tools.rollout.model_templates import MODELS, REPLIES, TEMPLATES, Model
@@ -281,6 +282,28 @@ def test_what_differs_from_a_conversation_rendered_at_once_is_logged_once(
             f"The chat template of {tmp_path}: rendered at once, a conversation of"
         )
         assert str(found) in message
+
+
+def test_a_template_that_differs_only_with_a_system_message_is_probed_with_the_request_s(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mistral's templates move the system message to the last question."""
+    moving = TEMPLATE.replace(
+        "{% for message in messages %}",
+        "{% for message in messages %}{% if messages[0].role == 'system' and loop.index == 2 %}"
+        "{{ messages | length }}{% endif %}",
+        1,
+    )
+    assert moving != TEMPLATE
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, moving))
+    turn = {"role": "assistant", "content": "Yes."}
+    continuation(tokenizer, [USER], last=None, history=[USER, turn])
+    assert caplog.text == ""
+    system = {"role": "system", "content": "Be brief."}
+    for _ in range(2):
+        continuation(tokenizer, [USER], last=None, history=[system, USER, turn])
+    (record,) = caplog.records
+    assert "rendered at once, a conversation of" in record.message
 
 
 def test_a_known_template_is_rendered_once_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:

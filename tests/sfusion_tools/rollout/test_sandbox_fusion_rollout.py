@@ -197,7 +197,7 @@ async def test_over_sampling_releases_every_permit(
 async def test_a_sandbox_that_fails_is_visible_in_the_metrics(
     tool: SandboxFusionTool, sandbox: FakeSandbox
 ) -> None:
-    """They are counted separately, so that a trainer can mask them."""
+    """They are counted separately, so that a trainer can leave them out."""
     sandbox.set_faults([{"name": "broken", "what": {"status": 500}}])
     policy = ScriptedPolicy(
         [ScriptedTurn("I count.", (ToolCall("code_interpreter", {"code": "print(3)"}),), turn=0)],

@@ -42,7 +42,7 @@ def _table(heading: str, text: str = TEXT) -> list[list[str]]:
     [
         ("tool.md", "Config keys", SandboxToolConfig),
         ("tool.md", "The guard", GuardSettings),
-        ("event-log.md", "Settings", EventLogSettings),
+        ("journal.md", "Settings of the event log", EventLogSettings),
     ],
 )
 def test_the_table_of_keys_matches_the_config(page, heading, model):

@@ -19,7 +19,7 @@ from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.limiter.host import shared_host
 from sfusion_tools.runtime import Runtime
-from sfusion_tools.sandbox.client import chosen_transport
+from sfusion_tools.sandbox.transport_choice import chosen_transport
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import Events, until

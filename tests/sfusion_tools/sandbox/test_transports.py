@@ -24,10 +24,10 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox import Program, RetryPolicy, fast_transport
 from sfusion_tools.sandbox.answer import TransportError
-from sfusion_tools.sandbox.client import SWITCH, _fast_transport, chosen_transport
 from sfusion_tools.sandbox.endpoints import Address
 from sfusion_tools.sandbox.fast_transport import FastTransport
 from sfusion_tools.sandbox.public_transport import PublicTransport, _Sockets, our_error
+from sfusion_tools.sandbox.transport_choice import SWITCH, _fast_transport, chosen_transport
 from tests.cases import every
 from tests.sfusion_tools.sandbox.helpers import (
     RawServer,

@@ -27,6 +27,7 @@ METRICS = {
     "http_status",
     "attempt_outcomes",
     "problem",
+    "provoked",
 }
 
 
