@@ -1,18 +1,25 @@
-"""Which calls of a dumped trajectory were lost, by facts: an event log, what a dump says, or
-texts that tools wrote."""
+"""Which calls of a sample were lost, by facts: an event log, what a dump says, or texts that tools
+wrote."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from sfusion_tools.outcome import OUTCOMES, Outcome
-from sfusion_tools.record import Call
 
 from ...fakes.faults.pattern import PatternSearches
-from ..core.logs.dump_records import MOST_CALLS, outcome_of_text, tool_texts
+from ..core.dumps.rollout import Rollout, first_of
+from ..core.dumps.text_clusters import TextClusters
+from ..core.dumps.tool_texts import MOST_CALLS, outcome_of_text
+from ..core.dumps.trainers import LOST_BY, LOST_PLACE
+from .event_evidence import EventLogEvidence
+from .programs import ProgramLosses
 
 EVENTS = "event log"
 REQUESTS = "requests file"
@@ -25,6 +32,21 @@ LOST_KEYS = ("lost_calls", "infrastructure_failures", "infrastructure")
 as the tool's extras."""
 
 
+_COMPARED = 4_000
+"""Characters of a text in which a host is looked for (chosen: as for known texts)."""
+
+
+class LossPlace(StrEnum):
+    """Where a sample was lost."""
+
+    TOOL = "tool"
+    """In a call of the model's tool."""
+    REWARD = "reward"
+    """In a call of the reward function."""
+    ROLLOUT = "rollout"
+    """Its trainer gave it up or masked it, and does not say why."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallsOfSample:
     """How the tool calls of one sample ended."""
@@ -35,10 +57,13 @@ class CallsOfSample:
     unclear: bool = False
     """The model read an empty text or one that stands for anything, and nothing else says what
     happened."""
+    is_covered: bool = False
+    """Something says how its calls ended."""
     source: str = ""
     """What the lost calls were recognised by."""
     outcomes: tuple[str, ...] = ()
     """How the lost calls ended, as far as that is known."""
+    place: LossPlace = LossPlace.TOOL
 
 
 @dataclass
@@ -46,79 +71,114 @@ class Evidence:
     """What is known beside the dump, and how much of it was used."""
 
     pattern: str | None = None
+    """A text that matches was a lost call."""
+    output_pattern: str | None = None
+    """A text that matches is the program's output."""
     lost_key: str | None = None
+    reward_keys: Sequence[str] = ("reward_lost",)
+    events: EventLogEvidence = field(default_factory=EventLogEvidence)
     used: Counter[str] = field(default_factory=Counter)
     """Samples with a score by what their lost calls were recognised by."""
-    logged_calls: int = 0
-    unnamed_calls: int = 0
-    """Calls of the event log without a trajectory."""
-    matched: int = 0
-    """Samples with calls in the event log."""
-    shared: int = 0
-    """Samples with the id of another one before them, so that the event log cannot tell them
-    apart."""
-    _lost: dict[str, list[str]] = field(default_factory=dict)
-    """How the lost calls of each trajectory of the event log ended."""
-    _last: dict[str, tuple[float, bool]] = field(default_factory=dict)
-    """When the last call of each trajectory began, and whether it was lost."""
-    _met: set[str] = field(default_factory=set)
+    reward_told: int = 0
+    """Samples that say whether their reward was lost."""
+    clusters: TextClusters = field(default_factory=TextClusters)
+    programs: ProgramLosses = field(default_factory=ProgramLosses)
+    _same: dict[CallsOfSample, CallsOfSample] = field(default_factory=dict)
+    """Each different answer once: most samples have the same."""
     _searches: PatternSearches = field(default_factory=PatternSearches)
 
-    def add_log(self, calls: Iterable[Call]) -> None:
-        """Keep which trajectories lost calls, and whether their last one was. The order of the
-        lines does not count."""
-        for call in calls:
-            if call.source != "client":
-                continue
-            self.logged_calls += 1
-            if not call.trajectory:
-                self.unnamed_calls += 1
-                continue
-            lost = call.outcome is not None and call.outcome.is_infrastructure
-            last = call.began, lost
-            self._last[call.trajectory] = max(self._last.get(call.trajectory, last), last)
-            if lost and call.outcome is not None:
-                self._lost.setdefault(call.trajectory, []).append(call.outcome.value)
-
     def of(
-        self, record: Mapping[str, Any], request: Mapping[str, Any], output: str, id: str
+        self, rollout: Rollout, request: Mapping[str, Any], step: int = 0, prompt: Hashable = None
     ) -> CallsOfSample:
         """Return how the calls of a sample ended, by the first evidence that tells."""
-        if id in self._last:
-            self.matched += 1
-            self.shared += id in self._met
-            self._met.add(id)
-        told = self._told(output)
-        calls = max(len(told.ends), _whole(request.get("calls")), _whole(record.get("calls")))
-        listed = _listed(record)
+        found = self._of(rollout, request, step, prompt)
+        return self._same.setdefault(found, found)
+
+    def _of(
+        self, rollout: Rollout, request: Mapping[str, Any], step: int, prompt: Hashable
+    ) -> CallsOfSample:
+        id = "" if rollout.id is None else str(rollout.id)
+        self.events.meet(id)
+        record = rollout.record
+        told = self._told(rollout)
+        calls = max(len(told.ends), _whole(record.get("calls")), self.events.calls_of(id))
+        if request:
+            calls = max(calls, _whole(request.get("calls")))
+        if rollout.programs:
+            self.programs.add(rollout.programs, told.lost, step)
+        is_told = bool(request)
+        lost = self._by_events(id, calls)
+        if request:
+            lost = lost or self._by_request(request, told, calls)
+        if not self._keys.isdisjoint(record):
+            lost = lost or self._by_record(record, told, calls)
+            is_told = is_told or bool(_listed(record)) or self._has_key(record)
+        lost = (
+            lost
+            or _by_flags(told.by_pattern, PATTERN, told, calls)
+            or _by_flags(told.said, TEXT, told, calls)
+        )
+        if lost is not None:
+            return lost
+
+        covered = is_told or self.events.covers(id, max(1, calls))
+        if not covered and not self.events.calls:
+            covered = bool(told.ends)
+        unclear = told.is_unclear and not is_told and not self.events.covers(id, max(1, calls))
+        if rollout.score is not None and not is_told and told.is_open:
+            self.clusters.add(rollout.texts[-1], step, prompt, rollout.score)
+        return CallsOfSample(calls, unclear=unclear, is_covered=covered)
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        """Keys of a line that say something about losses; most lines have none of them."""
+        own = () if self.lost_key is None else (self.lost_key,)
+        return frozenset((*LOST_KEYS, *own, *self.reward_keys, LOST_BY, "sfusion", "outcomes"))
+
+    def _by_record(
+        self, record: Mapping[str, Any], told: _Told, calls: int
+    ) -> CallsOfSample | None:
+        """Look at what the line itself says."""
+        if first_of(record, self.reward_keys) is not None:
+            self.reward_told += 1
         return (
-            self._by_events(id, calls)
-            or self._by_request(request, told, calls)
-            or self._by_list(listed, calls)
+            _by_list(_listed(record), calls)
+            or self._by_reward(record, calls)
+            or _by_trainer(record, calls)
             or self._by_key(record, told, calls)
-            or self._by_flags(told.by_pattern, PATTERN, told, calls)
-            or self._by_flags(told.said, TEXT, told, calls)
-            or CallsOfSample(calls, unclear=told.is_unclear and not request and not listed)
         )
 
-    def _told(self, output: str) -> _Told:
+    def _told(self, rollout: Rollout) -> _Told:
         """Read the tool messages of a sample."""
-        texts = tool_texts(output)
-        return _Told(
-            ends=[outcome_of_text(text) if text.strip() else None for text in texts],
-            by_pattern=[
-                self.pattern is not None and self._searches.matches(self.pattern, text)
-                for text in texts
-            ],
-        )
+        ends = []
+        by_pattern = []
+        declared = []
+        for text in rollout.texts:
+            is_output = self._matches(self.output_pattern, text)
+            is_lost = not is_output and self._matches(self.pattern, text)
+            end = Outcome.OK if is_output else None
+            if not is_output and text.strip():
+                end = outcome_of_text(text)
+                if end is not None and end.is_infrastructure:
+                    end = Outcome.PROGRAM_ERROR if _is_own(text, rollout.programs) else end
+            ends.append(end)
+            by_pattern.append(is_lost)
+            declared.append(is_output)
+        return _Told(ends, by_pattern, declared)
+
+    def _matches(self, pattern: str | None, text: str) -> bool:
+        return pattern is not None and self._searches.matches(pattern, text)
+
+    def _has_key(self, record: Mapping[str, Any]) -> bool:
+        keys = LOST_KEYS if self.lost_key is None else (self.lost_key,)
+        return any(record.get(key) is not None for key in keys)
 
     def _by_events(self, id: str, calls: int) -> CallsOfSample | None:
         """Look into the event log."""
-        ended = self._lost.get(id)
-        if ended is None:
+        ended = self.events.lost(id)
+        if not ended:
             return None
-        last = self._last[id][1]
-        return self._found(calls, len(ended), last, EVENTS, outcomes=ended)
+        return _found(calls, len(ended), self.events.last_lost(id), EVENTS, outcomes=ended)
 
     def _by_request(
         self, request: Mapping[str, Any], told: _Told, calls: int
@@ -128,47 +188,28 @@ class Evidence:
         if not count:
             return None
         # The counts have no order; the texts have, and dumps since 2026-11 say it.
-        last = request.get("last_call_lost", not told.ends or told.said[-1])
+        last = request.get("last_call_lost", told.last_lost(count))
         outcomes = _named(request.get("outcomes"))
-        return self._found(calls, count, bool(last), REQUESTS, outcomes=outcomes)
+        return _found(calls, count, bool(last), REQUESTS, outcomes=outcomes)
 
-    def _by_list(self, listed: Sequence[Outcome | None], calls: int) -> CallsOfSample | None:
-        """Look at the outcomes that the tool's extras list."""
-        if not any(listed):
+    def _by_reward(self, record: Mapping[str, Any], calls: int) -> CallsOfSample | None:
+        """Look at the keys that say whether the reward was lost."""
+        count = max((_whole(record.get(key)) for key in self.reward_keys), default=0)
+        if not count:
             return None
-        outcomes = [outcome.value for outcome in listed if outcome is not None]
-        last = listed[-1] is not None
-        return self._found(calls, len(outcomes), last, KEY, outcomes=outcomes)
+        return _found(calls, 0, True, KEY, place=LossPlace.REWARD)
 
     def _by_key(self, record: Mapping[str, Any], told: _Told, calls: int) -> CallsOfSample | None:
         """Look at the keys that count lost calls."""
+        if not self._has_key(record):
+            return None
         keys = LOST_KEYS if self.lost_key is None else (self.lost_key,)
         count = max(_whole(record.get(key)) for key in keys)
         if not count:
             return None
-        last = not any(told.said) or told.said[-1]
-        return self._found(calls, count, last, KEY)
-
-    def _by_flags(
-        self, flags: Sequence[bool], source: str, told: _Told, calls: int
-    ) -> CallsOfSample | None:
-        """Look at the texts of the tool messages."""
-        if not any(flags):
-            return None
-        return self._found(calls, sum(flags), flags[-1], source, outcomes=told.outcomes)
-
-    @staticmethod
-    def _found(
-        calls: int, lost: int, last: bool, source: str, *, outcomes: Sequence[str] = ()
-    ) -> CallsOfSample:
-        return CallsOfSample(
-            calls=max(calls, lost),
-            lost=lost,
-            last_lost=last,
-            unclear=False,
-            source=source,
-            outcomes=tuple(outcomes),
-        )
+        if not calls:  # nothing was asked of the tool, so it was the reward's call
+            return _found(0, 0, True, KEY, place=LossPlace.REWARD)
+        return _found(calls, count, told.last_lost(count), KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +218,19 @@ class _Told:
 
     ends: list[Outcome | None]
     by_pattern: list[bool]
-    """Which of them match the pattern of the command line."""
+    """Which of them match --lost-pattern."""
+    declared: list[bool]
+    """Which of them match --output-pattern."""
 
     @property
     def said(self) -> list[bool]:
         """Which of them say that their call was lost."""
         return [end is not None and end.is_infrastructure for end in self.ends]
+
+    @property
+    def lost(self) -> list[bool]:
+        """Which of them say it, or match the pattern."""
+        return [a or b for a, b in zip(self.said, self.by_pattern, strict=True)]
 
     @property
     def outcomes(self) -> list[str]:
@@ -192,6 +240,77 @@ class _Told:
     def is_unclear(self) -> bool:
         """Does the last one say nothing about its call?"""
         return bool(self.ends) and self.ends[-1] is None and not self.by_pattern[-1]
+
+    @property
+    def is_open(self) -> bool:
+        """Is the last one taken for output only because nobody knows it?"""
+        return bool(self.ends) and self.ends[-1] is Outcome.OK and not self.declared[-1]
+
+    def last_lost(self, count: int) -> bool:
+        """Was the last call among ``count`` lost ones, of which only the number is known?
+
+        A text that is plain output after them shows that the sample got a result.
+        """
+        if any(self.said):
+            return self.said[-1]
+        return count >= len(self.ends) or self.is_unclear
+
+
+_HOST = re.compile(r"(?:\bhost='|\bhost |://|Failed to resolve ')([\w.-]+\.[\w.-]*[a-zA-Z][\w.-]*)")
+"""A host with a name in the text of an HTTP library."""
+
+
+def _is_own(text: str, programs: Sequence[str]) -> bool:
+    """Does a text name a host that the sample's own programs asked? Then it is their failure."""
+    if not programs:
+        return False
+    hosts = set(_HOST.findall(text[:_COMPARED]))
+    return any(host in program for host in hosts for program in programs)
+
+
+def _found(
+    calls: int,
+    lost: int,
+    last: bool,
+    source: str,
+    *,
+    outcomes: Sequence[str] = (),
+    place: LossPlace = LossPlace.TOOL,
+) -> CallsOfSample:
+    return CallsOfSample(
+        calls=max(calls, lost),
+        lost=lost,
+        last_lost=last,
+        unclear=False,
+        is_covered=True,
+        source=source,
+        outcomes=tuple(outcomes),
+        place=place,
+    )
+
+
+def _by_trainer(record: Mapping[str, Any], calls: int) -> CallsOfSample | None:
+    """Look at what the trainer itself declares."""
+    by = record.get(LOST_BY)
+    if not isinstance(by, str):
+        return None
+    place = LossPlace(record.get(LOST_PLACE, LossPlace.ROLLOUT))
+    return _found(calls, int(place is LossPlace.TOOL), True, by, place=place)
+
+
+def _by_list(listed: Sequence[Outcome | None], calls: int) -> CallsOfSample | None:
+    """Look at the outcomes that the tool's extras list."""
+    if not any(listed):
+        return None
+    outcomes = [outcome.value for outcome in listed if outcome is not None]
+    return _found(calls, len(outcomes), listed[-1] is not None, KEY, outcomes=outcomes)
+
+
+def _by_flags(flags: Sequence[bool], source: str, told: _Told, calls: int) -> CallsOfSample | None:
+    """Look at the texts of the tool messages."""
+    if not any(flags):
+        return None
+    return _found(calls, sum(flags), flags[-1], source, outcomes=told.outcomes)
 
 
 def _whole(value: Any) -> int:
@@ -204,15 +323,17 @@ def _listed(record: Mapping[str, Any]) -> list[Outcome | None]:
     lost."""
     extras = record.get("sfusion")
     found = (extras if isinstance(extras, Mapping) else record).get("outcomes")
-    ends = (
-        [OUTCOMES.get(name) for name in found if isinstance(name, str)]
-        if isinstance(found, list)
-        else []
-    )
+    if not isinstance(found, list):
+        return []
+    ends = [OUTCOMES.get(name) for name in found if isinstance(name, str)]
     return [end if end is not None and end.is_infrastructure else None for end in ends]
 
 
 def _named(counts: Any) -> tuple[str, ...]:
-    found = counts if isinstance(counts, Mapping) else {}
-    lost = [name for name in found if name in OUTCOMES and OUTCOMES[name].is_infrastructure]
-    return tuple(name for name in lost for _ in range(min(_whole(found[name]), MOST_CALLS)))
+    """Return the lost outcomes that a requests file counts, each as often as it happened."""
+    named: list[str] = []
+    for name in counts if isinstance(counts, Mapping) else ():
+        outcome = OUTCOMES.get(name)
+        if outcome is not None and outcome.is_infrastructure:
+            named += [name] * min(_whole(counts[name]), MOST_CALLS)
+    return tuple(named)

@@ -1,24 +1,25 @@
-"""What ``sfusion train`` says: sentences, tables and plots, the same on a terminal and on its page.
-
-A sweep over trainings says what each setting taught, and which of them comes closest to the twin
-without faults.
-"""
+"""What ``sfusion train`` says: sentences, tables and plots, the same on a terminal and on its
+page."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
-
+from sfusion_tools.advantages import Handling
 from sfusion_tools.wording import counted
 
-from ..core.advantages import Handling
 from ..lab.scenarios.training import TrainingPart
-from ..lab.toy import expected_p, mask_threshold, uses_tool, zero_threshold
+from ..lab.toy import (
+    Threshold,
+    ToyPolicy,
+    expected,
+    mask_threshold,
+    threshold,
+    uses_tool,
+    zero_threshold,
+)
 from ..reports.html import LearningPage, PageTable
 from ..reports.line_chart import ChartLine, ChartPoint, LineChart
 from ..terminal import ProgressReporter
-from .poison_summary import NAMES
+from .handling_names import NAMES
 from .trained import Figure, Trained, at, lost_share
 
 SHARES = [number / 20 for number in range(20)]
@@ -34,24 +35,42 @@ TOY = (
 )
 
 
+_WORSE = 0.05
+"""A healthy score this much below the twin's is told as harm (chosen: 5 points of accuracy)."""
+_LESS_TOOL = 0.1
+"""And so is a P(tool) this much below (chosen; as much as `tool_use_kept` allows)."""
+_LESS_SEVERAL = 0.2
+"""And several calls this much less likely (chosen; as much as `several_calls_kept` allows)."""
+
+
 def headline(found: Trained) -> str:
-    tool = found.last(at("tool"))
-    twin = found.last(at("twin", "tool"))
+    """Say how good the final model is on a healthy sandbox, then which way it takes."""
     if not found.done:
         return "No training ended"
-    if tool.middle < twin.middle - 0.1:
-        return (
-            f"Unlearns the tool: P(tool) {tool.middle:.2f} at the end, "
-            f"{twin.middle:.2f} without faults"
-        )
+    healthy = found.last(at("healthy")).middle
+    twin = found.last(at("twin", "healthy")).middle
+    scores = f"score on a healthy sandbox {healthy:.2f}, {twin:.2f} without faults"
+    if healthy < twin - _WORSE:
+        return f"Does worse: {scores}; {_tool_use(found)}"
+    tool = found.last(at("tool")).middle
+    if tool < found.last(at("twin", "tool")).middle - _LESS_TOOL:
+        start = uses_tool(found.part, ToyPolicy(found.part).start)
+        loses = "Loses its tool" if tool < start - _LESS_TOOL else "Does not learn to use its tool"
+        return f"{loses}: {scores}; {_tool_use(found)}"
     several = found.last(at("several")).middle
     kept = found.last(at("twin", "several")).middle
-    if several < kept - 0.2:
+    if several < kept - _LESS_SEVERAL:
         return (
-            f"Keeps the tool but unlearns several calls: {several:.2f} at the end, "
-            f"{kept:.2f} without faults"
+            f"Stops checking: {scores}; P(several calls) {several:.2f}, {kept:.2f} without faults"
         )
-    return f"Learns as without faults: P(tool) {tool.middle:.2f}, the twin {twin.middle:.2f}"
+    return f"Learns as without faults: {scores}; {_tool_use(found)}"
+
+
+def _tool_use(found: Trained) -> str:
+    tool = found.last(at("tool")).middle
+    twin = found.last(at("twin", "tool")).middle
+    start = uses_tool(found.part, ToyPolicy(found.part).start)
+    return f"P(tool) from {start:.2f} to {tool:.2f}, {twin:.2f} without faults"
 
 
 def sentences(found: Trained) -> list[str]:
@@ -87,10 +106,11 @@ def sentences(found: Trained) -> list[str]:
             f"Calls were lost in step{'' if one else 's'} {where}{', …' if len(hit) > 6 else ''}."
         )
     elif found.call_share and found.unseen_share <= _UNSEEN:
-        expected = uses_tool(part, expected_p(part, found.call_share))
+        ending = expected(part, found.call_share)[-1].tool
         chance = f"If {found.call_share:.1%} of calls are lost independently of each other"
-        said.append(f"{chance}, P(tool) is expected to end at {expected:.2f}.{_thresholds(part)}")
-    return [*said, TOY]
+        said.append(f"{chance}, P(tool) is expected to end at {ending:.2f}.")
+        said += thresholds(part)
+    return [*said, found.played, TOY]
 
 
 def _cut_off(found: Trained) -> list[str]:
@@ -111,20 +131,50 @@ def _cut_off(found: Trained) -> list[str]:
     return said
 
 
-def _thresholds(part: TrainingPart) -> str:
-    """State the closed form, which is that of two behaviours."""
+def thresholds(part: TrainingPart) -> list[str]:
+    """Say from which share of lost calls on the tool is lost, and what that depends on."""
+    ranges = [
+        f"{_HOW[handling]} {_range(threshold(part, handling))}"
+        for handling in (Handling.ZERO, Handling.MASK)
+    ]
+    said = (
+        "Calls lost independently cost this policy its tool (P(tool) ends below half of what it is "
+        f"without faults) {'; '.join(ranges)}. The ranges are over skills that stand still or "
+        "learn twice as fast, at half and twice the learning rate; with another model, other "
+        "questions or more steps they are others."
+    )
+    return [said, *_closed_form(part)]
+
+
+_HOW = {Handling.ZERO: "scored zero", Handling.MASK: "with a loss mask only"}
+
+
+def _range(found: Threshold) -> str:
+    if found.lowest is None:
+        return "at no share"
+    highest = "never" if found.highest is None else f"{found.highest:.0%}"
+    as_set = "at no share as set" if found.as_set is None else f"from {found.as_set:.0%} on"
+    return f"{as_set} ({found.lowest:.0%} to {highest})"
+
+
+def _closed_form(part: TrainingPart) -> list[str]:
+    """State the closed form, which is that of two behaviours, with what it assumes."""
     if len(part.behaviours) != 2 or {behaviour.calls for behaviour in part.behaviours} != {0, 1}:
-        return ""
+        return []
     head, tool = sorted(part.behaviours, key=lambda behaviour: behaviour.calls)
     if not tool.right > head.right or tool.guess or tool.again:
-        return ""
+        return []
     zero = zero_threshold(head.right, tool.right)
     mask = mask_threshold(head.right, tool.right)
-    return f" Scored zero, the tool loses above {zero:.1%}; with a loss mask, above {mask:.1%}."
+    return [
+        f"The formula 1 - head / tool says {zero:.0%} scored zero, {mask:.0%} with a loss mask "
+        "only. It assumes that skills stand still: a model that gets better without its tool "
+        "turns earlier."
+    ]
 
 
 END_HEAD = ("", "start", "end", "twin")
-PROMISE_HEAD = ("", "promise", "seeds", "")
+PROMISE_HEAD = ("", "promise", "over the seeds", "")
 
 
 def end_rows(found: Trained) -> list[list[str]]:
@@ -134,13 +184,17 @@ def end_rows(found: Trained) -> list[list[str]]:
     total = sum(behaviour.share for behaviour in part.behaviours)
     start = [behaviour.share / total for behaviour in part.behaviours]
     rows: list[tuple[str, str, tuple[str, ...]]] = [
-        (f"P({behaviour.name})", f"{share:.2f}", ("p", behaviour.name))
-        for behaviour, share in zip(part.behaviours, start, strict=True)
+        ("score on a healthy sandbox", f"{ToyPolicy(part).healthy:.2f}", ("healthy",))
     ]
+    for behaviour, share in zip(part.behaviours, start, strict=True):
+        rows.append((f"P({behaviour.name})", f"{share:.2f}", ("p", behaviour.name)))
     rows.append(("P(tool)", f"{uses_tool(part, start):.2f}", ("tool",)))
     if any(behaviour.calls > 1 for behaviour in part.behaviours):
         rows.append(("P(several calls)", f"{uses_tool(part, start, 2):.2f}", ("several",)))
-    rows.append(("score", "", ("score",)))
+    for behaviour in part.behaviours:
+        title = f"right with {behaviour.name}"
+        rows.append((title, f"{behaviour.right:.2f}", ("right", behaviour.name)))
+    rows.append(("score in training", "", ("score",)))
     return [
         [name, begin, str(found.last(at(*keys))), str(found.last(at("twin", *keys)))]
         for name, begin, keys in rows
@@ -148,15 +202,10 @@ def end_rows(found: Trained) -> list[list[str]]:
 
 
 def promise_rows(found: Trained) -> list[list[str]]:
-    seeds = len(found.runs)
+    """How each promise went: its worst state, with how many seeds it was held, and a sentence."""
     return [
-        [
-            "held" if not count else first.state,
-            promise,
-            f"{seeds - count} of {seeds}",
-            first.sentence,
-        ]
-        for promise, (count, first) in found.promises.items()
+        [tally.state.replace("_", " "), promise, tally.told, tally.shown.sentence]
+        for promise, tally in found.promises.items()
     ]
 
 
@@ -166,7 +215,7 @@ class TrainReporter(ProgressReporter):
     def tell(self, found: Trained, title: str) -> None:
         """Print headline, sentences and tables."""
         said = headline(found)
-        style = "bold red" if said.startswith(("Unlearns", "Keeps", "No")) else "bold green"
+        style = "bold green" if said.startswith("Learns as") else "bold red"
         self.print(f"{title}: {said} ({counted(len(found.runs), 'seed')})", style)
         self.print()
         if found.done:
@@ -176,13 +225,13 @@ class TrainReporter(ProgressReporter):
             self.print(sentence)
         if rows := promise_rows(found):
             self.print()
-            styles = ["green" if row[0] == "held" else "red" for row in rows]
+            styles = ["red" if row[0] in ("broken", "unknown") else "green" for row in rows]
             self.table(rows, PROMISE_HEAD, styles, texts=4)
 
 
 def charts(found: Trained) -> list[LineChart]:
     """The plots over the steps, and P(tool) at the end against the share of lost calls."""
-    shown = {"P(tool)": "tool"}
+    shown = {"Score on a healthy sandbox": "healthy", "P(tool)": "tool"}
     if any(behaviour.calls > 1 for behaviour in found.part.behaviours):
         shown["P(several calls)"] = "several"
     twins = [
@@ -199,10 +248,16 @@ def charts(found: Trained) -> list[LineChart]:
     return [
         *twins,
         _over_steps(found, "P of each behaviour", each),
+        _over_steps(found, "Skill of each behaviour", _skills(found)),
         _over_steps(found, "Score, and share of lost samples", scores),
         _over_steps(found, "Net push on tool use, by handling", pushes, band=False),
         _against_share(found),
     ]
+
+
+def _skills(found: Trained) -> dict[str, Figure]:
+    """The chance of each behaviour to be right."""
+    return {behaviour.name: at("right", behaviour.name) for behaviour in found.part.behaviours}
 
 
 def _over_steps(
@@ -229,7 +284,7 @@ def _against_share(found: Trained) -> LineChart:
     drawn = [
         ChartLine(
             NAMES[handling],
-            [ChartPoint(uses_tool(part, expected_p(part, share, handling))) for share in shares],
+            [ChartPoint(expected(part, share, handling)[-1].tool) for share in shares],
         )
         for handling in _CURVES
     ]
@@ -257,7 +312,12 @@ def render_train(found: Trained, title: str, about: str) -> str:
     ends = PageTable(
         "At the end", "Medians over the seeds, and 10 % to 90 %.", END_HEAD, end_rows(found)
     )
-    ended = [("P(tool)", ("tool",)), ("of the twin", ("twin", "tool"))]
+    ended = [
+        ("healthy score", ("healthy",)),
+        ("of the twin", ("twin", "healthy")),
+        ("P(tool)", ("tool",)),
+        ("of the twin", ("twin", "tool")),
+    ]
     return LearningPage(
         what=f"train {title}",
         headline=headline(found),
@@ -280,103 +340,3 @@ def render_train(found: Trained, title: str, about: str) -> str:
             PageTable("Promises", "", PROMISE_HEAD, promise_rows(found), texts=4),
         ],
     ).render()
-
-
-Setting = tuple[Sequence[str], Trained]
-"""The values of the axes, and what was learned."""
-
-
-def rows_of(settings: Sequence[Setting]) -> list[list[str]]:
-    """A row for each setting of a sweep: its values and what was learned."""
-    rows = []
-    for values, trained in settings:
-        not_held = sum(count > 0 for count, _ in trained.promises.values())
-        row = [
-            *values,
-            str(trained.last(at("tool"))),
-            str(trained.last(at("several"))),
-            f"{trained.mean_score:.2f}",
-            f"{trained.lost_share:.0%}",
-            f"{trained.unseen_share:.0%}",
-            f"{not_held} of {len(trained.promises)}",
-        ]
-        rows.append(row)
-    return rows
-
-
-SWEEP_HEAD = ("P(tool)", "P(several)", "mean score", "lost", "of these unseen", "promises not held")
-
-
-def _distance(trained: Trained) -> float:
-    """How far it ends from the twin; trainings that did not come to the end are farther than
-    any."""
-    if any(len(run.steps) < trained.part.steps for run in trained.runs):
-        return math.inf
-    return sum(
-        abs(trained.last(at(key)).middle - trained.last(at("twin", key)).middle)
-        for key in ("tool", "several")
-    )
-
-
-def verdict(settings: Sequence[Setting], axes: Sequence[str]) -> str:
-    """Name the setting that ends closest to the twin."""
-    values, best = min(settings, key=lambda setting: round(_distance(setting[1]), 2))
-    if math.isinf(_distance(best)):
-        return "no setting came to the end with all seeds"
-    named = ", ".join(f"{axis}={value}" for axis, value in zip(axes, values, strict=True))
-    return (
-        f"closest to the training without faults: {named} (P(tool) "
-        f"{best.last(at('tool')).middle:.2f})"
-    )
-
-
-def tell_sweep(settings: Sequence[Setting], axes: Sequence[str], title: str, out: TextIO) -> None:
-    """Print the table and the verdict."""
-    shown = ProgressReporter(out, 0, "")
-    seeds = len(settings[0][1].runs)
-    shown.print(
-        f"{title}: {counted(len(settings), 'setting')} with {counted(seeds, 'seed')} each", "bold"
-    )
-    shown.table(rows_of(settings), (*axes, *SWEEP_HEAD), texts=len(axes))
-    shown.print()
-    shown.print(verdict(settings, axes), "bold")
-    shown.print(TOY, "dim")
-
-
-def render_sweep(settings: Sequence[Setting], axes: Sequence[str], title: str, about: str) -> str:
-    """Return the page."""
-    table = PageTable(
-        "All settings",
-        (
-            "Medians over the seeds at the end, and 10 % to 90 %; unseen: lost samples of "
-            "which the trainer does not know."
-        ),
-        (*axes, *SWEEP_HEAD),
-        rows_of(settings),
-        texts=len(axes),
-    )
-    seeds = len(settings[0][1].runs)
-    facts = [("settings", str(len(settings))), ("seeds each", str(seeds))]
-    return LearningPage(
-        what=f"sweep of {title}",
-        headline=verdict(settings, axes),
-        about=about,
-        facts=facts,
-        sentences=[TOY],
-        legend="",
-        charts=[],
-        tables=[table],
-    ).render()
-
-
-def sweep_data(settings: Iterable[Setting], axes: Sequence[str], title: str) -> dict[str, Any]:
-    """Return the answer for ``--json``."""
-    listed = [
-        {
-            "values": dict(zip(axes, values, strict=True)),
-            **trained.summary(),
-            "not_held": [name for name, (count, _) in trained.promises.items() if count],
-        }
-        for values, trained in settings
-    ]
-    return {"sweep": 1, "scenario": title, "axes": list(axes), "settings": listed}

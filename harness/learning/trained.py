@@ -15,6 +15,7 @@ from sfusion_tools.rollout import AsyncRolloutRequest
 from ..core.dumps.writer import StepDump, request_record, sample_record
 from ..core.figures import percentile
 from ..core.journal import Event
+from ..core.verdict import State
 from ..errors import HarnessError
 from ..lab.promises import Verdict
 from ..lab.runs.runner import run_one
@@ -22,6 +23,7 @@ from ..lab.runs.tasks import Task
 from ..lab.scenarios.model import Scenario
 from ..lab.scenarios.training import TrainingPart
 from ..lab.worlds import sim
+from .without_stack import train_without_stack, why_stack
 
 Figure = Callable[[Event], float]
 """Takes a figure from the event of a trained step."""
@@ -53,6 +55,8 @@ class TrainedRun:
     error: str = ""
     stopped: int | None = None
     """The step in which the guard stopped the job."""
+    why_stack: str = ""
+    """Why it was played through the stack; empty if it was not."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,40 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class StateTally:
+    """What became of one promise over the seeds."""
+
+    states: Sequence[State]
+    shown: Verdict
+    """The first that is not held, else the first that applies, else the first."""
+
+    @property
+    def not_held(self) -> int:
+        return sum(state in ("broken", "unknown") for state in self.states)
+
+    @property
+    def state(self) -> State:
+        return self.shown.state
+
+    @property
+    def told(self) -> str:
+        """With how many of the seeds it was held."""
+        judged = [state for state in self.states if state != "not_applicable"]
+        if not judged:
+            return "applied to none"
+        held = f"held in {judged.count('held')} of {len(judged)}"
+        without = len(self.states) - len(judged)
+        return f"{held}; did not apply to {without}" if without else held
+
+
+def tally(verdicts: Sequence[Verdict]) -> StateTally:
+    """Return how the verdicts of several seeds on one promise went."""
+    ranks = {"broken": 0, "unknown": 1, "held": 2, "not_applicable": 3}
+    worst = min(verdicts, key=lambda verdict: ranks[verdict.state])
+    return StateTally([verdict.state for verdict in verdicts], worst)
+
+
+@dataclass(frozen=True)
 class Trained:
     """All seeds of a training."""
 
@@ -88,6 +126,17 @@ class Trained:
     def done(self) -> list[TrainedRun]:
         """The runs that were not broken off before their first step ended."""
         return [run for run in self.runs if run.steps and not run.error]
+
+    @property
+    def played(self) -> str:
+        """How it was played, as a sentence."""
+        why = self.runs[0].why_stack
+        if why:
+            return f"Played through the stack: {why}."
+        return (
+            "Played without the stack, which would draw the same: each call is lost by itself. "
+            "`--stack` plays it through the stack."
+        )
 
     def curve(self, figure: Figure) -> list[Spread]:
         """Return a figure over the steps that all seeds have."""
@@ -134,22 +183,25 @@ class Trained:
         return found
 
     @property
-    def promises(self) -> dict[str, tuple[int, Verdict]]:
-        """For each promise with how many seeds it was not held, and the first verdict of those,
-        else of all."""
-        found: dict[str, tuple[int, Verdict]] = {}
+    def promises(self) -> dict[str, StateTally]:
+        """How each promise went over the seeds."""
+        found: dict[str, list[Verdict]] = {}
         for run in self.runs:
             for verdict in run.verdicts:
-                count, first = found.get(verdict.promise, (0, verdict))
-                wrong = not verdict.held and verdict.state != "not_applicable"
-                found[verdict.promise] = count + wrong, verdict if wrong and not count else first
-        return found
+                found.setdefault(verdict.promise, []).append(verdict)
+        return {promise: tally(verdicts) for promise, verdicts in found.items()}
+
+    def differences(self, *path: str) -> list[float]:
+        """How much more a figure is at the end than the twin's, for each seed."""
+        found = at(*path)
+        twin = at("twin", *path)
+        return [found(run.steps[-1]) - twin(run.steps[-1]) for run in self.done]
 
     def summary(self) -> dict[str, Any]:
         """The figures at the end; nothing if no training came so far."""
         if not self.done:
             return {}
-        names = ("tool", "several", "score")
+        names = ("healthy", "tool", "several", "score")
         spreads = {name: vars(self.last(at(name))) for name in names}
         spreads |= {f"twin_{name}": vars(self.last(at("twin", name))) for name in names}
         shares = {
@@ -175,7 +227,17 @@ def seeds_of(task: Task, seeds: int) -> Iterator[Task]:
 
 
 def play_training(task: Task) -> TrainedRun:
-    """Play the training of one seed and keep what it learned."""
+    """Play the training of one seed, through the stack where that adds something, and keep what
+    it learned."""
+    why = why_stack(task)
+    if why:
+        return play_through_stack(task, why)
+    journal, verdicts = train_without_stack(task)
+    return TrainedRun(seed=task.scenario.seed, steps=journal.events, verdicts=verdicts)
+
+
+def play_through_stack(task: Task, why: str = "asked for") -> TrainedRun:
+    """Play the training of one seed through the stack."""
     result = run_one(task)
     steps = [event for event in result.journal.events if event["event"] == "trained"]
     stops = [
@@ -187,6 +249,7 @@ def play_training(task: Task) -> TrainedRun:
         verdicts=result.verdicts,
         error=result.error,
         stopped=stops[0] if stops else None,
+        why_stack=why,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 from weakref import finalize
 
 from sfusion_tools.bounded_input import MAX_LINE, parse_json
@@ -254,95 +254,23 @@ def _order(path: Path) -> tuple[int, str]:
     return (int(number.group()) if number else -1, path.name)
 
 
-PartKind = Literal["text", "think", "call"]
-
 _ROLES = "system|user|assistant|tool|developer"
 _WITH_TOKENS = re.compile(rf"<\|im_start\|>({_ROLES})\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
 # Decoding without special tokens leaves only the name of the role, alone on its line.
 _WITHOUT_TOKENS = re.compile(rf"^({_ROLES})$\n?", re.MULTILINE)
-_PARTS = re.compile(
-    r"(?P<think><think>.*?(?:</think>|(?=<tool_call>)|\Z))"
-    r"|(?P<call><tool_call>.*?(?:</tool_call>|\Z)"
-    r"|<\|tool_calls_section_begin\|>.*?(?:<\|tool_calls_section_end\|>|\Z)"
-    r"|<｜tool▁calls▁begin｜>.*?(?:<｜tool▁calls▁end｜>|\Z)"
-    r"|\[TOOL_CALLS\].*\Z|<\|python_tag\|>.*\Z)",
-    re.DOTALL,
-)
-_NAME = re.compile(r'"name"\s*:\s*"([^"]+)"|<function=([\w.-]+)|functions\.([\w.-]+)')
 
 
-@dataclass(frozen=True)
-class TurnPart:
-    kind: PartKind
-    text: str
+def turn_texts(text: str, first_role: str = "assistant") -> list[tuple[str, str]]:
+    """Split a text into roles and what they said.
 
-
-@dataclass(frozen=True)
-class TurnView:
-    role: str
-    parts: tuple[TurnPart, ...]
-
-
-@dataclass(frozen=True)
-class CallView:
-    """A tool call for display; line breaks in its arguments are real ones."""
-
-    name: str
-    arguments: tuple[tuple[str, str], ...]
-    """Empty if the call is malformed."""
-
-
-def split_turns(text: str, first_role: str = "assistant") -> list[TurnView]:
-    """Split a text into turns; what precedes the first role belongs to ``first_role``."""
+    What precedes the first role belongs to ``first_role``.
+    """
     if "<|im_start|>" in text:
         head = text[: text.index("<|im_start|>")].removesuffix("<|im_end|>\n")
         turns = [(match[1], match[2]) for match in _WITH_TOKENS.finditer(text)]
     else:
         head, *rest = _WITHOUT_TOKENS.split(text)
         turns = list(zip(rest[::2], rest[1::2], strict=True))
-    return [
-        _turn(role, body) for role, body in ([(first_role, head)] if head.strip() else []) + turns
-    ]
-
-
-def _turn(role: str, body: str) -> TurnView:
-    body = body.strip("\n")
-    if role != "assistant":
-        return TurnView(role, (TurnPart("text", body),) if body else ())
-    parts: list[TurnPart] = []
-    at = 0
-    for match in _PARTS.finditer(body):
-        _add(parts, "text", body[at : match.start()])
-        _add(parts, "think" if match["think"] else "call", match[0])
-        at = match.end()
-    _add(parts, "text", body[at:])
-    return TurnView(role, tuple(parts))
-
-
-def _add(parts: list[TurnPart], kind: PartKind, text: str) -> None:
-    text = text.strip("\n")
-    if text.strip():
-        parts.append(TurnPart(kind, text))
-
-
-def read_call(text: str) -> CallView:
-    """Read the name and arguments of a call, as far as they are valid."""
-    named = _NAME.search(text)
-    name = next((group for group in named.groups() if group), "?") if named else "?"
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        record = parse_json(text[start : end + 1], "call")
-    except ValueError:
-        return CallView(name, ())
-    arguments = (
-        record.get("arguments", record.get("parameters")) if isinstance(record, dict) else None
-    )
-    if not isinstance(arguments, dict):
-        return CallView(name, ())
-    return CallView(
-        str(record.get("name", name)), tuple((key, _shown(arguments[key])) for key in arguments)
-    )
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if head.strip():
+        turns.insert(0, (first_role, head))
+    return [(role, body.strip("\n")) for role, body in turns]

@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sfusion_tools.advantages import advantages
 from sfusion_tools.rollout import AsyncRolloutRequest
 
 from ....fakes.wire.message import json_line
 from ...atomic_files import write_file
-from ..advantages import advantages
 from .sample import requests_beside
 
 
@@ -110,14 +110,15 @@ class StepDump:
         these (GRPO).
         """
         kept = [self._done[place] for place in sorted(self._done)][:most]
-        samples, requests = [sample for sample, _ in kept], [request for _, request in kept]
+        samples = [sample for sample, _ in kept]
+        requests = [request for _, request in kept]
         if all("group" in request for request in requests):
             found = advantages(
                 [sample["score"] for sample in samples], [request["group"] for request in requests]
             )
             requests = [
-                {**request, "advantage": round(one, 6)}
-                for request, one in zip(requests, found, strict=True)
+                {**request, "advantage": round(advantage, 6)}
+                for request, advantage in zip(requests, found, strict=True)
             ]
         for target, records in ((self._requests, requests), (self.path, samples)):
             write_file(target, map(json_line, records))

@@ -5,51 +5,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from sfusion.harness.cli import app
+from sfusion.harness.core.dumps.rollout import KEYS, read_rollout
 from sfusion.harness.learning.dumps import DumpReader
 from sfusion.harness.learning.evidence import Evidence
 from sfusion.harness.reports.line_chart import nice_ticks
 from sfusion_tools.event_lines import call_line
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox import CallResult
-from sfusion_tools.sandbox.text import model_text
 from tests.cases import every
 
-LOST = model_text(CallResult("c", Outcome.THROTTLED), "code_interpreter", timeout=1, limit=1)
-
-
-def sample(score: Any, *answers: str, question: str = "q", **more: Any) -> dict[str, Any]:
-    """A line as verl dumps it, with what the tool answered in each turn."""
-    turns = "".join(
-        f"<tool_call>…</tool_call>\nuser\n<tool_response>\n{one}\n</tool_response>\n"
-        for one in answers
-    )
-    return {
-        "input": f"user\n{question}",
-        "output": f"{turns}assistant\n#### 1",
-        "score": score,
-        "step": 1,
-        **more,
-    }
-
-
-def write(path: Path, lines: Sequence[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    texts = (one if isinstance(one, str) else json.dumps(one) for one in lines)
-    path.write_text("".join(f"{one}\n" for one in texts), encoding="utf-8")
-    return path
-
-
-def poison(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["poison", *map(str, arguments)])
-    return done.exit_code, done.output
+from .planted import LOST, poison, sample, write
 
 
 def told(tmp_path: Path, lines: Sequence[Any], *arguments: object) -> dict[str, Any]:
@@ -118,19 +89,25 @@ def test_an_outage_is_found_with_its_steps_cause_and_setting(tmp_path: Path) -> 
         )
     code, output = poison(dump, "--html", tmp_path / "page.html", "--fail-above", "0.1")
     assert code == 1
-    assert "100% of the lost samples are in steps 5 to 6." in output
+    first = output.splitlines()[0]
+    where = "between steps 1 to 4 and steps 5 to 6"
+    said = f"Lost calls explain all of the drop of 0.64 {where}: they cost 0.64 (0.53 to 0.76)"
+    assert first.startswith(said), first
     assert (
-        "The lost calls ended: throttled 18. Main cause: the sandbox refused calls. What "
-        "to do: set `rate"
+        "100% of the lost samples are in steps 5 to 6, and the lost calls ended with throttled 18, "
+        "mainly because the sandbox refused calls: set `rate"
     ) in output
     assert (
         "In 2 steps from 5 to 6, training pushes away from the tool only because the "
-        "sandbox failed."
+        "sandbox failed: leave"
     ) in output
-    assert "more than --fail-above 0.1" in output
+    assert "of the samples were lost (limit lost.all 0.1)" in output
     assert f"sfusion view {dump / '5.jsonl'} --sample 1" in output
     page = (tmp_path / "page.html").read_text()
-    assert page.count('<svg class="lc"') == 4
+    assert page.count('<svg class="lc"') == 3
+    before_plots = page[page.index("<h1>") : page.index('<svg class="lc"')]
+    said = re.findall(r"<li>(.*?)</li>", before_plots)
+    assert 2 <= sum(len(re.findall(r"[.?](?: |$)", text)) for text in said) <= 5, said
     assert f"sfusion view {dump / '5.jsonl'} --sample 1" in page
     assert poison(dump, "--fail-above", "0.9")[0] == 0
     assert "pushes away from the tool" not in poison(dump / "4.jsonl")[1]
@@ -204,14 +181,15 @@ def test_a_lost_call_is_recognised_by(case: tuple[dict[str, Any], str, bool]) ->
     given, source, last = dict(case[0]), case[1], case[2]
     evidence = Evidence(pattern=given.pop("pattern", None))
     request = given.pop("request", {})
-    found = evidence.of(given, request, sample(0, *given.pop("answers", ()))["output"], "")
+    given = sample(0, *given.pop("answers", ()), **given)
+    found = evidence.of(read_rollout(given, KEYS), request)
     assert (found.source, found.last_lost) == (source, last)
 
 
 @every(["", "no stdout here", "Finished execution."], repr)
 def test_a_text_that_stands_for_anything_is_unclear(text: str) -> None:
-    assert Evidence().of({}, {}, sample(0, "1", text)["output"], "").unclear
-    assert not Evidence().of({}, {}, sample(0, text, "1")["output"], "").unclear
+    assert Evidence().of(read_rollout(sample(0, "1", text), KEYS), {}).unclear
+    assert not Evidence().of(read_rollout(sample(0, text, "1"), KEYS), {}).unclear
 
 
 def test_groups_are_those_of_the_uid_or_of_equal_inputs_or_of_another_key(tmp_path: Path) -> None:
@@ -285,9 +263,11 @@ def test_wrong_options_are_refused_with_what_was_meant(case: tuple[list[str], st
 def test_what_is_not_a_dump_is_refused(tmp_path: Path) -> None:
     assert poison(tmp_path)[0] == 2
     code, output = poison(write(tmp_path / "1.jsonl", [{"a": 1}]))
-    assert (code, "no sample in it" in output, "see --key" in output) == (2, True, True)
+    assert code == 2
+    assert "no sample in it" in output
+    assert "its keys are a; name them: --key output=KEY --key score=KEY" in output
     code, output = poison(write(tmp_path / "2.jsonl", []))
-    assert (code, "no line in it" in output) == (2, True)
+    assert (code, "all files are empty" in output) == (2, True)
     code, output = poison(write(tmp_path / "3.jsonl", [sample(None)]))
     assert (code, "No sample has a score" in output) == (0, True)
 
@@ -339,10 +319,13 @@ def test_a_gate_whose_event_log_is_of_another_training_is_no_gate(tmp_path: Path
         in output
     )
     code, output = poison(dump, "--events", log, "--fail-above", "0.5")
-    assert (code, "no sample belongs to a trajectory of the event log" in output) == (2, True)
+    assert (code, "evidence for 0 of 2 samples that used the tool" in output) == (2, True)
     log.write_bytes(line("r0", Outcome.OK, 1))
     code, output = poison(dump, "--events", log, "--fail-above", "0.5")
-    assert (code, "The event log has calls of 1 sample, and none of them is lost." in output) == (
+    assert (code, "evidence for 1 of 2 samples that used the tool" in output) == (2, True)
+    log.write_bytes(line("r0", Outcome.OK, 1) + line("r1", Outcome.OK, 1))
+    code, output = poison(dump, "--events", log, "--fail-above", "0.5")
+    assert (code, "The event log has calls of 2 samples, and none of them is lost." in output) == (
         0,
         True,
     )
@@ -396,7 +379,9 @@ def test_lost_samples_without_a_score_are_told_and_not_counted_as_evidence(tmp_p
 
 def test_a_key_that_no_line_has_is_refused(tmp_path: Path) -> None:
     dump = write(tmp_path / "1.jsonl", GROUP)
-    for name in ("group", "id", "step", "score"):
+    code, output = poison(dump, "--key", "score=prompt_di")
+    assert (code, "no score (prompt_di); its keys are input, output, score" in output) == (2, True)
+    for name in ("group", "id", "step", "tokens"):
         code, output = poison(dump, "--key", f"{name}=prompt_di")
         assert (code, f"--key {name}=prompt_di: no line of the dump has this key" in output) == (
             2,
@@ -410,26 +395,19 @@ def test_a_file_is_read_once_by_whatever_name(tmp_path: Path) -> None:
     dump = write(tmp_path / "1.jsonl", GROUP)
     (tmp_path / "link.jsonl").symlink_to(dump)
     code, output = poison(tmp_path, dump)
-    assert (code, "1 of 4 samples lost their last call" in output) == (0, True)
+    assert (code, "1 of 4 samples were lost" in output) == (0, True)
     assert output.count("the same file as") == 2
 
 
-def test_a_step_that_is_spread_over_places_is_told(tmp_path: Path) -> None:
-    dump = write(
-        tmp_path / "all.jsonl",
-        [sample(place % 2, "1", LOST, step=1 + place % 2) for place in range(8)],
-    )
-    _, output = poison(dump)
-    assert "2 steps, 1 first, occur in more than one place." in output
-    assert "of the lost samples are in step" not in output
+def test_a_step_that_is_spread_over_dumps_is_told(tmp_path: Path) -> None:
     trainings = [write(tmp_path / name / "1.jsonl", GROUP) for name in ("one", "other")]
-    assert "Step 1 occurs in more than one place." in poison(*trainings)[1]
+    assert "Step 1 occurs in more than one of the dumps, and" in poison(*trainings)[1]
 
 
 def test_a_single_step_is_named_as_one(tmp_path: Path) -> None:
     lines = [sample(0, *([LOST] if step == "6" else ["1"]), when=step) for step in "123456789"]
     _, output = poison(write(tmp_path / "all.jsonl", lines), "--key", "step=when")
-    assert "100% of the lost samples are in step 6." in output
+    assert "100% of the lost samples are in step 6, and" in output
 
 
 def test_a_compressed_dump_is_refused_with_what_to_do(tmp_path: Path) -> None:

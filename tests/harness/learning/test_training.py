@@ -14,13 +14,15 @@ from typer.testing import CliRunner
 from sfusion.fakes.faults.chance import uniform
 from sfusion.harness.cli import app
 from sfusion.harness.core.journal import Event
+from sfusion.harness.core.verdict import State, Verdict
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.lab.toy import simulate
 from sfusion.harness.lab.worlds import sim
-from sfusion.harness.learning.train_summary import verdict
+from sfusion.harness.learning.swept import by_chance, closest, verdict
+from sfusion.harness.learning.train_summary import headline, promise_rows
 from sfusion.harness.learning.trained import Trained, TrainedRun
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
@@ -141,7 +143,7 @@ def test_the_command_tells_what_was_learned_and_writes_page_json_and_dump(tmp_pa
     assert "This is a toy: a policy of a few behaviours, not a language model." in output
     assert "broken  no_gradient_from_lost_samples" in output
     page = (tmp_path / "page.html").read_text()
-    assert page.count('<svg class="lc"') == 6
+    assert page.count('<svg class="lc"') == 8
     found = json.loads((tmp_path / "found.json").read_text())
     assert [run["seed"] for run in found["runs"]] == [7, 8]
     lost = sum(step["lost"] for step in found["runs"][0]["steps"])
@@ -257,7 +259,7 @@ def test_a_sweep_compares_what_is_learned(tmp_path: Path) -> None:
     ]
     done = CliRunner().invoke(app, [*arguments, *files])
     assert done.exit_code == 0, done.output
-    assert "closest to the training without faults: training.lost=" in done.output
+    assert "the settings cannot be told apart with 1 seed; at least 6 are needed" in done.output
     settings = json.loads((tmp_path / "found.json").read_text())["settings"]
     assert [one["not_held"] for one in settings] == [["no_gradient_from_lost_samples"], []]
     assert "training.lost" in (tmp_path / "page.html").read_text()
@@ -271,12 +273,82 @@ def test_a_sweep_compares_what_is_learned(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_did_not_come_to_the_end_is_not_the_closest() -> None:
-    step = {"tool": 0.5, "several": 0.2, "twin": {"tool": 0.5, "several": 0.2}}
-    worse = {**step, "tool": 0.3}
     part = TrainingPart(steps=2)
-    short, whole = (Trained(part, [TrainedRun(0, steps, [])]) for steps in ([step], [step, worse]))
-    assert "lost=b (P(tool) 0.30)" in verdict([(["a"], short), (["b"], whole)], ["lost"])
-    assert verdict([(["a"], short)], ["lost"]) == "no setting came to the end with all seeds"
+    short = Trained(part, [ended(0, 1, tool=0.5)])
+    whole = Trained(part, [ended(0, 2, tool=0.3)])
+    said = verdict([(["a"], short), (["b"], whole)], ["lost"])
+    assert said.startswith("closest to the training without faults: lost=b; lost=a is not compared")
+    assert "did not come to the end" in verdict([(["a"], short)], ["lost"])
+
+
+def ended(seed: int, steps: int, tool: float, *verdicts: Verdict) -> TrainedRun:
+    """A training that ended with this P(tool), where its twin has 0.5."""
+    twin = {"tool": 0.5, "several": 0.2, "healthy": 0.7}
+    step = {**twin, "tool": tool, "lost": 1, "samples": 4, "unseen": 0, "twin": twin}
+    return TrainedRun(seed, [step] * steps, list(verdicts))
+
+
+def test_a_sweep_names_no_winner_that_the_seeds_cannot_tell_from_the_others() -> None:
+    part = TrainingPart(steps=2)
+
+    def settings(seeds: int) -> list[tuple[list[str], Trained]]:
+        near = [ended(seed, 2, tool=0.45 + 0.01 * seed) for seed in range(seeds)]
+        far = [ended(seed, 2, tool=0.2 + 0.01 * seed) for seed in range(seeds)]
+        return [(["far"], Trained(part, far)), (["near"], Trained(part, near))]
+
+    few = verdict(settings(3), ["x"])
+    assert few.startswith("the settings cannot be told apart with 3 seeds; at least 6 are needed")
+    assert verdict(settings(6), ["x"]) == "closest to the training without faults: x=near"
+    assert by_chance([0.1] * 5) == pytest.approx(2 / 32)
+    assert by_chance([0.1, -0.1] * 10) == 1.0
+    assert by_chance([0.1, 0.2] * 10) < 0.001
+
+
+def test_a_setting_whose_faults_did_not_strike_is_not_compared() -> None:
+    part = TrainingPart(steps=2)
+    idle = Verdict("everything_took_effect", "unknown", "the fault never struck", [])
+    settings = [
+        (["idle"], Trained(part, [ended(seed, 2, 0.5, idle) for seed in range(6)])),
+        (["real"], Trained(part, [ended(seed, 2, 0.2) for seed in range(6)])),
+    ]
+    assert [values for values, _ in closest(settings)] == [["real"]]
+    assert "x=idle is not compared (everything_took_effect is unknown)" in verdict(settings, ["x"])
+
+
+def test_a_promise_over_seeds_says_in_how_many_it_was_held() -> None:
+    part = TrainingPart(steps=1)
+    states: list[State] = ["held", "broken", "held", "not_applicable", "unknown"]
+    runs = [
+        ended(seed, 1, 0.5, Verdict("tool_use_kept", state, f"seed {seed}", []))
+        for seed, state in enumerate(states)
+    ]
+    assert promise_rows(Trained(part, runs)) == [
+        ["broken", "tool_use_kept", "held in 2 of 4; did not apply to 1", "seed 1"]
+    ]
+    assert Trained(part, runs).promises["tool_use_kept"].not_held == 2
+    assert promise_rows(Trained(part, runs[3:4]))[0][:3] == [
+        "not applicable", "tool_use_kept", "applied to none",
+    ]  # fmt: skip
+
+
+def test_the_headline_says_how_good_the_model_is_before_what_it_does() -> None:
+    start = TrainingPart()  # P(tool) is 0.50 at the start
+
+    def said(healthy: float, tool: float, several: float = 0.5) -> str:
+        twin = {"healthy": 0.9, "tool": 0.9, "several": 0.5}
+        step = {"healthy": healthy, "tool": tool, "several": several, "twin": twin}
+        return headline(Trained(start, [TrainedRun(0, [step], [])]))
+
+    assert said(0.7, 0.1) == (
+        "Does worse: score on a healthy sandbox 0.70, 0.90 without faults; "
+        "P(tool) from 0.50 to 0.10, 0.90 without faults"
+    )
+    close = "score on a healthy sandbox 0.88, 0.90 without faults"
+    begins = "P(tool) from 0.50"
+    assert said(0.88, 0.1).startswith(f"Loses its tool: {close}; {begins} to 0.10")
+    assert said(0.88, 0.5).startswith(f"Does not learn to use its tool: {close}; {begins} to 0.50")
+    assert said(0.88, 0.9, 0.1).startswith(f"Stops checking: {close}; P(several calls) 0.10, 0.50")
+    assert said(0.9, 0.85).startswith("Learns as without faults: score on a healthy sandbox 0.90")
 
 
 def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:

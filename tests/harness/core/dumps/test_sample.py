@@ -17,13 +17,11 @@ from sfusion.harness.core.dumps.sample import (
     LineIndex,
     Sample,
     open_dump,
-    read_call,
     read_sample,
-    split_turns,
 )
 from sfusion.harness.errors import BadFilter, NoDump
 from sfusion.harness.rollouts.viewer.filters import read_filter
-from tests.harness.rollouts.viewer.dumps import CALL, record, write
+from tests.harness.rollouts.viewer.dumps import record, write
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 1 << 20])
@@ -130,44 +128,6 @@ def test_a_score_that_is_not_a_number_is_none(score: Any) -> None:
         read_sample(json.dumps({"input": "", "output": "", "score": score}).encode(), 0).score
         is None
     )
-
-
-def test_turns_are_split_at_role_names_on_a_line_of_their_own() -> None:
-    turns = split_turns(record("2 + 2?", "4\n")["output"])
-    assert [(turn.role, [part.kind for part in turn.parts]) for turn in turns] == [
-        ("assistant", ["think", "call"]),
-        ("tool", ["text"]),
-        ("assistant", ["text"]),
-    ]
-    assert turns[1].parts[0].text == "4"
-
-
-def test_turns_are_split_at_special_tokens_if_the_dump_has_them() -> None:
-    text = (
-        "I "
-        "say.<|im_end|>\n<|im_start|>tool\nuser\n4<|im_end|>\n<|im_start|>assistant\n#### "
-        "4<|im_end|>"
-    )
-    turns = split_turns(text)
-    assert [(turn.role, turn.parts[0].text) for turn in turns] == [
-        ("assistant", "I say."),
-        ("tool", "user\n4"),
-        ("assistant", "#### 4"),
-    ]
-
-
-def test_unclosed_thinking_ends_at_the_call() -> None:
-    (turn,) = split_turns(f"<think>\nhm\n{CALL}")
-    assert [part.kind for part in turn.parts] == ["think", "call"]
-
-
-def test_a_call_has_real_line_breaks_and_a_malformed_one_only_its_name() -> None:
-    call = read_call(CALL)
-    assert (call.name, call.arguments) == ("code_interpreter", (("code", "x = 2\nprint(x)"),))
-    broken = read_call(
-        '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": \n</tool_call>'
-    )
-    assert (broken.name, broken.arguments) == ("code_interpreter", ())
 
 
 SAMPLE = Sample(

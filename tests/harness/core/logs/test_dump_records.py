@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from sfusion.harness.core.logs.dump_records import outcome_of_text
+from sfusion.harness.core.dumps.tool_texts import outcome_of_text
 from sfusion.harness.core.logs.reading import read_records
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
