@@ -7,11 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from ..core.place import Place
+from .facts.batch import PlantedBatch
+
 UNSET: Final[Any] = type(
     "_Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False}
 )()
 """Stands for arguments that are not given."""
 
+EPISODE = "episode"
+"""What a client takes that plays whole episodes in sandboxes."""
 TAKES = {
     "code": "sends the program exactly as it is given",
     "language": "takes a language for each call",
@@ -20,6 +25,7 @@ TAKES = {
     "timeout": "takes a timeout for each call",
     "arguments": "takes the raw arguments of a model",
     "tests": "takes test cases (standard input, expected output) and returns a score",
+    "batch": "takes the samples of a batch in one call and returns a list of scores",
     "default_timeout": "can be configured with the timeout of calls that state none",
     "compile_timeout": "can be configured with a timeout for the compiler",
     "memory": "can be configured with a memory limit",
@@ -35,19 +41,35 @@ TAKES = {
     "concurrent": "can make several calls at once",
     "cancel": "can be cancelled",
     "raises": "may raise where it cannot return a result of a program",
+    "groups": "takes the rewards of several prompts' samples and returns advantages",
+    "mask": "takes a mask of the samples that count",
+    "nan": "takes rewards of NaN",
+    "none": "takes rewards of None",
+    "dropped": "takes a batch in which rows are missing",
+    EPISODE: "plays whole episodes in sandboxes that live and die",
 }
 """What the shape of a client may be given or asked for. A plan leaves out what a client does not
 take, and what only that would have shown is unknown."""
-PARAMETERS = frozenset(TAKES) - {
-    "code",
-    "tests",
-    "text",
-    "reward",
-    "instances",
-    "concurrent",
-    "cancel",
-    "raises",
-}
+EXIT_FIELDS = ("exit_code", "return_code", "returncode", "exit")
+"""The names under which clients return exit codes, or put them on an exception."""
+OF_ESTIMATORS = frozenset({"groups", "mask", "nan", "none", "dropped"})
+"""What only an advantage estimator takes."""
+PARAMETERS = (
+    frozenset(TAKES)
+    - OF_ESTIMATORS
+    - {
+        EPISODE,
+        "code",
+        "tests",
+        "batch",
+        "text",
+        "reward",
+        "instances",
+        "concurrent",
+        "cancel",
+        "raises",
+    }
+)
 """Those that are given to a client, for a call or as a setting."""
 
 
@@ -87,6 +109,8 @@ class TrialAsk:
     """The ground truth for a reward."""
     tests: tuple[tuple[str, str], ...] = ()
     """For a reward function: standard input and expected output of each test."""
+    among: int = 1
+    """How many samples, this one included, a reward function of a batch gets in one call."""
     instance: str = ""
     """Calls with the same name belong to one instance (a trajectory); an empty one is the call's
     own."""
@@ -95,6 +119,8 @@ class TrialAsk:
     executes: bool = True
     """Otherwise nothing is executed: the instance is asked for its reward, and released, perhaps
     amid another call."""
+    batch: PlantedBatch | None = None
+    """For an advantage estimator: what it is called with, instead of a program."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +174,8 @@ class Shape:
     """It is another process, whose waits cannot be shortened."""
     divide: bool = False
     """Several clients may be there at a time: each gets its own address."""
+    place: Place | None = None
+    """Where it is defined, if it is a function or class of the user."""
 
 
 WARM_UP = "warm-up"

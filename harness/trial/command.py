@@ -14,6 +14,7 @@ Example: sfusion judge my_client:run --junit trial.xml
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +26,17 @@ from sfusion_tools.errors import near
 
 from ..commandline.declaring import command, option
 from ..commandline.json_answer import text_stream, write_json
-from ..commandline.options import WHERE, WRITTEN, Html, Json, Keyword, Seed, Summary
+from ..commandline.options import (
+    WHERE,
+    WRITTEN,
+    AddressAttribute,
+    AddressVariable,
+    Html,
+    Json,
+    Keyword,
+    Seed,
+    Summary,
+)
 from ..errors import BadOption
 
 _WORLDS = ("sim", "wall")
@@ -36,13 +47,8 @@ class JudgeOptions:
     """The options of the command."""
 
     target: Annotated[list[str], Argument(metavar="TARGET | -- COMMAND", help="What to judge.")]
-    env: Annotated[
-        str | None,
-        option("Environment variable that holds the address (default SANDBOX_FUSION_URL).", "NAME"),
-    ] = None
-    attribute: Annotated[
-        str | None, option("Attribute of the target's module that holds the address.", "NAME")
-    ] = None
+    env: AddressVariable = None
+    attribute: AddressAttribute = None
     keyword: Keyword = ""
     seed: Seed = 0
     world: Annotated[
@@ -55,6 +61,9 @@ class JudgeOptions:
     row: Annotated[
         bool, option("Print only what it does under each fault, as a row of docs/clients.md.")
     ] = False
+    wordings: Annotated[bool, option("Print every wording, not only the first of each end.")] = (
+        False
+    )
     update: Annotated[
         bool, option("Accept what is found now: write it to the file of --baseline.")
     ] = False
@@ -73,9 +82,9 @@ class JudgeOptions:
 @command
 def judge(options: JudgeOptions) -> int:
     from ..lab.shapes import shape_of
-    from ..reports.files import check_file
+    from ..reports.files import check_file, github_annotations, in_github_actions
     from ..terminal import printable
-    from .reporting import write_reports, write_runs
+    from .reporting import TrialReporter, report_of, write_reports, write_runs
     from .trial import judge, write_baseline
 
     world = options.world
@@ -83,6 +92,8 @@ def judge(options: JudgeOptions) -> int:
         raise BadOption(f"--world {world}: no such world for a client; {near(world, _WORLDS)}")
     if options.update and options.baseline is None:
         raise BadOption("--update writes the file of --baseline; give both")
+    if options.update and options.keyword:
+        raise BadOption("--update accepts a whole trial, and -k plays a part of it; leave one out")
     for name in ("html", "junit", "summary"):
         check_file(f"--{name}", getattr(options, name))
     first = options.target[0]
@@ -94,21 +105,33 @@ def judge(options: JudgeOptions) -> int:
         shape = shape_of(target, env=options.env, attribute=options.attribute, command=words)
         typer.echo(markdown_row(shape.name, fault_row(shape)))
         return 0
-    result = judge(
-        target,
-        command=words,
-        env=options.env,
-        attribute=options.attribute,
-        world=world,  # type: ignore[arg-type] # checked above
-        seed=options.seed,
-        scenes=options.keyword,
-        baseline=None if options.update else options.baseline,
-    )
+    with TrialReporter(sys.stderr) as shown:
+        result = judge(
+            target,
+            command=words,
+            env=options.env,
+            attribute=options.attribute,
+            world=world,  # type: ignore[arg-type] # checked above
+            seed=options.seed,
+            scenes=options.keyword,
+            baseline=None if options.update else options.baseline,
+            tell=shown.tell,
+        )
     if options.out is not None:
         write_runs(result, options.out)
-    write_reports(result, html=options.html, junit=options.junit, summary=options.summary)
+    write_reports(
+        result,
+        html=options.html,
+        junit=options.junit,
+        summary=options.summary,
+        out=options.out,
+    )
     write_json(options.json, result.as_dict())
-    typer.echo(printable(result.table(), keep="\n"), file=text_stream(options.json))
+    text = result.table(all_wordings=options.wordings)
+    out = text_stream(options.json)
+    typer.echo(printable(text, keep="\n"), file=out)
+    if in_github_actions():
+        out.write(github_annotations([report_of(result)]))
     if options.update and options.baseline is not None:
         write_baseline(options.baseline, result)
         return 0

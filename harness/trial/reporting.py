@@ -1,11 +1,15 @@
-"""The reports of a trial: JUnit XML, a Markdown summary and an HTML page."""
+"""The reports of a trial: progress, JUnit XML, a Markdown summary and an HTML page."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
+from urllib.parse import quote
 
 from ..atomic_files import write_file
+from ..core.journal import PAGE
 from ..core.verdict import Verdict
 from ..lab.runs.directory import written_run
 from ..lab.runs.reporting import report_of_result
@@ -13,32 +17,65 @@ from ..reports.files import junit as junit_of
 from ..reports.files import markdown, write_page
 from ..reports.html import render_page
 from ..reports.run_report import RunReport
-from .trial import TrialResult
+from ..terminal import ProgressReporter
+from .meaning import SHOWN
+from .result import TrialResult
+from .trial import FIRST_CALL, bundled_scenes
+
+
+class TrialReporter(ProgressReporter):
+    """Shows on a terminal which step of a trial is made, and how long it has taken so far."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__(out, len(bundled_scenes()), "judging")
+        self._done = 0
+
+    def tell(self, step: str) -> None:
+        """Show the step that begins."""
+        self.progress(self._done, step)
+        if step != FIRST_CALL:
+            self._done += 1
 
 
 def write_reports(
-    result: TrialResult, *, html: Path | None, junit: Path | None, summary: Path | None
+    result: TrialResult,
+    *,
+    html: Path | None,
+    junit: Path | None,
+    summary: Path | None,
+    out: Path | None = None,
 ) -> None:
-    """Write the files that are wanted."""
+    """Write the files that are wanted. ``out`` is the folder of the runs, which the page links."""
     if html is not None:
-        write_file(html, render_page("judge.html.j2", ("hunt.css",), result=result))
+        pages = {} if out is None else _pages(result, html, out)
+        write_file(html, render_page("judge.html.j2", ("hunt.css",), result=result, pages=pages))
     if junit is not None:
         write_file(junit, junit_of([report_of(result)]))
     if summary is not None:
-        rows = [
-            f"| {end} | {_cell(text)} |" for end, texts in result.wordings.items() for text in texts
-        ]
-        lines = [
-            "",
-            "<details><summary>Wordings</summary>",
-            "",
-            "| end | wording |",
-            "|---|---|",
-            *rows,
-            "",
-            "</details>",
-        ]
+        lines = ["", *_meaning_lines(result)]
+        lines += ["", "<details><summary>Wordings</summary>", "", "| end | wording |", "|---|---|"]
+        for end, texts in result.wordings.items():
+            lines += [f"| {end} | {_cell(text)} |" for text in texts]
+        lines += ["", "</details>"]
         write_file(summary, markdown([report_of(result)]) + "\n".join(lines) + "\n")
+
+
+def _meaning_lines(result: TrialResult) -> list[str]:
+    """Return what the findings mean, as a list in Markdown."""
+    lines = [] if result.grade is None else [f"**{result.name} {result.grade}.**", ""]
+    for meaning in result.meanings[:SHOWN]:
+        lines.append(f"1. {meaning.headline}. A right client {meaning.remedy}")
+    return lines
+
+
+def _pages(result: TrialResult, html: Path, out: Path) -> dict[str, str]:
+    """Return the address of each run's page, as seen from the page of the trial."""
+    here = html.resolve().parent
+    found = {}
+    for run in result.runs:
+        page = (out / run.task.folder / PAGE).resolve()
+        found[run.task.scenario.scenario] = quote(Path(os.path.relpath(page, here)).as_posix())
+    return found
 
 
 def write_runs(result: TrialResult, out: Path) -> None:
@@ -56,7 +93,7 @@ def report_of(result: TrialResult) -> RunReport:
         {"at": result.seconds * number / max(result.calls, 1), "event": "called"}
         for number in range(result.calls)
     ]
-    verdicts = [_verdict(result, one) for one in result.verdicts]
+    verdicts = [_verdict(result, verdict) for verdict in result.verdicts]
     verdicts += [Verdict("baseline", "broken", text) for text in result.changes]
     return RunReport(
         f"judge {result.name}",
@@ -66,26 +103,23 @@ def report_of(result: TrialResult) -> RunReport:
         seed=result.seed,
         events=events,
         wall_seconds=result.seconds,
+        place=result.place,
     )
 
 
-def _verdict(result: TrialResult, one: Verdict) -> Verdict:
-    told_apart = " ".join(value for _, value in one.how.identity)
-    name = (
-        f"{one.promise} {one.how.kind} {told_apart}".strip()
-        if one.state == "broken"
-        else one.promise
-    )
-    state = result.state_of(one)
+def _verdict(result: TrialResult, verdict: Verdict) -> Verdict:
+    """Return a verdict as that of a test: the ways in which one promise is broken have names."""
+    state = result.state_of(verdict)
+    if verdict.state == "broken":
+        told_apart = " ".join(value for _, value in verdict.how.identity)
+        name = f"{verdict.promise} {verdict.how.kind} {told_apart}".strip()
+        verdict = replace(verdict, promise=name)
     if state == "accepted":
-        return replace(
-            one, promise=name, state="not_applicable", sentence=f"accepted: {one.sentence}"
-        )
-    return (
-        replace(one, promise=name, state="not_applicable")
-        if state == "unknown"
-        else replace(one, promise=name)
-    )
+        sentence = f"accepted: {verdict.sentence}"
+        return replace(verdict, state="not_applicable", sentence=sentence)
+    if state == "unknown":
+        return replace(verdict, state="not_applicable")
+    return verdict
 
 
 def _cell(text: str) -> str:

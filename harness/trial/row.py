@@ -39,8 +39,8 @@ def fault_row(shape: Shape) -> dict[str, str]:
     cells = {call.call: _cell(call, scored=scored) for call in facts}
     row = {}
     for number, name_of_fault in enumerate(FAULTS):
-        names = f"c{2 * number + 1:04d}", f"c{2 * number + 2:04d}"
-        first, every = (cells.get(name, "never ends") for name in names)
+        first = cells.get(f"c{2 * number + 1:04d}", "never ends")
+        every = cells.get(f"c{2 * number + 2:04d}", "never ends")
         row[name_of_fault] = f"{first} / {every}"
     return row
 

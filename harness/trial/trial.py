@@ -1,5 +1,8 @@
-"""A trial from a target to its result: which stage plays it, what was found, and what of that is
-accepted."""
+"""A trial, from a target to its result.
+
+It chooses the scenes that fit the target, plays them in virtual time or on the wall clock, judges
+what happened, and sets aside what a baseline accepts.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ import gc
 import json
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sfusion_tools.wording import counted
 
@@ -22,9 +24,9 @@ from ..core.journal import Journal
 from ..core.run_events import RunEvents
 from ..core.verdict import How, Verdict
 from ..errors import BadOption
-from ..lab.client import PARAMETERS, TrialClient
+from ..lab.client import EPISODE, PARAMETERS, TrialClient
 from ..lab.promises.registry import OF_SINGLE_CALLS, check_run
-from ..lab.promises.single_told import wordings_to_read
+from ..lab.promises.single_call_results import wordings_to_read
 from ..lab.runs.clients import client_tools
 from ..lab.runs.runner import RunResult
 from ..lab.runs.tasks import Task
@@ -35,128 +37,19 @@ from ..lab.shapes.as_tool import TARGET_TOOL
 from ..lab.single_calls.calls import SuiteFacts
 from ..lab.worlds.clients import run_in_sim
 from ..lab.worlds.clients_wall import WallTrial
+from .applying import without_absent
+from .meaning import grade_of, meanings_of
+from .result import TrialResult, TrialWorld
 
-TrialWorld = Literal["sim", "wall"]
 _VARIES = re.compile(r"\b0x[0-9a-f]+|\b[1-6]\d{4}\b")
 """Addresses of objects and ports of sandboxes, which differ from run to run."""
+_ONLY_REQUESTS = "the command does not speak the protocol: only its requests are judged"
 _WIRE_ALONE = ("deadline_honoured", "retry_after_honoured", "no_secret_leaked")
 """The promises that need no more than requests."""
-_ORDER = ("broken", "accepted", "held", "unknown", "not_applicable")
-_CAUSES = ("sent_as_asked", "programs_waited_for")
-"""What they find explains what others find, so they come first."""
 
-
-def _in_words(state: str) -> str:
-    """Return a state as people read it."""
-    return state.replace("_", " ")
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """What a trial found about a client."""
-
-    name: str
-    about: str
-    """What it is, in a few words."""
-    world: TrialWorld
-    why: str
-    """Why it was not played in virtual time; empty if it was."""
-    seed: int
-    seconds: float
-    """Real seconds that it took."""
-    calls: int
-    requests: int
-    verdicts: Sequence[Verdict]
-    wordings: Mapping[str, Sequence[str]]
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Scenes that were not played, or not to their end, with the reason."""
-    accepted: frozenset[How] = frozenset()
-    """Findings that a baseline accepts."""
-    changes: Sequence[str] = ()
-    """What the baseline accepts and this trial did not find."""
-    runs: Sequence[RunResult] = ()
-    """Each scene as a run of its own."""
-
-    def state_of(self, one: Verdict) -> str:
-        return "accepted" if one.state == "broken" and one.how in self.accepted else one.state
-
-    @property
-    def counts(self) -> Counter[str]:
-        return Counter(map(self.state_of, self.verdicts))
-
-    @property
-    def ok(self) -> bool:
-        """Is nothing broken but what is accepted, and was anything judged at all?"""
-        return (
-            not self.counts["broken"]
-            and not self.changes
-            and bool(self.counts["held"] + self.counts["accepted"])
-        )
-
-    @property
-    def headline(self) -> str:
-        counts = self.counts
-        found = [state for state in _ORDER if counts[state]]
-        return ", ".join(f"{counts[state]} {_in_words(state)}" for state in found)
-
-    @property
-    def played(self) -> str:
-        """Return where and how it was played, as a sentence."""
-        where = f"on the wall clock ({self.why})" if self.world == "wall" else "in virtual time"
-        sizes = (
-            f"{counted(self.calls, 'call')}, {counted(self.requests, 'request')}, "
-            f"{self.seconds:.1f} s"
-        )
-        return f"Played {where}: {sizes}, seed {self.seed}."
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Return state, check and sentence of every verdict, broken ones first."""
-        found = list(
-            dict.fromkeys((self.state_of(one), one.promise, one.sentence) for one in self.verdicts)
-        )
-        return sorted(
-            found,
-            key=lambda row: (_ORDER.index(row[0]), row[0] == "broken" and row[1] not in _CAUSES),
-        )
-
-    def table(self) -> str:
-        """Return everything as text: what was judged, the verdicts, the wordings."""
-        rows = [(_in_words(state), promise, sentence) for state, promise, sentence in self.rows()]
-        widest_state = max((len(state) for state, _, _ in rows), default=0)
-        widest_name = max((len(promise) for _, promise, _ in rows), default=0)
-        lines = [f"{self.name}: {self.about}", self.played, ""]
-        for state, promise, sentence in rows:
-            lines.append(f"  {state:<{widest_state}}  {promise:<{widest_name}}  {sentence}")
-        lines += [f"  {'changed':<{widest_state}}  {text}" for text in self.changes]
-        if self.left_out:
-            lines += [
-                "",
-                "Not played:",
-                *(f"  {name}: {why}" for name, why in self.left_out.items()),
-            ]
-        if self.wordings:
-            lines += ["", "Wordings to read once (without the output of programs):"]
-            for end, texts in self.wordings.items():
-                lines += [
-                    f"  {end if not number else '':<16}  {text!r:.160}"
-                    for number, text in enumerate(texts[:6])
-                ]
-        return "\n".join([*lines, "", f"{self.headline}."])
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "trial": 1,
-            "target": self.name,
-            **{
-                key: getattr(self, key)
-                for key in ("about", "world", "why", "seed", "calls", "requests", "ok")
-            },
-            "seconds": round(self.seconds, 3),
-            "verdicts": [{**one.as_dict(), "state": self.state_of(one)} for one in self.verdicts],
-            "wordings": {end: list(texts) for end, texts in self.wordings.items()},
-            "left_out": dict(self.left_out),
-            "changes": list(self.changes),
-        }
+FIRST_CALL = "a first call"
+"""The step before the scenes, which may take as long as a client that is silent."""
+_PART = "with -k, what it accepts and was not found is not reported: it may be of other scenes"
 
 
 def judge(
@@ -169,6 +62,7 @@ def judge(
     seed: int = 0,
     scenes: str = "",
     baseline: Path | None = None,
+    tell: Callable[[str], None] = lambda step: None,
 ) -> TrialResult:
     """Try a client and return what was found.
 
@@ -176,24 +70,43 @@ def judge(
     ``command`` runs another program instead. ``env`` and ``attribute`` name the environment
     variable, or the attribute of the target's module, that holds the address. ``world`` overrides
     the choice of the clock, ``scenes`` (an expression of names, as pytest's -k) plays a part of the
-    scenarios. Raises BadOption for what cannot be judged.
+    scenarios, ``tell`` is called with each step before it is made. Raises BadOption for what
+    cannot be judged.
     """
-    known = None if baseline is None else _read_baseline(baseline)
+    known = None if baseline is None else Baseline.read(baseline)
+    tell(FIRST_CALL)
     shape = shape_of(target, env=env, attribute=attribute, command=tuple(command))
-    named = {"target": shape.name, "command": list(command), "env": env, "attribute": attribute}
-    if command:
-        del named["target"]
+    if EPISODE in shape.takes:
+        raise BadOption(
+            f"{shape.name} plays whole episodes, which no scene of judge has; play the scenarios "
+            "of docs/lifecycle.md with it: sfusion run lost-create lost-delete fake-zeros --tools "
+            f"{shape.name}"
+        )
+    played_by = {"command": list(command)} if command else {"target": shape.name}
+    named = {**played_by, "env": env, "attribute": attribute}
+    given = {key: value for key, value in named.items() if value}
     began = time.monotonic()
-    chosen = choose_scenes(
-        seed, shape, {key: value for key, value in named.items() if value}, scenes
-    )
-    played = play_scenes(shape, world, chosen)
+    chosen = choose_scenes(seed, shape, given, scenes)
+    played = play_scenes(shape, world, chosen, tell)
     facts = SuiteFacts(played.journals)
+    if not facts.runs:
+        facts.takes = shape.takes
     if known is not None:
-        facts.accepted = {end: _Read(texts) for end, texts in known[1].items()}
-    verdicts = check_facts(facts)
+        facts.accepted = known.wordings
+    verdicts = [without_absent(verdict, facts) for verdict in check_facts(facts)]
     if not shape.takes:
-        verdicts = [one if one.promise in _WIRE_ALONE else _unseen(one) for one in verdicts]
+        verdicts = [_of_silent_command(verdict) for verdict in verdicts]
+    accepted = frozenset[How]() if known is None else known.findings
+    news = [
+        verdict for verdict in verdicts if verdict.state == "broken" and verdict.how not in accepted
+    ]
+    missing = left_out(shape, played, facts)
+    changes: list[str] = []
+    if known is not None:
+        if scenes:
+            missing["baseline"] = _PART
+        else:
+            changes = known.gone(verdicts)
     return TrialResult(
         name=shape.name,
         about=shape.about,
@@ -201,14 +114,17 @@ def judge(
         why=played.why,
         seed=seed,
         seconds=time.monotonic() - began,
-        calls=len(facts.calls),
+        calls=len(facts.calls) + len(facts.estimates),
         requests=sum(len(run.requests) for run in facts.runs),
         verdicts=verdicts,
+        meanings=meanings_of(facts, news),
+        grade=grade_of(facts),
         wordings=_to_read(facts),
-        left_out=_left_out(shape, played, facts),
-        accepted=frozenset() if known is None else known[0],
-        changes=() if known is None else _gone(known[0], verdicts),
+        left_out=missing,
+        accepted=accepted,
+        changes=changes,
         runs=_runs(played, facts),
+        place=shape.place,
     )
 
 
@@ -216,7 +132,11 @@ def check_facts(facts: SuiteFacts) -> list[Verdict]:
     """Return the verdicts of all promises on single calls: a broken one for each way to fail, else
     held, unknown or not applicable."""
     places = {id(event): run.name for run in facts.runs for event in run.journal.events}
-    verdicts = [verdict for promise in OF_SINGLE_CALLS for verdict in promise.check_calls(facts)]
+    of_estimators = bool(facts.estimates)
+    verdicts: list[Verdict] = []
+    for promise in OF_SINGLE_CALLS:
+        if ("groups" in promise.takes) == of_estimators:
+            verdicts += promise.check_calls(facts)
     return [_placed(verdict, places) for verdict in verdicts]
 
 
@@ -250,14 +170,33 @@ def _to_read(facts: SuiteFacts) -> dict[str, list[str]]:
     return {end: sorted({_VARIES.sub("·", text) for text in texts}) for end, texts in table.items()}
 
 
-def _left_out(shape: Shape, played: PlayedScenes, facts: SuiteFacts) -> dict[str, str]:
+def left_out(shape: Shape, played: PlayedScenes, facts: SuiteFacts) -> dict[str, str]:
+    """Return what was not played, or not judged, with the reason."""
+    if "groups" in shape.takes:
+        return {name: _why_not_declared(shape, name) for name in played.left_out}
     found = dict(played.left_out)
     found |= {run.name: run.broken_off for run in facts.runs if run.broken_off}
+    lags = [call.lag for call in facts if call.lagged]
+    if lags:
+        found["this machine"] = (
+            f"it stopped for up to {max(lags):.1f} s of the client's time: "
+            f"{counted(len(lags), 'call')} that took too long because of that "
+            f"{'is' if len(lags) == 1 else 'are'} not judged; play again when it is idle"
+        )
+    if not shape.takes:
+        found["most checks"] = _ONLY_REQUESTS
     if shape.takes and (lacking := sorted(PARAMETERS - shape.takes)):
         found["parameters"] = (
             f"this client has no parameter for, or never sends, {', '.join(lacking)}"
         )
     return found
+
+
+def _why_not_declared(shape: Shape, scene: str) -> str:
+    """Return why a loss was not declared to an estimator in the way of a scene."""
+    if scene.endswith("mask"):
+        return "it has no parameter for a mask"
+    return "a loss is declared by its mask" if "mask" in shape.takes else "its rewards are numbers"
 
 
 def _runs(played: PlayedScenes, facts: SuiteFacts) -> list[RunResult]:
@@ -271,19 +210,20 @@ def _runs(played: PlayedScenes, facts: SuiteFacts) -> list[RunResult]:
     return results
 
 
-def _unseen(one: Verdict) -> Verdict:
-    return Verdict(
-        one.promise,
-        "unknown",
-        "the command does not speak the protocol: only its requests are judged",
-    )
+def _of_silent_command(verdict: Verdict) -> Verdict:
+    """Return what is known of a command that answers no lines: only its requests are judged."""
+    if verdict.promise in _WIRE_ALONE:
+        return verdict
+    return Verdict(verdict.promise, "not_applicable", _ONLY_REQUESTS)
 
 
 # -- choosing and playing --
 
 _ORDER_OF_SCENES = (
-    "programs", "bounds", "failures", "dates", "down", "limit", "backing-off", "together",
+    "programs", "bounds", "failures", "dates", "down", "limit", "wide", "backing-off", "together",
     "instances", "cancelled", "patience", "sandboxes", "clock", "idle", "tests",
+    "batches", "comparisons", "leaks",
+    "lost-by-mask", "lost-by-nan", "lost-by-none", "lost-by-dropped",
 )  # fmt: skip
 """The most telling first: on a wall clock there may be no time for the last ones."""
 
@@ -291,9 +231,8 @@ _ORDER_OF_SCENES = (
 def bundled_scenes(seed: int = 0) -> list[Scenario]:
     """Return the scenarios that every client is judged by, in the order in which they are
     played."""
-    files = {
-        file.stem.removeprefix("judge-"): file for file in in_folder(bundled_folder() / JUDGED)
-    }
+    folder = in_folder(bundled_folder() / JUDGED)
+    files = {file.stem.removeprefix("judge-"): file for file in folder}
     others = [name for name in files if name not in _ORDER_OF_SCENES]
     found = []
     for name in (*_ORDER_OF_SCENES, *others):
@@ -315,16 +254,25 @@ def choose_scenes(
 ) -> list[Scenario]:
     """Return the scenarios that were chosen, played by this target; of a reward function those with
     tests."""
-    scenes = bundled_scenes(seed)
-    if "tests" in shape.takes:
-        scenes = [one for one in scenes if one.load is not None and "tests" in one.load.needs]
+    scenes = [scene for scene in bundled_scenes(seed) if _is_for(scene, shape)]
     matches = read_keyword(keyword)
-    kept = [one for one in scenes if matches(one.scenario)]
+    kept = [scene for scene in scenes if matches(scene.scenario)]
     if not kept:
-        names = ", ".join(one.scenario for one in scenes)
+        names = ", ".join(scene.scenario for scene in scenes)
         raise BadOption(f"-k: no scene matches; there are {names}")
     tool = {"class_name": TARGET_TOOL, "config": dict(target)}
-    return [one.changed(tools=client_tools(tool, one)) for one in kept]
+    return [scene.changed(tools=client_tools(tool, scene)) for scene in kept]
+
+
+def _is_for(scenario: Scenario, shape: Shape) -> bool:
+    """Is a scene for clients of this shape: programs, tests of a reward function, or groups?"""
+    assert scenario.load is not None
+    needs = scenario.load.needs
+    if "groups" in shape.takes or "groups" in needs:
+        return "groups" in shape.takes and "groups" in needs
+    if "batch" in needs:
+        return "batch" in shape.takes
+    return "tests" in needs or "tests" not in shape.takes
 
 
 @dataclass
@@ -349,28 +297,36 @@ class PlayedScenes:
 
 
 def play_scenes(
-    shape: Shape, world: TrialWorld | None, scenarios: Sequence[Scenario]
+    shape: Shape,
+    world: TrialWorld | None,
+    scenarios: Sequence[Scenario],
+    tell: Callable[[str], None] = lambda step: None,
 ) -> PlayedScenes:
-    """Play a client where it can be played: in virtual time, else on the wall clock."""
+    """Play a client where it can be played: in virtual time, else on the wall clock.
+
+    ``tell`` is called with the names of scenarios before they are played.
+    """
     why = shape.wall or ("asked for" if world == "wall" else "")
     if world == "sim" and shape.wall:
         raise BadOption(f"--world sim: {shape.name} cannot be played there: {shape.wall}")
     gc.collect()  # what other clients of this process left behind is not this one's
     if not why:
-        played = play_in_sim(scenarios, shape.make)
+        played = play_in_sim(scenarios, shape.make, tell)
         if not played.unobserved or world == "sim":
             return played
         why = "its requests do not go over the event loop"
     played = PlayedScenes("wall", why)
     trial = WallTrial(shape)
-    for scenario, journal in trial.play(scenarios):
+    for scenario, journal in trial.play(scenarios, tell):
         played.add(scenario, journal)
     played.left_out = trial.left_out
     return played
 
 
 def play_in_sim(
-    scenarios: Iterable[Scenario], make_client: Callable[[], TrialClient]
+    scenarios: Iterable[Scenario],
+    make_client: Callable[[], TrialClient],
+    tell: Callable[[str], None] = lambda step: None,
 ) -> PlayedScenes:
     """Play all scenarios for which the client takes what they need, each with a client of its
     own."""
@@ -378,9 +334,11 @@ def play_in_sim(
     takes = make_client().takes
     for scenario in scenarios:
         assert scenario.load is not None
-        if lacking := set(scenario.load.needs) - takes:
-            played.left_out[scenario.scenario] = ", ".join(sorted(lacking))
+        lacking = set(scenario.load.needs) - takes
+        if lacking:
+            played.left_out[scenario.scenario] = f"needs {', '.join(sorted(lacking))}"
             continue
+        tell(scenario.scenario)
         began = time.monotonic()
         journal = run_in_sim(scenario, make_client)
         played.add(scenario, journal, time.monotonic() - began)
@@ -395,43 +353,53 @@ def play_in_sim(
 
 def write_baseline(file: Path, result: TrialResult) -> None:
     """Accept everything that a trial found."""
-    accepted = [
-        one.how.as_dict() | {"details": {}} for one in result.verdicts if one.state == "broken"
-    ]
-    wordings = {end: list(texts) for end, texts in result.wordings.items()}
-    write_file(
-        file,
-        json.dumps({"baseline": 1, "accepted": accepted, "wordings": wordings}, indent=2) + "\n",
-    )
+    broken = [verdict for verdict in result.verdicts if verdict.state == "broken"]
+    data = {
+        "baseline": 1,
+        "accepted": [verdict.how.as_dict() | {"details": {}} for verdict in broken],
+        "wordings": {end: list(texts) for end, texts in result.wordings.items()},
+    }
+    write_file(file, json.dumps(data, indent=2) + "\n")
 
 
-def _read_baseline(file: Path) -> tuple[frozenset[How], dict[str, list[str]]]:
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(data, dict) or data.get("baseline") != 1:
-            raise ValueError("expected a mapping with `baseline: 1`")
-        return frozenset(map(How.from_dict, data["accepted"])), dict(data.get("wordings") or {})
-    except FileNotFoundError:
-        raise BadOption(
-            f"--baseline {file}: there is no such file; write one with --update"
-        ) from None
-    except (KeyError, ValueError) as error:
-        raise BadOption(
-            f"--baseline {file}: is not a baseline: {error}; write one with --update"
-        ) from None
+@dataclass(frozen=True)
+class Baseline:
+    """What somebody has accepted of a client."""
+
+    findings: frozenset[How]
+    wordings: Mapping[str, AcceptedTexts]
+    """The wordings of each end that were read and found true."""
+
+    @classmethod
+    def read(cls, file: Path) -> Baseline:
+        """Read what ``write_baseline`` wrote; raise BadOption for anything else."""
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            if not isinstance(data, dict) or data.get("baseline") != 1:
+                raise ValueError("expected a mapping with `baseline: 1`")
+            findings = frozenset(map(How.from_dict, data["accepted"]))
+            wordings = dict(data.get("wordings") or {})
+        except FileNotFoundError:
+            raise BadOption(
+                f"--baseline {file}: there is no such file; write one with --update"
+            ) from None
+        except (KeyError, ValueError) as error:
+            raise BadOption(
+                f"--baseline {file}: is not a baseline: {error}; write one with --update"
+            ) from None
+        return cls(findings, {end: AcceptedTexts(texts) for end, texts in wordings.items()})
+
+    def gone(self, verdicts: Sequence[Verdict]) -> list[str]:
+        """Return what is accepted and was not found in a whole trial."""
+        found = {verdict.how for verdict in verdicts if verdict.state == "broken"}
+        return [
+            f"{how.promise} {how.kind}: accepted, but not found any more; --update removes it"
+            for how in sorted(self.findings - found, key=str)
+        ]
 
 
-def _gone(accepted: frozenset[How], verdicts: Sequence[Verdict]) -> list[str]:
-    """Return what the baseline accepts and this trial did not find."""
-    gone = accepted - {one.how for one in verdicts if one.state == "broken"}
-    return [
-        f"{one.promise} {one.kind}: accepted, but not found any more; --update removes it"
-        for one in sorted(gone, key=str)
-    ]
-
-
-class _Read(frozenset[str]):
-    """Wordings that somebody has read; what differs from run to run does not count."""
+class AcceptedTexts(frozenset[str]):
+    """Wordings of one end; what differs from run to run does not count."""
 
     def __contains__(self, wording: object) -> bool:
         return super().__contains__(_VARIES.sub("·", str(wording)))

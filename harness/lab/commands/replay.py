@@ -1,7 +1,7 @@
 """``sfusion replay``: run recorded runs again and compare the journals.
 
 Exit code 0 if every journal is the same, every promise held and every file is as its run wrote it,
-1 if not, 2 if a file is damaged or not trusted, 3 if something external is missing.
+1 if not, 2 if a folder is not a run or a run is not trusted, 3 if something external is missing.
 
 Example: sfusion replay runs/throttled-gateway
 """
@@ -17,7 +17,7 @@ import typer
 from ...commandline.declaring import command
 from ...commandline.options import Schedule, Trust
 from ...core.journal import Journal, first_difference, is_reordered
-from ...errors import BadOption
+from ...errors import BadOption, JournalError
 from ...terminal import printable
 from ..runs import RunResult, Task, adapt_tasks, read_run, run_one
 from ..runs.directory import SCENARIO, edited_line
@@ -46,11 +46,17 @@ def _replay(
 ) -> set[int]:
     """Run a recorded run again, print how it compares, and return exit codes."""
     codes: set[int] = set()
-    task, recorded, _ = read_run(folder)
     edited = edited_line(folder)
     if edited:
         codes.add(1)
         _say(edited)
+    try:
+        task, recorded, _ = read_run(folder)
+    except JournalError as error:
+        if not edited:
+            raise
+        _say(f"{folder} cannot be replayed: {error}")
+        return codes
 
     _check_replayable(folder, task, recorded, with_schedule=schedule is not None)
     (task,) = adapt_tasks([replace(task, trusted=trust)], schedule=schedule)

@@ -27,7 +27,7 @@ from ...core.journal import Journal
 from ...errors import BadOption
 from ...real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from ...reports import Reports, RunReport, RunReporter, write_page
-from ...reports.files import github_annotations
+from ...reports.files import github_annotations, in_github_actions
 from ..runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
 from ..runs.directory import written_run
 from ..runs.reporting import report_of_result
@@ -54,6 +54,8 @@ class RunOptions:
     schedule: shared.Schedule = None
     twice: Annotated[bool, option("Run everything twice and compare the journals.")] = False
     tools: shared.Tools = None
+    env: shared.AddressVariable = None
+    attribute: shared.AddressAttribute = None
     trust: shared.Trust = False
     verbose: Annotated[
         bool,
@@ -163,7 +165,7 @@ def _default_world(*, real: bool, not_sim: str) -> World:
 @command
 def run(options: RunOptions) -> int:
     targets = _real_targets(options.sandbox or [])
-    tools, not_sim = read_tools(options.tools)
+    tools, not_sim = read_tools(options.tools, env=options.env, attribute=options.attribute)
     world = options.world_for(real=bool(targets), not_sim=not_sim)
     reports = Reports(options.out, options.html, options.junit, options.summary, options.json)
     tasks, notes = _tasks(options, world, tools, real=bool(targets))
@@ -193,7 +195,7 @@ def run(options: RunOptions) -> int:
         shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
 
     reports.write(runs)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
+    if in_github_actions():
         text_stream(reports.json).write(github_annotations(runs))
     return 1 if 1 in codes else max(codes)
 

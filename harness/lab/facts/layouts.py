@@ -18,6 +18,8 @@ _PROBED_LINES = 3
 """Lines at each end of a stream whose prefixes are compared. Chosen: enough to see a pattern."""
 
 _ESCAPED = re.compile(r'\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt"\'/\\]))')
+_MARKUP = re.compile(r"</\w+>")
+"""The end of an element: in markup output must be escaped, elsewhere an escape changes it."""
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 _NUMBERED = re.compile(r"(?:\\\s)*\d+")
 """A number with the blanks before it, in an escaped pattern."""
@@ -31,7 +33,7 @@ def unwrapped(text: str, truth: ProgramTruth) -> Iterator[str]:
         yield flat
     if "\\" in text:
         yield _unescaped(text)
-    if "&" in text:
+    if "&" in text and _MARKUP.search(text):
         yield html.unescape(text)
     for stream in (truth.stdout, truth.stderr):
         bare = _without_prefix(text, stream)

@@ -7,6 +7,7 @@ streams whose beginning, middle or end is cut, are fine; a cut must tell a numbe
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ MisreadKind = Literal[
     "foreign",
     "scrambled",
     "stderr_first",
+    "null",
+    "inserted",
 ]
 
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
@@ -212,6 +215,7 @@ def _read(text: str, truth: ProgramTruth) -> TextReading:
         stream = getattr(truth, name)
         wrong += _misread_indent(name, stream, part, text)
         if not part.lost:
+            wrong += _misread_insertion(name, part, text)
             continue
         if not part.spans:
             if truth.failed or name != "stderr":
@@ -222,6 +226,7 @@ def _read(text: str, truth: ProgramTruth) -> TextReading:
         wrong += _misread_cut(name, stream, part, wording, truth)
 
     wrong += _misread_tokens(text, truth, wording)
+    wrong += _misread_nulls(text, found)
     if _has_stderr_first(text, found):
         wrong.append(Misread("stderr_first"))
     return TextReading(
@@ -253,6 +258,29 @@ def _misread_indent(name: str, stream: str, found: _Found, text: str) -> Iterato
     begins_here = text.startswith(core[:_LEAST_FOUND], begin)
     if indent and begins_here and not text.endswith(indent, 0, begin):
         yield Misread("changed", name, {"missing": len(indent), "lost": indent})
+
+
+_NULL = re.compile(r"\s*(None|null|undefined|nil)\s*(?:\n|\Z)")
+"""What languages write for a value that is not there. It stands on a line of its own."""
+
+
+def _misread_nulls(text: str, found: Mapping[Stream, _Found]) -> Iterator[Misread]:
+    """Find a missing value that is written as a line right after the output, as if the program had
+    printed it, or in place of an output that is empty."""
+    if not found:
+        ends = [0] if _NULL.fullmatch(text) else []
+    else:
+        ends = [part.spans[-1][1] for part in found.values() if part.spans]
+    for end in ends:
+        if written := _NULL.match(text, end):
+            yield Misread("null", details={"lost": written[1]})
+            return
+
+
+def _misread_insertion(name: str, found: _Found, text: str) -> Iterator[Misread]:
+    """Find something inside a stream of which nothing is missing."""
+    for (_, end), (start, _) in itertools.pairwise(found.spans):
+        yield Misread("inserted", name, {"lost": text[end:start][:_SHOWN_LOSS]})
 
 
 def _has_stderr_first(text: str, found: Mapping[Stream, _Found]) -> bool:
@@ -308,9 +336,12 @@ Chosen: tools round the place of a cut to a line or a word.
 def _is_true(numbers: frozenset[int], stream: str, found: _Found, wording: str) -> bool:
     """Return whether a number tells how much is missing, how much there was, or how much is left.
 
-    It may count characters, bytes or lines, or name the limit at which the tool cuts.
+    It may count characters, bytes or lines, or name the limit at which the tool cuts; but in the
+    middle of an output a number is read as what is missing there.
     """
     core = stream.strip()
+    if len(found.spans) > 1:
+        return bool(numbers & (_true_sizes(stream, found) | _true_line_counts(core, found)))
     kept_characters = len(core) - len(found.lost)
     kept_bytes = len(core.encode()) - len(found.lost.encode())
     slack = len(wording) + _LIMIT_SLACK

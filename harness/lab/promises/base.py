@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, ConfigDict
 
+from ...core.events import AnyEvent
 from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents
+from ...core.sandbox_lives import SandboxLives
 from ...core.verdict import How, State, Verdict, sentence_of
 from ..client import TAKES
 from ..single_calls.calls import SuiteFacts
@@ -46,12 +48,18 @@ COMMON = {
     "none_ended": "none of {calls:call} was sent to a sandbox and ended",
     "no_result": "none of {calls:call} got a result of its program",
     "calls_held": "{judged:thing} judged",
+    "calls_held_but": "{judged:thing} judged; {caveat}",
     "not_taken": "only for a client that {wanted}",
     "calls_unseen": "{unseen}",
     "no_call_made": (
         "no call was made: the client does not take what the calls need (such as stdin or files)"
     ),
     "only_single_calls": "only single calls (`load.each`) show this",
+    "only_episodes": "only `episodes` show this",
+    "not_of_episodes": "`episodes` do not show this",
+    "no_create": "no request of this client reached the service",
+    "episodes_held": "{judged:episode} judged",
+    "episodes_unseen": "no episode showed this",
     "not_of_single_calls": "single calls (`load.each`) do not show this",
 }
 """The sentences of verdicts that any promise may have."""
@@ -73,6 +81,8 @@ class Promise(BaseModel):
     """The parameter that a single value in place of a mapping stands for."""
     of_rollouts: ClassVar[bool] = False
     """Can only be judged when the scenario runs rollouts."""
+    of_episodes: ClassVar[bool] = False
+    """Is about episodes in sandboxes that live and die, and about nothing else."""
     of_training: ClassVar[bool] = False
     """Can only be judged when the scenario runs a training."""
     of_permits: ClassVar[bool] = False
@@ -99,7 +109,8 @@ class Promise(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
-        PROMISES[cls.name] = cls
+        if not cls.__name__.startswith("_"):  # the base of several promises is none itself
+            PROMISES[cls.name] = cls
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
@@ -116,11 +127,37 @@ class Promise(BaseModel):
         """Decide from the events of a run whether the promise held; by default each of
         ``findings`` must be None."""
         found = list(self.findings(run))
-        return self.concluded([one for one in found if one is not None], len(found))
+        wrong = [verdict for verdict in found if verdict is not None]
+        return self.concluded(wrong, len(found))
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
         """Yield for each thing that can be judged what is wrong with it, or None."""
         raise NotImplementedError
+
+    def judge_episodes(self, facts: SandboxLives) -> Iterator[Verdict | None]:
+        """Yield for each thing that episodes show what is wrong with it, or None."""
+        raise NotImplementedError
+
+    @property
+    def judges_episodes(self) -> bool:
+        return type(self).judge_episodes is not Promise.judge_episodes
+
+    def of_findings(
+        self, found: Iterable[tuple[str, Sequence[Event], dict[str, Any]] | None]
+    ) -> Iterator[Verdict | None]:
+        """Make verdicts of what was found: kind, evidence and parameters."""
+        for finding in found:
+            yield None if finding is None else self.broken(finding[0], finding[1], **finding[2])
+
+    def check_episodes(self, facts: SandboxLives) -> Verdict:
+        """Judge episodes."""
+        found = list(self.judge_episodes(facts))
+        wrong = [verdict for verdict in found if verdict is not None]
+        if wrong or self.of_episodes:
+            return self.concluded(wrong, len(found))
+        if found:
+            return self.held("episodes_held", judged=len(found))
+        return self.unknown("episodes_unseen")
 
     @property
     def only_single_calls(self) -> bool:
@@ -139,10 +176,14 @@ class Promise(BaseModel):
             return [self.not_applicable("not_of_single_calls")]
         if facts.unobserved:
             return [self.unknown("unobserved")]
-        if lacking := self.takes - facts.takes:
+        lacking = self.takes - facts.takes
+        if lacking:
             wanted = " and ".join(f"{TAKES[name]} ({name})" for name in sorted(lacking))
             return [self.not_applicable("not_taken", wanted=wanted)]
         found = list(self.find(facts))
+        doubt = self.doubt(facts)
+        if doubt is not None and not any(found):
+            return [doubt]
         if not facts.calls and not any(found):
             return [self.unknown("no_call_made")]
         wrong: dict[How, list[Wrong]] = {}
@@ -152,15 +193,31 @@ class Promise(BaseModel):
                 wrong.setdefault(how, []).append(finding)
         if wrong:
             return [self._found(several) for several in wrong.values()]
+        if found and (caveat := self.caveat(facts)):
+            return [self.held("calls_held_but", judged=len(found), caveat=caveat)]
         if found:
             return [self.held("calls_held", judged=len(found))]
         return [self.unknown("calls_unseen", unseen=self.unseen)]
+
+    def caveat(self, facts: SuiteFacts) -> str:
+        """Return what was not played, though it would have been judged too."""
+        return ""
+
+    def doubt(self, facts: SuiteFacts) -> Verdict | None:
+        """Return why nobody knows whether it held, though nothing was found that is wrong."""
+        return None
 
     def _found(self, several: list[Wrong]) -> Verdict:
         """Return the first of several findings of one kind, with what was played."""
         first = several[0]
         verdict = self.broken(first.kind, first.evidence, len(several), **first.parameters)
-        return replace(verdict, sentence=f"{verdict.sentence}{first.played}")
+        if first.case is None:
+            return verdict
+        # A report that shows the case elsewhere shows the plain sentence.
+        shown = {"case": first.case.as_dict(), "plain": verdict.sentence}
+        how = replace(verdict.how, details={**verdict.how.details, **shown})
+        told = f" [{first.case.short}]" if first.in_sentence else ""
+        return replace(verdict, how=how, sentence=f"{verdict.sentence}{told}")
 
     def held(self, kind: str = "held", /, **parameters: Any) -> Verdict:
         return self._verdict("held", kind, parameters)
@@ -177,7 +234,7 @@ class Promise(BaseModel):
         return self._verdict("not_applicable" if run.foreign else "unknown", kind, parameters)
 
     def broken(
-        self, kind: str, evidence: list[Event], count: int = 1, /, **parameters: Any
+        self, kind: str, evidence: Sequence[AnyEvent], count: int = 1, /, **parameters: Any
     ) -> Verdict:
         """Return a verdict; the parameters and the evidence are about the first of ``count``
         times."""
@@ -199,11 +256,12 @@ class Promise(BaseModel):
         return self.held(judged=judged, **parameters) if judged else self.unknown("nothing")
 
     def _verdict(
-        self, state: State, kind: str, parameters: dict[str, Any], evidence: Sequence[Event] = ()
+        self, state: State, kind: str, parameters: dict[str, Any], evidence: Sequence[AnyEvent] = ()
     ) -> Verdict:
         sentence = sentence_of(self.sentences.get(kind) or COMMON[kind], parameters)
         how = How.of(self.name, kind, parameters, self.identity)
-        return Verdict(self.name, state, sentence, list(evidence), how=how)
+        events = cast(list[Event], list(evidence))
+        return Verdict(self.name, state, sentence, events, how=how)
 
 
 def _counted(verdict: Verdict, count: int) -> Verdict:
@@ -211,7 +269,9 @@ def _counted(verdict: Verdict, count: int) -> Verdict:
     return replace(verdict, sentence=verdict.sentence + more, count=count)
 
 
-def evidence(call: CallEvents) -> list[Event]:
+def evidence(call: CallEvents) -> list[AnyEvent]:
     """Return the last events of a call in order, as evidence."""
-    events = [*([call.called] if call.called else []), *call.client, *call.server, *call.endings]
+    events: list[AnyEvent] = [*call.client, *call.server, *call.endings]
+    if call.called:
+        events.insert(0, call.called)
     return sorted(events, key=lambda event: event["at"])[-SHOWN:]

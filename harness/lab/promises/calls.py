@@ -1,11 +1,11 @@
-"""Promises about calls: how often and how they end, how long they take, how many attempts they
-make."""
+"""Promises about calls: how they end, how long they take, how many attempts they make."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -14,14 +14,16 @@ from sfusion_tools.errors import near
 from sfusion_tools.outcome import PROGRAM_OUTCOMES, Outcome
 
 from ....fakes.faults import Seconds
-from ...core.journal import Event
+from ...core.events import AnyEvent, SandboxEvent
 from ...core.run_events import CallEvents, RunEvents, attempt_of
+from ...core.sandbox_lives import SandboxLives
 from ...core.verdict import Verdict
 from ..single_calls.calls import SuiteFacts
 from .base import Promise, evidence
+from .episode_results import find_early_creates, find_repeated_commands
 from .findings import Findings
-from .single_sent import find_duplicates, find_early_returns, find_late_ends
-from .single_told import find_exceptions, find_wrong_outcomes
+from .single_call_requests import find_duplicates, find_early_returns, find_late_ends
+from .single_call_results import find_exceptions, find_wrong_outcomes
 
 _SLACK = 1e-5
 """Journal times are rounded to microseconds."""
@@ -38,10 +40,13 @@ class ToolNeverRaises(Promise):
         "raised": "the tool raised {what} ({call}, {place})",
         "raised_somewhere": "the tool raised {what} ({call})",
         "held": "{made:call}, none raised",
-        "raised_single": "{call} ({end}): raised {what}",
+        "raised_single": "{call} ({end}): raised {what}{lacks}",
     }
     of_single_calls = (
-        "The client returns a result. Only a shape that reports failures as exceptions may raise."
+        "The client returns a result. Only a shape that reports failures as exceptions may raise: "
+        "where the sandbox failed, and where the program failed if the exception carries its "
+        "output and exit code, in its message or in attributes, as "
+        "`subprocess.CalledProcessError` does."
     )
     unseen = "no call ended"
     identity = ("raised", "function", "end")  # a line moves with every edit above it
@@ -53,20 +58,22 @@ class ToolNeverRaises(Promise):
         raised = [call for call in run.made if call.raised]
         if not run.made:
             return self.unknown("no_call")
-        if raised:
-            returned = raised[0].returned or {}
-            facts = {
-                "raised": returned["raised"],
-                "what": returned.get("text") or returned["raised"],
-            }
-            facts |= {
-                "call": raised[0].call,
-                "place": returned.get("raised_at"),
-                "function": returned.get("raised_in"),
-            }
-            kind = "raised" if facts["place"] else "raised_somewhere"
-            return self.broken(kind, evidence(raised[0]), len(raised), **facts)
-        return self.held(made=len(run.made))
+        if not raised:
+            return self.held(made=len(run.made))
+        first = raised[0]
+        returned = first.returned
+        assert returned is not None, "it raised"
+        place = returned.get("raised_at")
+        return self.broken(
+            "raised" if place else "raised_somewhere",
+            evidence(first),
+            len(raised),
+            raised=returned["raised"],
+            what=returned.get("text") or returned["raised"],
+            call=first.call,
+            place=place,
+            function=returned.get("raised_in"),
+        )
 
 
 class EveryCallEndsOnce(Promise):
@@ -95,90 +102,118 @@ class EveryCallEndsOnce(Promise):
     def check(self, run: RunEvents) -> Verdict:
         if not run.made:
             return self.unknown("no_call")
-        on_the_way = _SLACK if run.journal.header.get("world") == "sim" else _ON_THE_WAY
+        is_exact = run.journal.header.get("world") == "sim"
+        on_the_way = _SLACK if is_exact else _ON_THE_WAY
         wrong: list[Verdict] = []
-        cut_off = 0
+        has_cut_off = False
         for call in run.made:
-            times = len(call.endings)
-            if not times and _is_cut_off(call, run):
-                cut_off += 1
+            if _is_cut_off(call, run):
+                has_cut_off = True
                 continue
-            if times != 1:
-                kind = "ended_often" if times else "never_ended"
-                wrong.append(self.broken_by(call, kind, times=times))
-                continue
-            if (late := _sent_late(call, on_the_way)) is not None:
-                after = late["at"] - call.endings[0]["at"]
-                wrong.append(
-                    self.broken("sent_late", [call.endings[0], late], call=call.call, late=after)
-                )
-                continue
-            started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
-            if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
-                wrong.append(self.broken_by(call, "client_differs", started=started, ended=over))
+            found = self._wrong_end(call, on_the_way)
+            if found is not None:
+                wrong.append(found)
         if wrong:
             return self.first(wrong)
+        return self._all_made(run, has_cut_off=has_cut_off)
+
+    def _wrong_end(self, call: CallEvents, on_the_way: float) -> Verdict | None:
+        """Return how a call did not end once, and with its last request."""
+        times = len(call.endings)
+        if times != 1:
+            kind = "ended_often" if times else "never_ended"
+            return self.broken_by(call, kind, times=times)
+        end = call.endings[0]
+        if end["event"] == "lost":
+            return None
+        late = _sent_late(call, on_the_way)
+        if late is not None:
+            after = late["at"] - end["at"]
+            return self.broken("sent_late", [end, late], call=call.call, late=after)
+        started = len(call.of_client("call_started"))
+        ended = len(call.of_client("call_ended"))
+        if started > 1 or ended != started:
+            return self.broken_by(call, "client_differs", started=started, ended=ended)
+        return None
+
+    def _all_made(self, run: RunEvents, *, has_cut_off: bool) -> Verdict:
+        """Judge whether all calls were made, of a run in which each ended that could."""
         made = len(run.made)
-        not_made = (run.began.get("calls") or made) - made
+        planned = run.began.get("calls") or made
+        not_made = planned - made
+        off = run.of_world("broken_off")
+        if off and (has_cut_off or not_made > 0):
+            return self.unknown("broken_off", after=off[0]["after"], made=made, planned=planned)
         callers = {call.called["worker"] for call in run.made if call.called is not None}
-        if off := run.of_world("broken_off") if cut_off or not_made > 0 else []:
-            return self.unknown(
-                "broken_off", after=off[0]["after"], made=made, planned=made + not_made
-            )
         if not_made > 0 and not callers <= run.deaths.keys():
-            return self.broken("not_made", run.world[-3:], made=made, planned=made + not_made)
+            return self.broken("not_made", run.world[-3:], made=made, planned=planned)
         lost = sum(call.endings[0]["event"] == "lost" for call in run.made)
-        kind = f"held{'_lost' if lost else ''}{'_not_made' if not_made > 0 else ''}"
+        kind = "held"
+        if lost:
+            kind += "_lost"
+        if not_made > 0:
+            kind += "_not_made"
         return self.held(kind, made=made, lost=lost, not_made=not_made)
 
 
 _PATIENCE = 600.0
-"""Seconds after which a call that has not ended never will, where the tool states no deadline."""
+"""Seconds after which a call that has not ended never will, where the tool states no deadline.
+
+Chosen: longer than any deadline of the scenarios."""
 
 
 def _is_cut_off(call: CallEvents, run: RunEvents) -> bool:
     """Did the horizon come before a call had to have ended?"""
-    off, called = run.of_world("broken_off"), call.called
-    return bool(
-        off and called and off[0]["at"] - called["at"] <= (called.get("allowed") or _PATIENCE)
-    )
+    off = run.of_world("broken_off")
+    if call.endings or call.called is None or not off:
+        return False
+    took = off[0]["at"] - call.called["at"]
+    return bool(took <= (call.called.get("allowed") or _PATIENCE))
 
 
 _ON_THE_WAY = 0.5
-"""Seconds that a request may take to the sandbox where time is real."""
+"""Seconds that a request may take to the sandbox where time is real. Chosen: far more than a busy
+machine needs."""
 
 
-def _sent_late(call: CallEvents, on_the_way: float) -> Event | None:
-    """Return the first request that was sent for a call after it had ended and whose client was
-    there to read on."""
-    end = call.endings[0]
-    if end["event"] == "lost":
-        return None
-    late = [one for one in call.of_server("arrived") if one["at"] > end["at"] + on_the_way]
+def _sent_late(call: CallEvents, on_the_way: float) -> SandboxEvent | None:
+    """Return the first request that was sent after a call had ended.
+
+    Only those count whose client was there to read on.
+    """
+    ended = call.endings[0]["at"]
+    late = [request for request in call.of_server("arrived") if request["at"] > ended + on_the_way]
     if not late:
         return None
-    read_on = {attempt_of(one) for one in call.of_server("answered") if not one.get("client_gone")}
-    return next((one for one in late if attempt_of(one) in read_on), None)
+    answers = call.of_server("answered")
+    read_on = {attempt_of(answer) for answer in answers if not answer.get("client_gone")}
+    return next((request for request in late if attempt_of(request) in read_on), None)
 
 
 def _amount(value: Any) -> Any:
-    if isinstance(value, str) and (found := _SHARE.fullmatch(value.strip())) is not None:
-        if (found[1], float(found[2])) in (
-            ("at least ", 0.0),
-            ("at most ", 100.0 if found[3] else math.inf),
-        ):
+    share = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if share is not None:
+        if _always_fits(share):
             raise ValueError(
                 f"{value!r} cannot be broken; write `any` if the outcome may occur in any number"
             )
-        return value.strip()
-    if value in ("all", "none", "some", "any") or (
-        isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    ):
+        return share[0]
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if is_number or value in ("all", "none", "some", "any"):
         return value
     raise ValueError(
         f"{value!r} is not an amount; use all, none, some, any, a number, 'at least 5', "
         "'at most 2%' or 'at least 90%'"
     )
+
+
+def _always_fits(share: re.Match[str]) -> bool:
+    """Is a share one that any number of calls fits: at least none, or at most all?"""
+    bound = float(share[2])
+    if share[1] == "at least ":
+        return bound == 0.0
+    everything = 100.0 if share[3] else math.inf
+    return share[1] == "at most " and bound == everything
 
 
 Amount = Annotated[int | str, BeforeValidator(_amount)]
@@ -224,9 +259,8 @@ class Outcomes(Promise):
     @model_validator(mode="before")
     @classmethod
     def _direct(cls, value: Any) -> Any:
-        return (
-            value if isinstance(value, dict) and set(value) == {"expected"} else {"expected": value}
-        )
+        is_whole = isinstance(value, dict) and set(value) == {"expected"}
+        return value if is_whole else {"expected": value}
 
     @model_validator(mode="after")
     def _known(self) -> Outcomes:
@@ -241,7 +275,7 @@ class Outcomes(Promise):
 
     def check(self, run: RunEvents) -> Verdict:
         found: Counter[str] = Counter()
-        example: dict[str, list[Event]] = {}
+        example: dict[str, list[AnyEvent]] = {}
         for call in run.made:
             outcome = self._outcome(call)
             if outcome is not None:
@@ -255,41 +289,59 @@ class Outcomes(Promise):
         summary = [f"{name} {count}" for name, count in found.most_common()]
         for outcome, count in found.items():
             if outcome not in self.expected:
-                facts = {"count": count, "total": total, "outcome": outcome, "summary": summary}
-                return self.broken("not_allowed", example[outcome], count, **facts)
-        unclear = (
-            sum(name not in PROGRAM_OUTCOMES for name in self.expected) > 1
-            and not run.states_outcomes
-        )
-        for outcome, amount in self.expected.items():
-            if unclear and outcome not in PROGRAM_OUTCOMES:
-                continue  # nobody can say which of several failures it was
-            if not _fits(amount, found[outcome], total):
-                others = next(
-                    (example[name] for name in found if name != outcome), example.get(outcome, [])
+                return self.broken(
+                    "not_allowed",
+                    example[outcome],
+                    count,
+                    count=count,
+                    total=total,
+                    outcome=outcome,
+                    summary=summary,
                 )
-                facts = {
-                    "count": found[outcome],
-                    "total": total,
-                    "outcome": outcome,
-                    "summary": summary,
-                }
-                return self.broken("not_as_promised", others, **facts, promised=amount)
-        return self.held(summary=summary)
+        wrong = self._wrong_amount(found, can_tell=self._can_tell_failures(run))
+        if wrong is None:
+            return self.held(summary=summary)
+        others = [example[name] for name in found if name != wrong]
+        return self.broken(
+            "not_as_promised",
+            others[0] if others else example.get(wrong, []),
+            count=found[wrong],
+            total=total,
+            outcome=wrong,
+            summary=summary,
+            promised=self.expected[wrong],
+        )
+
+    def _can_tell_failures(self, run: RunEvents) -> bool:
+        """Can anybody say which of the expected failures of the infrastructure a call met?"""
+        failures = [name for name in self.expected if name not in PROGRAM_OUTCOMES]
+        return len(failures) < 2 or run.states_outcomes
+
+    def _wrong_amount(self, found: Counter[str], *, can_tell: bool) -> str | None:
+        """Return the first outcome of which there were not as many as promised."""
+        total = sum(found.values())
+        for outcome, amount in self.expected.items():
+            is_judged = can_tell or outcome in PROGRAM_OUTCOMES
+            if is_judged and not _fits(amount, found[outcome], total):
+                return outcome
+        return None
 
     def _outcome(self, call: CallEvents) -> str | None:
         """Return how a call counts; None if it does not."""
         returned = call.returned
         if returned is None:
-            how = call.endings[0]["event"] if call.endings else _UNFINISHED
-            return (
-                how if how == _UNFINISHED or (how == "cancelled" and how in self.expected) else None
-            )
+            if not call.endings:
+                return _UNFINISHED
+            is_cancelled = call.endings[0]["event"] == "cancelled"
+            return "cancelled" if is_cancelled and "cancelled" in self.expected else None
         if returned.get("raised"):
             return f"raised {returned['raised']}"
-        stated: str | None = returned.get("outcome")
-        if stated is not None:
-            return stated
+        if returned.get("outcome") is not None:
+            return str(returned["outcome"])
+        return self._outcome_by_ledger(call)
+
+    def _outcome_by_ledger(self, call: CallEvents) -> str:
+        """Return how a call counts whose tool states no outcome."""
         kind = call.intent.get("kind")
         if kind == "bad_arguments" or (call.results and kind in PROGRAM_OUTCOMES):
             return str(kind)
@@ -303,7 +355,10 @@ class Outcomes(Promise):
         return next(infrastructure, "infrastructure failure")
 
 
-_UNFINISHED, _UNCLEAR = "unfinished", "unclear"
+_UNFINISHED = "unfinished"
+"""How a call counts that did not end."""
+_UNCLEAR = "unclear"
+"""How a call counts of which nobody knows how it ended."""
 
 
 def _fits(amount: int | str, count: int, total: int) -> bool:
@@ -320,12 +375,17 @@ def _fits(amount: int | str, count: int, total: int) -> bool:
             return count == amount
     found = _SHARE.fullmatch(amount)
     assert found is not None
-    bound = float(found[2]) * (total / 100 if found[3] else 1)
+    unit = total / 100 if found[3] else 1
+    bound = float(found[2]) * unit
     if found[1] == "at least ":
-        return count >= bound - 1e-9
+        return count >= bound - _ROUNDING
     if found[1] == "at most ":
-        return count <= bound + 1e-9
+        return count <= bound + _ROUNDING
     return abs(count - bound) < 0.5
+
+
+_ROUNDING = 1e-9
+"""Calls by which a share of them may be off, as floats are. Chosen: far below one call."""
 
 
 class AttemptsPerCall(Promise):
@@ -358,14 +418,14 @@ class AttemptsPerCall(Promise):
         # Counted at the sandbox for clients that do not report their attempts; it does not see
         # refused connections.
         wrong: list[Verdict] = []
-        most = unseen = 0
+        most = 0
+        unseen = 0
         for call in run.made:
             if not run.has_client and not call.server and self.at_least:
                 unseen += 1
                 continue
-            made = len(
-                call.of_client("attempt_started") if run.has_client else call.of_server("arrived")
-            )
+            reported = call.of_client("attempt_started")
+            made = len(reported if run.has_client else call.of_server("arrived"))
             counting = made - _orders_to_wait(call)
             most = max(most, counting)
             if self.at_most is not None and counting > self.at_most:
@@ -380,14 +440,16 @@ class AttemptsPerCall(Promise):
 
 
 def _orders_to_wait(call: CallEvents) -> int:
+    """Count the requests of a call that were answered with 429 and Retry-After."""
     if call.server:
-        sent = [one for one in call.server if one.get("retry_after") is not None]
-        # The client may have read the head of one whose body broke off.
-        return len([one for one in sent if one["event"] == "unanswered" or one["status"] == 429])
+        sent = [event for event in call.server if event.get("retry_after") is not None]
+        # The client may have read the head of an answer whose body broke off.
+        return sum(event["event"] == "unanswered" or event["status"] == 429 for event in sent)
     # Code without a mark, as in a malformed call: the sandbox does not know whose it is.
-    asked = {one["attempt"] for one in call.of_client("backing_off") if one["asked"] is not None}
-    ended = call.of_client("attempt_ended")
-    return len([one for one in ended if one["attempt"] in asked and one.get("status") == 429])
+    pauses = call.of_client("backing_off")
+    asked = {pause["attempt"] for pause in pauses if pause["asked"] is not None}
+    ended = [end for end in call.of_client("attempt_ended") if end["attempt"] in asked]
+    return sum(end.get("status") == 429 for end in ended)
 
 
 class RetryAfterHonoured(Promise):
@@ -421,34 +483,46 @@ class RetryAfterHonoured(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_early_returns(facts)
 
+    def judge_episodes(self, facts: SandboxLives) -> Iterator[Verdict | None]:
+        return self.of_findings(find_early_creates(facts))
+
     def check(self, run: RunEvents) -> Verdict:
-        asked = again = 0
+        asked = 0
+        again = 0
         wrong: list[Verdict] = []
         for call in run.made:  # code without a mark cannot be told apart from that of other calls
-            if not any("retry_after" in one for one in call.server):
-                continue
-            until, why = -1.0, None
-            broken_off = {
-                attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"
-            }
-            read = {id(one) for one in call.answers if attempt_of(one) not in broken_off}
+            waits = _asked_to_wait(call)
+            asked += len(waits)
+            latest: SandboxEvent | None = None
             for event in call.server:
-                if event["event"] == "arrived" and why is not None:
+                if event["event"] == "arrived" and latest is not None:
                     again += 1
-                    if event["at"] < until - _SLACK:
-                        early = until - event["at"]
+                    early = latest["at"] + waits[id(latest)] - event["at"]
+                    if early > _SLACK:
                         wrong.append(
-                            self.broken("early", [why, event], call=call.call, early=early)
+                            self.broken("early", [latest, event], call=call.call, early=early)
                         )
-                wait = _seconds(event.get("retry_after")) if id(event) in read else None
-                if wait is not None:
-                    asked += 1
-                    until, why = event["at"] + wait, event
+                if id(event) in waits:
+                    latest = event
         if wrong:
             return self.first(wrong)
         if not again:
             return self.unknown("never_again" if asked else "never_asked", asked=asked)
         return self.held("held_one" if asked == 1 else "held", asked=asked)
+
+
+def _asked_to_wait(call: CallEvents) -> dict[int, float]:
+    """Return for each answer that a client could read the seconds for which it must wait."""
+    if not any("retry_after" in event for event in call.server):
+        return {}
+    strikes = call.of_server("strike")
+    broken_off = {attempt_of(strike) for strike in strikes if strike.get("phase") == "body"}
+    waits: dict[int, float] = {}
+    for answer in call.answers:
+        seconds = _seconds(answer.get("retry_after"))
+        if seconds is not None and attempt_of(answer) not in broken_off:
+            waits[id(answer)] = seconds
+    return waits
 
 
 def _seconds(text: Any) -> float | None:
@@ -470,6 +544,7 @@ class DeadlineHonoured(Promise):
         "nothing": "no call ended",
         "held": "the longest call took {longest:.3g} s, not counting waits for a permit",
         "never": "call {call} had not ended after {after:.0f} s{why}",
+        "left_behind": "call {call} {text}: nobody knows whether it ends{more}",
     }
     of_single_calls = "Every call ends, within its deadline if the client has one."
     unseen = "no call was made"
@@ -482,13 +557,22 @@ class DeadlineHonoured(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_late_ends(facts)
 
+    def doubt(self, facts: SuiteFacts) -> Verdict | None:
+        left = [event for run in facts.runs for event in run.left_behind]
+        if not left:
+            return None
+        more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+        return self.unknown("left_behind", call=left[0]["name"], text=left[0]["text"], more=more)
+
     def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
         longest = 0.0
         last = run.journal.events[-1]["at"] if run.journal.events else 0.0
-        judged = unbounded = 0
+        judged = 0
+        unbounded = 0
         for call in run.made:
-            allowed = self.within or (call.called or {}).get("allowed")
+            stated = None if call.called is None else call.called.get("allowed")
+            allowed = self.within or stated
             if allowed is None:
                 unbounded += 1
                 continue
@@ -497,25 +581,37 @@ class DeadlineHonoured(Promise):
             judged += 1
             since = call.called["at"] if call.called else 0.0
             until = call.endings[0]["at"] if call.endings else last
-            waited = sum(event["waited"] for event in call.of_client("permit_granted"))
-            returned = call.returned
-            if returned is not None and returned.get("waited") is not None:
-                waited = max(waited, returned["waited"])
-            took = until - since - waited
+            took = until - since - _waited(call)
             longest = max(longest, took)
             # Besides the wait itself, messages to the limiter take time.
-            if took > allowed + _SLACK + 0.05 * (1 + len(call.client)):
+            if took > allowed + _SLACK + _MESSAGE * (1 + len(call.client)):
                 wrong.append(self.broken_by(call, "late", took=took, allowed=allowed))
         if unbounded and not wrong:
             return self.not_shown(run, "no_deadline")
         return self.concluded(wrong, judged, longest=longest)
 
 
+_MESSAGE = 0.05
+"""Seconds that a message to the limiter may take, for each event of a client. Chosen: more than a
+busy machine needs, and far below any deadline."""
+
+
+def _waited(call: CallEvents) -> float:
+    """Return how long a call waited for permits, as its client or its tool reports it."""
+    waited: float = sum(event["waited"] for event in call.of_client("permit_granted"))
+    returned = call.returned
+    told = None if returned is None else returned.get("waited")
+    return waited if told is None else max(waited, told)
+
+
 def _gave_up_waiting(call: CallEvents) -> bool:
-    """Was the call cancelled while it waited for a permit? How long it had waited is not reported
-    then."""
-    started, ended = len(call.of_client("attempt_started")), len(call.of_client("attempt_ended"))
-    return call.endings[0]["event"] == "cancelled" and bool(call.client) and started == ended
+    """Was the call cancelled while it waited for a permit?
+
+    How long it had waited is not reported then.
+    """
+    if call.endings[0]["event"] != "cancelled" or not call.client:
+        return False
+    return len(call.of_client("attempt_started")) == len(call.of_client("attempt_ended"))
 
 
 class NoDuplicateExecution(Promise):
@@ -556,11 +652,16 @@ class NoDuplicateExecution(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_duplicates(facts)
 
+    def judge_episodes(self, facts: SandboxLives) -> Iterator[Verdict | None]:
+        return self.of_findings(find_repeated_commands(facts, self.at_most))
+
     def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
-        ran = forwarded = 0
+        ran = 0
+        forwarded = 0
         for call in run.made:
-            starts, passed_on = call.of_server("started"), len(call.of_server("forwarded"))
+            starts = call.of_server("started")
+            passed_on = len(call.of_server("forwarded"))
             ran += bool(starts)
             forwarded += bool(passed_on)
             if passed_on > self.at_most:
@@ -572,5 +673,7 @@ class NoDuplicateExecution(Promise):
             return self.first(wrong)
         if not forwarded and not ran:
             return self.unknown("nothing")
-        kind = f"{'forwarded' if forwarded else 'held'}{'_once' if self.at_most == 1 else ''}"
+        kind = "forwarded" if forwarded else "held"
+        if self.at_most == 1:
+            kind += "_once"
         return self.held(kind, judged=forwarded or ran, bound=self.at_most)

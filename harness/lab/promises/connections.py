@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from ...core.journal import Event
+from ...core.events import SandboxEvent
 from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
 from .base import Promise
 
 _KEEP_ALIVE = 5.0
-"""After so many idle seconds the server closes a connection."""
+"""Seconds without a request after which the server closes a connection: uvicorn's default."""
 _USABLE = 4.5
+"""Idle seconds for which a connection may be used: half a second less, for the way. Chosen."""
 _FRESH = 1.0
-"""A connection that was idle for longer may have been closed by a careful client."""
+"""Idle seconds after which a careful client may have closed a connection. Chosen."""
 
 
 class ConnectionsReused(Promise):
@@ -33,72 +34,134 @@ class ConnectionsReused(Promise):
     }
 
     def check(self, run: RunEvents) -> Verdict:
-        # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
-        results = {id(one): call for call in run.made if call.succeeded for one in call.results}
-        idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
-        """The last request and its result on each connection."""
-        requests: dict[tuple[Any, ...], Event] = {}
-        known: set[tuple[Any, Any]] = set()
-        opened: dict[tuple[Any, Any], float] = {}
-        """When connections were opened on which the first request was delayed."""
-        again, needless = 0, []
+        use = _Use(run)
         for event in run.server:
-            if event["event"] == "crash":
-                idle.clear()
-            elif event["event"] == "strike" and event["phase"] == "connect":
-                opened.setdefault(
-                    (event.get("sandbox"), int(event["call"].rpartition("-")[2])), event["at"]
-                )
-            elif event["event"] == "arrived" and "connection" in event:
-                requests[attempt_of(event)] = event
-                began = opened.get(_connection(event), event["at"])
-                if _connection(event) in known:
-                    again += 1
-                    idle.pop(_connection(event), None)
-                else:
-                    unused = (
-                        connection
-                        for connection, (request, result) in idle.items()
-                        if event.get("sandbox") == result.get("sandbox")
-                        # Those that arrive at the same moment were on their way together.
-                        and request["at"] < event["at"]
-                        and result["at"] <= began < result["at"] + _FRESH
-                        and _could_use(run, event, result, results[id(result)])
-                    )
-                    if (connection := next(unused, None)) is not None:
-                        del idle[connection]  # it could have served one request, not all of them
-                        needless.append(event)
-                known.add(_connection(event))
-            elif id(event) in results and (request := requests.get(attempt_of(event))) is not None:
-                idle[_connection(request)] = (request, event)
+            use.follow(event)
+        again = use.again
+        needless = use.needless
         if not again and not needless:
             return self.unknown("nothing")
         if len(needless) > again:
-            facts = {"call": needless[0]["call"], "connection": needless[0]["connection"]}
-            facts |= {"again": again, "requests": again + len(needless)}
-            return self.broken("needless", needless, len(needless), **facts)
+            return self.broken(
+                "needless",
+                needless,
+                len(needless),
+                call=needless[0]["call"],
+                connection=needless[0]["connection"],
+                again=again,
+                requests=again + len(needless),
+            )
         return self.held(again=again, needless=len(needless))
 
 
-def _could_use(run: RunEvents, request: Event, result: Event, owner: CallEvents) -> bool:
-    """Had a client read a result when one of the same worker chose the connection of its
-    request?"""
-    call, place = run.callers.get(id(request)), run.places
-    if call is None or (call.called or {}).get("worker") != (owner.called or {}).get("worker"):
+class _Use:
+    """How connections were used, followed event by event at the sandbox."""
+
+    def __init__(self, run: RunEvents) -> None:
+        self.again = 0
+        """Requests on connections that had been used before."""
+        self.needless: list[SandboxEvent] = []
+        """Requests on new connections, while an idle one could have been used."""
+        self._run = run
+        self._owners: dict[int, CallEvents] = {}
+        """The call of each result. Who gives up a call closes its connection, whether or not the
+        answer has just arrived."""
+        for call in run.made:
+            if call.succeeded:
+                self._owners |= {id(result): call for result in call.results}
+        self._requests: dict[tuple[Any, ...], SandboxEvent] = {}
+        self._known: set[_Connection] = set()
+        self._idle: dict[_Connection, tuple[SandboxEvent, SandboxEvent]] = {}
+        """The last request and its result on each connection."""
+        self._opened: dict[_Connection, float] = {}
+        """When connections were opened on which the first request was delayed."""
+
+    def follow(self, event: SandboxEvent) -> None:
+        """Take up the next event of a sandbox."""
+        if event["event"] == "crash":
+            self._idle.clear()
+        elif event["event"] == "strike" and event["phase"] == "connect":
+            number = int(event["call"].rpartition("-")[2])
+            self._opened.setdefault((event.get("sandbox"), number), event["at"])
+        elif event["event"] == "arrived" and "connection" in event:
+            self._arrived(event)
+        elif id(event) in self._owners:
+            request = self._requests.get(attempt_of(event))
+            if request is not None:
+                self._idle.pop(_connection(request), None)  # the newest stands last
+                self._idle[_connection(request)] = (request, event)
+
+    def _arrived(self, request: SandboxEvent) -> None:
+        connection = _connection(request)
+        self._requests[attempt_of(request)] = request
+        if connection in self._known:
+            self.again += 1
+            self._idle.pop(connection, None)
+            return
+        self._known.add(connection)
+        unused = self._usable_for(request)
+        if unused is not None:
+            del self._idle[unused]  # it could have served one request, not all of them
+            self.needless.append(request)
+
+    def _usable_for(self, new: SandboxEvent) -> _Connection | None:
+        """Return the idle connection that a request on a new one could have used."""
+        opened: float = new["at"]
+        if _connection(new) in self._opened:
+            opened = self._opened[_connection(new)]
+        for connection, (request, result) in self._fresh(opened):
+            if new.get("sandbox") != result.get("sandbox"):
+                continue
+            if request["at"] >= new["at"]:
+                continue  # those that arrive at the same moment were on their way together
+            if result["at"] > opened:
+                continue
+            if _could_use(self._run, new, result, self._owners[id(result)]):
+                return connection
+        return None
+
+    def _fresh(self, moment: float) -> list[tuple[_Connection, tuple[SandboxEvent, SandboxEvent]]]:
+        """Return the connections that had not been idle for long at a moment, the longest idle
+        first. Looked for from the end, because long runs leave many that nobody used again."""
+        found = []
+        for connection, (request, result) in reversed(self._idle.items()):
+            if result["at"] + _FRESH <= moment:
+                break
+            found.append((connection, (request, result)))
+        found.reverse()
+        return found
+
+
+def _could_use(
+    run: RunEvents, request: SandboxEvent, result: SandboxEvent, owner: CallEvents
+) -> bool:
+    """Had a result been read when another call chose the connection of its request?
+
+    Connections are shared by the calls of a worker.
+    """
+    call = run.callers.get(id(request))
+    if call is None or _worker(call) != _worker(owner):
         return False
-    mine = [
-        end for end in owner.of_client("attempt_ended") if end["attempt"] == result.get("attempt")
-    ]
+    place = run.places
+    ends = owner.of_client("attempt_ended")
+    mine = [end for end in ends if end["attempt"] == result.get("attempt")]
     freed = place[id(mine[-1] if mine else owner.returned)]
     # As far as is known it chose long before it arrived.
+    arrived = place[id(request)]
     starts = [place[id(start)] for start in (call.called, *call.of_client("attempt_started"))]
-    chosen = max(
-        (start for start in starts if start < place[id(request)]), default=place[id(request)]
-    )
+    chosen = max((start for start in starts if start < arrived), default=arrived)
     return freed < chosen
 
 
-def _connection(event: Event) -> tuple[Any, Any]:
+def _worker(call: CallEvents) -> str | None:
+    return None if call.called is None else call.called.get("worker")
+
+
+_Connection = tuple[str | None, int]
+"""A sandbox, and the number of a connection to it."""
+
+
+def _connection(event: SandboxEvent) -> _Connection:
     return event.get("sandbox"), event["connection"]
 
 
@@ -118,21 +181,20 @@ class NoDeadConnectionUsed(Promise):
     }
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
-        idle: dict[tuple[Any, Any], Event] = {}
-        requests: dict[tuple[Any, ...], Event] = {}
+        idle: dict[_Connection, SandboxEvent] = {}
+        requests: dict[tuple[Any, ...], SandboxEvent] = {}
         expired = False
         for event in run.server:
             if event["event"] == "arrived" and "connection" in event:
                 requests[attempt_of(event)] = event
-                expired = expired or any(event["at"] - one["at"] > _USABLE for one in idle.values())
+                if not expired:
+                    ages = [event["at"] - answer["at"] for answer in idle.values()]
+                    expired = any(age > _USABLE for age in ages)
                 since = idle.pop(_connection(event), event)
                 waited = event["at"] - since["at"]
                 if waited > _USABLE:
                     yield self.broken("dead", [since, event], call=event["call"], idle=waited)
                 elif expired:
                     yield None
-            elif (
-                event["event"] == "answered"
-                and (request := requests.get(attempt_of(event))) is not None
-            ):
-                idle[_connection(request)] = event
+            elif event["event"] == "answered" and attempt_of(event) in requests:
+                idle[_connection(requests[attempt_of(event)])] = event

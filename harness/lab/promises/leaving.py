@@ -51,7 +51,8 @@ class NothingLeftBehind(Promise):
 
 def _left_behind(run: RunFacts, calls: list[CallFacts]) -> list[Wrong]:
     assert run.left is not None
-    left, found = run.left, []
+    left = run.left
+    found: list[Wrong] = []
     tasks = left["tasks"]
     many = sorted({task for task in tasks if tasks.count(task) > _FOR_GOOD})
     if many:

@@ -11,7 +11,7 @@ from ...core.run_events import RunEvents
 from ...core.verdict import Verdict
 from ..facts.read import SHORTEST_CUT
 from .base import Promise
-from .readings import ReadCall, compared_calls, read_calls
+from .readings import QUOTED, ReadCall, compared_calls, read_calls
 
 
 class OutputBounded(Promise):
@@ -34,13 +34,13 @@ class OutputBounded(Promise):
     def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
         longest = printed = 0
-        for one in read_calls(run):
-            chars = one.returned.get("chars", 0)
+        for read in read_calls(run):
+            chars = read.returned.get("chars", 0)
             longest = max(longest, chars)
-            if one.truth is not None:
-                printed = max(printed, len(one.truth.stdout) + len(one.truth.stderr))
+            if read.truth is not None:
+                printed = max(printed, len(read.truth.stdout) + len(read.truth.stderr))
             if chars > self.at_most:
-                wrong.append(self.broken_by(one.call, "too_long", chars=chars, bound=self.at_most))
+                wrong.append(self.broken_by(read.call, "too_long", chars=chars, bound=self.at_most))
         if wrong:
             return self.first(wrong)
         if printed <= self.at_most:
@@ -70,7 +70,7 @@ class CutsMarked(Promise):
     }
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
-        for one, truth, reading in compared_calls(run):
+        for read, truth, reading in compared_calls(run):
             if not reading.cut or len(truth.stdout) + len(truth.stderr) < SHORTEST_CUT:
                 continue  # what is too short to be cut is wrong in another way
             found = next((wrong for wrong in reading.wrong if wrong.kind in _CUTS), None)
@@ -78,9 +78,8 @@ class CutsMarked(Promise):
                 yield None
             else:
                 kind = "cut_silently" if found.kind == "changed" else found.kind
-                yield self.broken_by(
-                    one.call, kind, **{"stream": found.stream, "told": 0, **found.details}
-                )
+                facts = {"stream": found.stream, "told": 0, **found.details}
+                yield self.broken_by(read.call, kind, **facts)
 
 
 _CUTS = ("cut_silently", "cut_unnumbered", "cut_untrue", "changed")
@@ -96,15 +95,17 @@ class StderrShown(Promise):
     }
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
-        for one, truth, reading in compared_calls(run):
+        for read, truth, reading in compared_calls(run):
             # A tool may keep the warnings of a program that succeeded to itself.
-            if truth.stderr.strip() and (truth.failed or "stderr" in reading.shown):
-                facts = {
-                    "wrote": truth.stderr.strip().splitlines()[-1][:60],
-                    "text": (one.text or "")[:60],
-                }
-                wrong = misses(one, "stderr", "missing", "changed")
-                yield self.broken_by(one.call, "not_shown", **facts) if wrong else None
+            must_show = truth.failed or "stderr" in reading.shown
+            if not truth.stderr.strip() or not must_show:
+                continue
+            if misses(read, "stderr", "missing", "changed"):
+                wrote = truth.stderr.strip().splitlines()[-1][:QUOTED]
+                text = (read.text or "")[:QUOTED]
+                yield self.broken_by(read.call, "not_shown", wrote=wrote, text=text)
+            else:
+                yield None
 
 
 class PartialOutputKept(Promise):
@@ -119,16 +120,23 @@ class PartialOutputKept(Promise):
     }
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
-        for one, truth, _ in compared_calls(run):
-            if one.end == "program_timeout" and (prints := truth.stdout.strip()):
-                facts = {"prints": prints[:60], "text": (one.text or "")[:60]}
-                yield (
-                    self.broken_by(one.call, "dropped", **facts) if misses(one, "stdout") else None
-                )
+        for read, truth, _ in compared_calls(run):
+            prints = truth.stdout.strip()
+            if read.end != "program_timeout" or not prints:
+                continue
+            if misses(read, "stdout"):
+                text = (read.text or "")[:QUOTED]
+                yield self.broken_by(read.call, "dropped", prints=prints[:QUOTED], text=text)
+            else:
+                yield None
 
 
-def misses(one: ReadCall, stream: str, *kinds: str) -> bool:
-    """Is something of these kinds wrong with a stream in the text? By default it is missing as a
-    whole."""
-    wrong = one.reading.wrong if one.reading is not None else ()
-    return any(found.stream == stream and found.kind in (kinds or ("missing",)) for found in wrong)
+def misses(read: ReadCall, stream: str, *kinds: str) -> bool:
+    """Is something of these kinds wrong with a stream in the text?
+
+    By default: is it missing as a whole?
+    """
+    if read.reading is None:
+        return False
+    asked = kinds or ("missing",)
+    return any(wrong.stream == stream and wrong.kind in asked for wrong in read.reading.wrong)

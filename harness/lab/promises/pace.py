@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ....fakes.faults import Seconds
+from ...core.events import SandboxEvent
 from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
@@ -110,21 +111,21 @@ def _down_for_good(run: RunEvents) -> float:
             down.setdefault(event.get("sandbox"), event["at"])
         elif event["event"] in ("restart", "unwedge"):
             down.pop(event.get("sandbox"), None)
-    return max(down.values()) if down and len(down) == run.began.get("sandboxes") else math.inf
+    all_down = bool(down) and len(down) == run.began.get("sandboxes")
+    return max(down.values()) if all_down else math.inf
 
 
-def _completions(run: RunEvents) -> list[tuple[Event, Event]]:
+def _completions(run: RunEvents) -> list[tuple[SandboxEvent, SandboxEvent]]:
     """Return the arrival and the answer of every attempt that gave a caller the result of its
     program, by answer."""
-    found: list[tuple[Event, Event]] = []
+    found: list[tuple[SandboxEvent, SandboxEvent]] = []
     for call in run.made:
         if call.succeeded:
-            arrived = {attempt_of(one): one for one in call.of_server("arrived")}
-            found += [
-                (arrived[attempt_of(one)], one)
-                for one in call.results
-                if attempt_of(one) in arrived
-            ]
+            arrived = {attempt_of(request): request for request in call.of_server("arrived")}
+            for result in call.results:
+                request = arrived.get(attempt_of(result))
+                if request is not None:
+                    found.append((request, result))
     return sorted(found, key=lambda pair: pair[1]["at"])
 
 
@@ -135,9 +136,9 @@ _NEVER_COMPLETE = ("program_timeout", "bad_arguments", "sandbox_error")
 def _was_refused(call: CallEvents, since: float) -> bool:
     """Was the call under way after that time, without getting its result from a request sent
     before?"""
-    if call.called is None or (
-        call.endings and (call.endings[0]["at"] <= since or call.returned is None)
-    ):
+    if call.called is None:
+        return False
+    if call.endings and (call.endings[0]["at"] <= since or call.returned is None):
         return False
     return not call.succeeded and call.called["intent"]["kind"] not in _NEVER_COMPLETE
 
@@ -191,6 +192,10 @@ _PROGRESS = {
 }
 
 
+_NAMED = 3
+"""Calls under way that a sentence names. Chosen: it stays one line."""
+
+
 class NoStall(Promise):
     """The run never stalls: while calls are under way, a request arrives at the sandbox, a
     program starts or ends, or a call ends within `at_most`."""
@@ -220,7 +225,9 @@ class NoStall(Promise):
                 gap = event["at"] - last["at"]
                 longest = max(longest, gap)
                 if gap > self.at_most:
-                    calls = [*list(under_way)[:3], *(["…"] if len(under_way) > 3 else [])]
+                    calls = list(under_way)[:_NAMED]
+                    if len(under_way) > _NAMED:
+                        calls.append("…")
                     facts = {"at": last["at"], "gap": gap, "calls": calls, "bound": self.at_most}
                     stalls.append(self.broken("stood_still", [last, event], **facts))
             last = event

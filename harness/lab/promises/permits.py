@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, NamedTuple
@@ -12,6 +13,7 @@ from pydantic import Field
 from sfusion_tools.record import ENDINGS
 
 from ....fakes.faults import Seconds
+from ...core.events import AnyEvent, LimiterEvent
 from ...core.journal import Event
 from ...core.run_events import RunEvents
 from ...core.verdict import Verdict
@@ -19,7 +21,7 @@ from ..single_calls.calls import SuiteFacts
 from .base import Promise
 from .findings import Findings
 from .permit_steps import client_steps, server_steps
-from .single_sent import find_crowds
+from .single_call_requests import find_crowds
 
 
 class InFlightWithinLimit(Promise):
@@ -64,27 +66,34 @@ class InFlightWithinLimit(Promise):
         limit = self.limit or run.began.get("limit")
         if limit is None:
             return self.not_shown(run, "no_limit")
-        found = count_in_flight(client_steps(run) if run.has_client else server_steps(run), limit)
+        steps = client_steps(run) if run.has_client else server_steps(run)
+        found = count_in_flight(steps, limit)
         if not found.peak:
             return self.not_shown(run, "nothing")
-        kind, reported = "exceeded", found.peak
+        kind = "exceeded"
+        reported = found.peak
         if not found.broken and run.has_client and _is_calm(run):
             # Whatever the client reports, the sandbox must not see more attempts than the limit.
             kind = "exceeded_unreported"
             seen = count_in_flight(server_steps(run), limit)
-            found = seen if seen.broken or seen.peak > found.peak else found
-        if found.broken and (why := _unseen(run)) is not None:
-            return self.not_shown(run, "unseen", why=why)
+            if seen.broken or seen.peak > found.peak:
+                found = seen
         if found.broken:
-            facts = {
-                "at": found.first[-1]["at"],
-                "crowd": found.crowd,
-                "reported": reported,
-                "limit": found.limit,
-            }
-            return self.broken(kind, found.first, found.broken, **facts)
+            why = _unseen(run)
+            if why is not None:
+                return self.not_shown(run, "unseen", why=why)
+            return self.broken(
+                kind,
+                found.first,
+                found.broken,
+                at=found.first[-1]["at"],
+                crowd=found.crowd,
+                reported=reported,
+                limit=found.limit,
+            )
         limits = list(dict.fromkeys(found.limits))
-        if (calls := _most_under_way(run)) < min(limits):
+        calls = _most_under_way(run)
+        if calls < min(limits):
             return self.unknown("never_reached", calls=calls, limit=min(limits))
         return self.held(
             "held" if len(limits) == 1 else "held_resized",
@@ -107,11 +116,14 @@ def _unseen(run: RunEvents) -> str | None:
 
 
 def _most_under_way(run: RunEvents) -> int:
-    """Return how many calls were under way at once: so many attempts there could have been,
-    whatever the tool does."""
-    now = most = 0
+    """Return how many calls were under way at once, and so how many attempts there could be."""
+    now = 0
+    most = 0
     for event in run.world:
-        now += (event["event"] == "called") - (event["event"] in ENDINGS)
+        if event["event"] == "called":
+            now += 1
+        elif event["event"] in ENDINGS:
+            now -= 1
         most = max(most, now)
     return most
 
@@ -147,7 +159,8 @@ def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> FlightCo
             case "limit":
                 # Permits that are out may be used, also those still on their way; their number may
                 # only fall until it reaches the new limit.
-                limit, allowed = event["rate_limit"], max(len(flying), len(out))
+                limit = event["rate_limit"]
+                allowed = max(len(flying), len(out))
                 found.limits.append(limit)
             case "granted":
                 out.add(key)
@@ -161,7 +174,8 @@ def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> FlightCo
                     found.broken += 1
                     if found.broken == 1:
                         found.first = [*list(flying.values())[-5:], event]
-                        found.crowd, found.limit = len(flying), limit
+                        found.crowd = len(flying)
+                        found.limit = limit
             case _:
                 flying.pop(key, None)
                 allowed = min(allowed, max(len(flying), len(out)))
@@ -169,12 +183,13 @@ def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> FlightCo
 
 
 def _is_calm(run: RunEvents) -> bool:
-    """Was there no death, pause or resize? After one, the sandbox may see attempts that no longer
-    count."""
-    return not (
-        run.of_world("worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_paused")
-        or any(event["event"] in ("expired", "resized") for event in run.limiter)
-    )
+    """Was there no death, pause or resize?
+
+    After one, the sandbox may see attempts that no longer count.
+    """
+    if run.of_world("worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_paused"):
+        return False
+    return not any(event["event"] in ("expired", "resized") for event in run.limiter)
 
 
 class NoPermitLeaked(Promise):
@@ -198,47 +213,52 @@ class NoPermitLeaked(Promise):
             return self.unknown("limiter_unseen")
         if run.ended is None:
             return self.unknown("not_finished")
-        out: dict[str, Event] = {}
-        lost: list[Event] = []
-        for event in run.journal.events:
-            if event["event"] == "limiter_died":
-                out.clear()  # the clients report to the next limiter what they hold
-            elif event["source"] != "limiter":
-                continue
-            elif event["event"] in ("granted", "learned"):
-                out[event["permit"]] = event
-            elif (
-                event["event"] in ("released", "expired") and out.pop(event["permit"], None) is None
-            ):
-                lost.append(event)
+        out, unknown = _permits_at_the_end(run)
         state = run.ended.get("limiter") or {}
         if out or state.get("in_use"):
-            held = list(out.values())
-            kind, facts = (
-                ("never_returned", _named(held[0])) if held else ("some_never_returned", {})
-            )
-            return self.broken(kind, [*held[:4], run.ended], max(len(out), 1), **facts)
+            if not out:
+                return self.broken("some_never_returned", [run.ended])
+            return self.broken("never_returned", [*out[:4], run.ended], len(out), **_named(out[0]))
         if state.get("waiting"):
             return self.broken("still_queued", [run.ended], state["waiting"])
-        if lost:
-            return self.broken("never_granted", lost, len(lost), permit=lost[0]["permit"])
-        if late := _unexcused_expiries(run):
+        if unknown:
+            return self.broken("never_granted", unknown, len(unknown), permit=unknown[0]["permit"])
+        late = _unexcused_expiries(run)
+        if late:
             return self.broken("expired", late, len(late), **_named(late[0]))
-        return self.held(granted=sum(one["event"] == "granted" for one in run.limiter))
+        return self.held(granted=sum(event["event"] == "granted" for event in run.limiter))
 
 
-def _named(event: Event) -> dict[str, Any]:
+def _permits_at_the_end(run: RunEvents) -> tuple[list[Event], list[Event]]:
+    """Return the grants of permits that were not returned, and returns of those never granted."""
+    out: dict[str, Event] = {}
+    never_granted: list[Event] = []
+    for event in run.journal.events:
+        if event["event"] == "limiter_died":
+            out.clear()  # the clients report to the next limiter what they hold
+        elif event["source"] != "limiter":
+            continue
+        elif event["event"] in ("granted", "learned"):
+            out[event["permit"]] = event
+        elif event["event"] in ("released", "expired"):
+            if event["permit"] not in out:
+                never_granted.append(event)
+            out.pop(event["permit"], None)
+    return list(out.values()), never_granted
+
+
+def _named(event: AnyEvent) -> dict[str, Any]:
     return {"permit": event["permit"], "worker": event["worker"]}
 
 
-def _unexcused_expiries(run: RunEvents) -> list[Event]:
+def _unexcused_expiries(run: RunEvents) -> list[LimiterEvent]:
     """Return expiries of permits whose worker was alive, running and connected."""
     if run.began.get("loss") or run.began.get("slow_link") or run.of_world("limiter_died"):
         return []
-    excused = {one["worker"] for one in run.of_world("worker_died", "worker_paused", "cut_off")}
-    return [
-        one for one in run.limiter if one["event"] == "expired" and one["worker"] not in excused
-    ]
+    stalled = run.of_world("worker_died", "worker_paused", "cut_off")
+    excused = {event["worker"] for event in stalled}
+    expired = [event for event in run.limiter if event["event"] == "expired"]
+    return [event for event in expired if event["worker"] not in excused]
 
 
 class GrantsInOrder(Promise):
@@ -259,9 +279,8 @@ class GrantsInOrder(Promise):
         if not run.limiter:
             return self.unknown("limiter_unseen")
         queue: dict[int, Event] = {}
-        tickets: list[
-            int
-        ] = []  # a heap; tickets that have left the queue are dropped when they reach its top
+        # A heap; tickets that have left the queue are dropped when they reach its top.
+        tickets: list[int] = []
         wrong: list[Verdict] = []
         served = 0
         for event in run.journal.events:
@@ -285,10 +304,19 @@ class GrantsInOrder(Promise):
                     # A client reports late which of its own waiters it served, in any order within
                     # a batch.
                     if event["event"] == "granted" or overtaken["worker"] != event["worker"]:
-                        facts = {"at": event["at"], "ticket": ticket, "worker": event["worker"]}
-                        facts |= {"other": overtaken["ticket"], "waiter": overtaken["worker"]}
-                        wrong.append(self.broken("overtaken", [overtaken, event], **facts))
+                        wrong.append(self._overtaken(event, overtaken))
         return self.concluded(wrong, served)
+
+    def _overtaken(self, event: Event, overtaken: Event) -> Verdict:
+        return self.broken(
+            "overtaken",
+            [overtaken, event],
+            at=event["at"],
+            ticket=event["ticket"],
+            worker=event["worker"],
+            other=overtaken["ticket"],
+            waiter=overtaken["worker"],
+        )
 
 
 class RequestsPaced(Promise):
@@ -315,38 +343,50 @@ class RequestsPaced(Promise):
         pace = run.began.get("pace")
         if pace is None or run.of_world("limiter_died"):
             return self.not_shown(run, "no_pace")
-        (rate, burst), wrong, early = pace, list[Verdict](), 0
-        kind, sent = (
-            "too_fast",
-            [one for one in run.limiter if one["event"] in ("granted", "handed_on")],
-        )
+        rate, burst = pace
         if run.foreign:
-            kind, sent, early = (
-                "sent_too_fast",
-                [one for one in run.server if one["event"] == "arrived"],
-                1,
-            )
-            late = any(one.get("phase") == "connect" for one in run.server)
-            if late or run.is_disturbed or run.journal.header.get("world") != "sim":
+            if not _shows_pace(run):
                 return self.not_applicable("not_clear")
-        most = burst + early
-        tokens, last = most, 0.0
-        for event in sent:
-            tokens, last = min(most, tokens + (event["at"] - last) * rate), event["at"]
-            if tokens < 1 - _ROUNDED * rate:
-                facts = {
-                    "at": event["at"],
-                    "early": (1 - tokens) / rate,
-                    "rate": rate,
-                    "burst": burst,
-                }
-                wrong.append(self.broken(kind, [event], **facts))
-            tokens -= 1
+            kind = "sent_too_fast"
+            sent: Sequence[AnyEvent] = [
+                request for request in run.server if request["event"] == "arrived"
+            ]
+            most = burst + 1
+        else:
+            kind = "too_fast"
+            sent = [grant for grant in run.limiter if grant["event"] in ("granted", "handed_on")]
+            most = burst
+        wrong = []
+        for event, early in _too_early(sent, rate, most):
+            facts = {"at": event["at"], "early": early, "rate": rate, "burst": burst}
+            wrong.append(self.broken(kind, [event], **facts))
         return self.concluded(wrong, len(sent)) if sent else self.unknown("no_pace")
 
 
 _ROUNDED = 1e-5
-"""Seconds by which the times of a journal may differ from those of the limiter."""
+"""Seconds by which the times of a journal may differ from those of the limiter: they are rounded
+to microseconds."""
+
+
+def _shows_pace(run: RunEvents) -> bool:
+    """Do requests arrive at the sandbox when they were sent?"""
+    if run.is_disturbed or run.journal.header.get("world") != "sim":
+        return False
+    return not any(event.get("phase") == "connect" for event in run.server)
+
+
+def _too_early(
+    sent: Sequence[AnyEvent], rate: float, most: float
+) -> Iterator[tuple[AnyEvent, float]]:
+    """Yield what was sent before a bucket of so many tokens allowed it, and by how many seconds."""
+    tokens = most
+    last = 0.0
+    for event in sent:
+        tokens = min(most, tokens + (event["at"] - last) * rate)
+        last = event["at"]
+        if tokens < 1 - _ROUNDED * rate:
+            yield event, (1 - tokens) / rate
+        tokens -= 1
 
 
 class NoStarvation(Promise):

@@ -18,6 +18,7 @@ from ...core.run_events import CallEvents, RunEvents
 from ...core.verdict import Verdict
 from ..single_calls.calls import SuiteFacts, has_single_calls
 from .base import PROMISES, Promise
+from .episodes import lives_of
 
 # Importing a module registers its promises.
 for _module in iter_modules([str(Path(__file__).parent)]):
@@ -27,7 +28,7 @@ for _module in iter_modules([str(Path(__file__).parent)]):
 _IMPLIED = tuple(
     cls()
     for cls in PROMISES.values()
-    if cls.implied and not any(one.is_required() for one in cls.model_fields.values())
+    if cls.implied and not any(field.is_required() for field in cls.model_fields.values())
 )
 """Promises that hold in every run, whatever it is about."""
 
@@ -37,7 +38,8 @@ def read_promise(value: Any) -> Promise:
     if isinstance(value, Promise):
         return value
     if isinstance(value, str):
-        name, given = value, None
+        name = value
+        given = None
     elif isinstance(value, dict) and len(value) == 1:
         ((name, given),) = value.items()
     else:
@@ -55,9 +57,8 @@ def read_promise(value: Any) -> Promise:
     try:
         return cls.model_validate(given)
     except ValidationError as error:
-        raise ValueError(
-            f"{name}: " + "; ".join(refusal(one, cls.model_fields) for one in error.errors())
-        ) from None
+        refusals = [refusal(found, cls.model_fields) for found in error.errors()]
+        raise ValueError(f"{name}: " + "; ".join(refusals)) from None
 
 
 def check_promises(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
@@ -71,30 +72,66 @@ def check_run(run: RunEvents, promises: Iterable[Promise]) -> tuple[list[Verdict
     not broken."""
     if has_single_calls(run.journal):
         return check_single_calls(SuiteFacts([run.journal]), promises)
-    named = [
-        _checked(promise, run)
-        for promise in list(promises) or [read_promise("every_call_ends_once")]
-    ]
+    if "episodes" in run.began:
+        return _check_episodes(run, promises)
+    asked = list(promises) or [read_promise("every_call_ends_once")]
+    named = [_checked(promise, run) for promise in asked]
     names = {verdict.promise for verdict in named}
-    applying = (
-        promise for promise in _IMPLIED if promise.name not in names and _applies(promise, run)
-    )
-    implied = [_checked(promise, run) for promise in applying]
+    others = [promise for promise in _IMPLIED if promise.name not in names]
+    implied = [_checked(promise, run) for promise in others if _applies(promise, run)]
     off = run.of_world("broken_off")
     if off and not any(verdict.state == "broken" for verdict in (*named, *implied)):
         made = len(run.made)
-        facts = {
-            "after": off[0]["after"],
-            "made": made,
-            "planned": run.began.get("calls") or made,
-        }
-        named, implied = (
-            [_broken_off(verdict, facts) for verdict in some] for some in (named, implied)
-        )
+        planned = run.began.get("calls") or made
+        facts = {"after": off[0]["after"], "made": made, "planned": planned}
+        named = [_broken_off(verdict, facts) for verdict in named]
+        implied = [_broken_off(verdict, facts) for verdict in implied]
     broken = [verdict for verdict in implied if verdict.state == "broken"]
-    return [*named, *broken], [verdict for verdict in implied if verdict.state != "broken"]
+    rest = [verdict for verdict in implied if verdict.state != "broken"]
+    return [*named, *broken], rest
 
 
+def _check_episodes(
+    run: RunEvents, promises: Iterable[Promise]
+) -> tuple[list[Verdict], list[Verdict]]:
+    """Return the verdicts on episodes, and those on implied promises that are not broken."""
+    named = [_checked_episodes(promise, run) for promise in promises]
+    names = {verdict.promise for verdict in named}
+    implied = [
+        _checked_episodes(promise, run)
+        for promise in OF_EPISODES
+        if promise.name not in names and promise.implied
+    ]
+    broken = [verdict for verdict in implied if verdict.state == "broken"]
+    others = [verdict for verdict in implied if verdict.state != "broken"]
+    if not named:  # what is shown counts, what is not does not
+        broken += [verdict for verdict in others if verdict.held]
+    return [*named, *broken], others
+
+
+def _checked_episodes(promise: Promise, run: RunEvents) -> Verdict:
+    if not promise.judges_episodes:
+        return promise.not_applicable("not_of_episodes")
+    facts = lives_of(run)
+    verdict = promise.check_episodes(facts)
+    if verdict.state == "broken":
+        return verdict
+    stuck = run.of_world("stuck")
+    if stuck:
+        return promise.unknown("stuck", why=stuck[0]["text"])
+    if not facts.requests:
+        return promise.unknown("no_create")
+    off = run.of_world("broken_off")
+    if off:
+        made = sum(episode.ended is not None for episode in facts.episodes.values())
+        planned = run.began.get("episodes")
+        return promise.unknown("broken_off", after=off[0]["after"], made=made, planned=planned)
+    return verdict
+
+
+OF_EPISODES = tuple(cls.model_construct() for cls in PROMISES.values())
+OF_EPISODES = tuple(promise for promise in OF_EPISODES if promise.judges_episodes)
+"""The promises that episodes are judged by."""
 OF_SINGLE_CALLS = tuple(cls.model_construct() for cls in PROMISES.values() if cls.unseen)
 """The promises that single calls are judged by."""
 
@@ -105,28 +142,29 @@ def check_single_calls(
     """Return the verdicts on single calls, of one run or of several, and those on implied promises
     that are not broken."""
     promises = list(promises)
-    named = [verdict for promise in promises for verdict in promise.check_calls(facts)]
+    named: list[Verdict] = []
+    for promise in promises:
+        named += promise.check_calls(facts)
     names = {promise.name for promise in promises}
-    implied = [
-        verdict
-        for promise in OF_SINGLE_CALLS
-        if promise.name not in names
-        for verdict in promise.check_calls(facts)
-    ]
+    implied: list[Verdict] = []
+    for promise in OF_SINGLE_CALLS:
+        if promise.name not in names:
+            implied += promise.check_calls(facts)
     broken = [verdict for verdict in implied if verdict.state == "broken"]
     others = [verdict for verdict in implied if verdict.state != "broken"]
     if not promises:  # what is shown counts, what is not does not
-        broken += [verdict for verdict in others if verdict.held]
+        shown = [verdict for verdict in others if verdict.held]
+        if not shown and not broken:  # nothing is shown: the first says why
+            shown = [verdict for verdict in others if verdict.state == "unknown"][:1]
+        broken += shown
     return [*named, *broken], others
 
 
 def _broken_off(verdict: Verdict, facts: dict[str, Any]) -> Verdict:
     """Return unknown for what was held until the horizon."""
-    return (
-        PROMISES[verdict.promise].model_construct().unknown("broken_off", **facts)
-        if verdict.held
-        else verdict
-    )
+    if not verdict.held:
+        return verdict
+    return PROMISES[verdict.promise].model_construct().unknown("broken_off", **facts)
 
 
 def _applies(promise: Promise, run: RunEvents) -> bool:
@@ -141,28 +179,26 @@ def _checked(promise: Promise, run: RunEvents) -> Verdict:
     if promise.only_single_calls:
         return promise.not_applicable("only_single_calls")
     verdict = promise.check(run)
-    if stuck := run.of_world("stuck"):
-        return (
-            verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
-        )
+    is_broken = verdict.state == "broken"
+    stuck = run.of_world("stuck")
+    if stuck:
+        return verdict if is_broken else promise.unknown("stuck", why=stuck[0]["text"])
     if promise.of_permits and run.foreign:
         return promise.not_applicable("not_our_limiter")
-    if verdict.state == "broken" and (
-        promise.name == "tool_never_raises" or not run.of_world("unobserved")
-    ):
+    was_seen = promise.name == "tool_never_raises" or not run.of_world("unobserved")
+    if is_broken and was_seen:
         return verdict
-    return (
-        _shows_nothing(run, promise) if verdict.state in ("held", "broken") else None
-    ) or verdict
+    if not is_broken and not verdict.held:
+        return verdict
+    return _shows_nothing(run, promise) or verdict
 
 
 def _shows_nothing(run: RunEvents, promise: Promise) -> Verdict | None:
     """Return a verdict that says why a run says nothing about a promise; None if it does."""
     if promise.of_rollouts:
-        refused = any(
-            one["ended_by"] == EndCause.PROMPT_TOO_LONG for one in run.of_world("rollout_ended")
-        )
-        spoke = any(one["event"] == "spoke" for one in run.engine)
+        causes = {event["ended_by"] for event in run.of_world("rollout_ended")}
+        refused = EndCause.PROMPT_TOO_LONG in causes
+        spoke = any(event["event"] == "spoke" for event in run.engine)
         return None if spoke or refused else promise.unknown("engine_silent")
     if not run.made:
         return promise.unknown("no_call")
@@ -184,11 +220,9 @@ def _was_handled(call: CallEvents, run: RunEvents) -> bool:
     returned = call.returned
     if returned is None or returned.get("raised"):
         return False
-    if (
-        call.of_client("attempt_started")
-        or call.server
-        or call.intent.get("kind") == "bad_arguments"
-    ):
+    if call.of_client("attempt_started") or call.server:
+        return True
+    if call.intent.get("kind") == "bad_arguments":
         return True
     # Nobody sees the connections that a tool of another class is refused.
     return run.foreign and not run.of_world("unobserved")

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from ...core.events import ReturnedEvent, SandboxEvent
+from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
 from ..facts.sent import WIRE_DEFAULTS, field_differences
+from ..facts.truth import ProgramTruth
 from ..single_calls.calls import SuiteFacts
 from .base import Promise
 from .findings import Findings
 from .leaving import find_held_instances
 from .readings import read_calls
-from .single_sent import find_differences
-from .single_told import find_untrue_metrics
+from .single_call_requests import find_differences
+from .single_call_results import find_untrue_metrics
 
 _NOTHING_MORE: dict[str, Any] = {"stdin": None, "files": {}}
 _BROKE = range(500, 600)
+"""Statuses of HTTP of a server that failed."""
 _SLACK = 1e-3
+"""Seconds by which a reported wait may differ from the events in virtual time: chosen, above the
+rounding of both."""
 _REAL_SLACK = 1.0
-"""Outside of virtual time, a busy machine may stop anything between two events."""
+"""The same where time is real: chosen, because a busy machine may stop anything between two
+events."""
 
 
 class SentAsAsked(Promise):
@@ -51,35 +58,37 @@ class SentAsAsked(Promise):
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
         for call in run.made:
-            asked = (call.called or {}).get("asked")
+            asked = None if call.called is None else call.called.get("asked")
             if not asked:
                 continue
-            expected = {**run.began.get("asks", {}), **asked}
-            usual = {
-                key: value for key, value in expected.items() if value != WIRE_DEFAULTS.get(key)
-            }
-            expected = {
-                key: value for key, value in expected.items() if value is not None
-            } | _NOTHING_MORE
-            for event in call.of_server("arrived"):
-                if "sent" not in event:
+            wanted = {**run.began.get("asks", {}), **asked}
+            usual = {key: value for key, value in wanted.items() if value != WIRE_DEFAULTS.get(key)}
+            expected = {key: value for key, value in wanted.items() if value is not None}
+            expected |= _NOTHING_MORE
+            for request in call.of_server("arrived"):
+                if "sent" not in request:
                     continue
-                if event["sent"] == usual and "lacks" not in event:
-                    yield None
-                    continue
-                differing = next(iter(field_differences(expected, event["sent"])), None)
-                if differing is not None:
-                    kind = "code" if differing.field == "code" else "field"
-                    facts = {
-                        "field": differing.field,
-                        "found": differing.found,
-                        "expected": differing.expected,
-                    }
-                    yield self.broken(kind, [event], call=call.call, **facts)
-                elif event.get("lacks"):
-                    yield self.broken("header", [event], call=call.call, field=event["lacks"][0])
+                if request["sent"] == usual and "lacks" not in request:
+                    yield None  # most requests are like this, and need no comparison
                 else:
-                    yield None
+                    yield self._difference(call, request, expected)
+
+    def _difference(
+        self, call: CallEvents, request: SandboxEvent, expected: dict[str, Any]
+    ) -> Verdict | None:
+        """Return the first thing in which a request is not as it was asked for."""
+        for differing in field_differences(expected, request["sent"]):
+            return self.broken(
+                "code" if differing.field == "code" else "field",
+                [request],
+                call=call.call,
+                field=differing.field,
+                found=differing.found,
+                expected=differing.expected,
+            )
+        if request.get("lacks"):
+            return self.broken("header", [request], call=call.call, field=request["lacks"][0])
+        return None
 
 
 class MetricsAreTrue(Promise):
@@ -110,53 +119,67 @@ class MetricsAreTrue(Promise):
         return find_untrue_metrics(facts)
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
-        truths = {one.call.call: one.truth for one in read_calls(run)}
+        truths = {read.call.call: read.truth for read in read_calls(run)}
         slack = _SLACK if run.journal.header.get("world") == "sim" else _REAL_SLACK
         for call in run.made:
-            returned = call.returned or {}
-            truth, told = truths.get(call.call), returned.get("exit")
-            if (
-                told is not None
-                and truth is not None
-                and truth.ending == "exited"
-                and told != truth.exit
-            ):
-                yield self.broken_by(call, "exit", true=truth.exit, told=told)
-            elif (
-                run.has_client
-                and call.returned
-                and (wrong := _contradiction(call, returned, slack))
-            ):
+            returned = call.returned
+            if returned is None:
+                continue
+            wrong = _wrong_exit(returned.get("exit"), truths.get(call.call))
+            if wrong is None and run.has_client:
+                wrong = _contradiction(call, returned, slack)
+            if wrong is not None:
                 kind, facts = wrong
                 yield self.broken_by(call, kind, **facts)
-            elif told is not None or (run.has_client and "attempts" in returned):
+            elif returned.get("exit") is not None or (run.has_client and "attempts" in returned):
                 yield None
 
 
-def _contradiction(
-    call: CallEvents, returned: dict[str, Any], slack: float
-) -> tuple[str, dict[str, Any]] | None:
+_Untrue = tuple[str, dict[str, Any]]
+"""The kind of a sentence about a metric, and its parameters."""
+
+
+def _wrong_exit(told: int | None, truth: ProgramTruth | None) -> _Untrue | None:
+    """Return how the reported exit code differs from that of the program."""
+    if told is None or truth is None or truth.ending != "exited" or told == truth.exit:
+        return None
+    return "exit", {"true": truth.exit, "told": told}
+
+
+def _contradiction(call: CallEvents, returned: ReturnedEvent, slack: float) -> _Untrue | None:
+    """Return how what is reported about attempts differs from the events of the client."""
     made = len(call.of_client("attempt_started"))
     if returned.get("attempts", made) != made:
         return "attempts", {"true": made, "told": returned["attempts"]}
     waited = _waited(call)
-    if waited is not None and abs(returned.get("waited", waited) - waited) > slack * (1 + waited):
-        return "waited", {"true": waited, "told": returned["waited"]}
+    told = returned.get("waited")
+    if waited is not None and told is not None and abs(told - waited) > slack * (1 + waited):
+        return "waited", {"true": waited, "told": told}
     ended = call.of_client("call_ended")
-    # A gateway that refuses what has run misleads everybody.
-    refused = {
-        attempt_of(one)
-        for one in call.answers
-        if one["status"] == 503 or one["status"] not in (200, *_BROKE)
-    }
-    ran = any(attempt_of(one) not in refused for one in call.of_server("started"))
-    return ("denied", {}) if ran and ended and not ended[-1].get("executions", 1) else None
+    denies = bool(ended) and not ended[-1].get("executions", 1)
+    return ("denied", {}) if denies and _ran(call) else None
+
+
+def _ran(call: CallEvents) -> bool:
+    """Did the program of a call begin to run, as far as a client can know?
+
+    A gateway that refuses what has run misleads everybody.
+    """
+    refused = {attempt_of(answer) for answer in call.answers if _is_refusal(answer["status"])}
+    return any(attempt_of(start) not in refused for start in call.of_server("started"))
+
+
+def _is_refusal(status: int) -> bool:
+    return status == 503 or status not in (200, *_BROKE)
 
 
 def _waited(call: CallEvents) -> float | None:
-    """Return how long a call that ended with an attempt waited for its permits, by the client's own
-    events."""
-    total, since = 0.0, None
+    """Return how long a call waited for its permits, by the client's own events.
+
+    None if it did not end with an attempt.
+    """
+    total = 0.0
+    since: float | None = None
     for event in call.client:
         match event["event"]:
             case "call_started":
@@ -164,7 +187,8 @@ def _waited(call: CallEvents) -> float | None:
             case "backing_off":
                 since = event["at"] + event["seconds"]
             case "permit_granted" if since is not None:
-                total, since = total + event["at"] - since, None
+                total = total + event["at"] - since
+                since = None
     return total if since is None and call.client else None
 
 
@@ -192,7 +216,10 @@ class InstancesReleased(Promise):
 
     def check(self, run: RunEvents) -> Verdict:
         looked = run.of_world("looked_inside")
+        wrong = [self._kept(event) for event in looked if event["kept"]]
+        return self.concluded(wrong, sum(event["released"] for event in looked))
+
+    def _kept(self, event: Event) -> Verdict:
         told = ("worker", "kept", "released", "first")
-        found = [(one, {key: one[key] for key in told}) for one in looked if one["kept"]]
-        wrong = [self.broken("kept", [one], one["kept"], **facts) for one, facts in found]
-        return self.concluded(wrong, sum(one["released"] for one in looked))
+        facts = {key: event[key] for key in told}
+        return self.broken("kept", [event], event["kept"], **facts)

@@ -8,18 +8,26 @@ from typing import ClassVar, NamedTuple
 from pydantic import Field
 
 from ....fakes.faults import Seconds
+from ...core.events import AnyEvent, ClientEvent, SandboxEvent
 from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
+from ..single_calls.calls import SuiteFacts
 from .base import Promise
+from .findings import Findings
+from .single_call_retries import find_vain_retries
 
 _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
+"""Statuses of HTTP that may be another next time."""
 _UNUSABLE = ("null", "not_utf8")
 """Output without which an answer is not a result."""
 _TOGETHER = 0.005
-"""Seconds within which things happen together."""
+"""Seconds within which things happen together. Chosen: shorter than any pause of a client."""
 _SAME = 0.001
-"""Seconds within which pauses are the same, however short they are."""
+"""Seconds within which pauses are the same, however short they are. Chosen."""
+_HERD = 4
+"""Calls that are a group, and as many as must come back together to be a herd. Chosen: three of
+a few may meet by chance."""
 
 
 class OnlyTransientRetried(Promise):
@@ -31,51 +39,89 @@ class OnlyTransientRetried(Promise):
     sentences: ClassVar = {
         "after_result": "call {call} was sent again after the result of its program",
         "after_refusal": "call {call} was sent again after status {status}",
+        "after_crashes": "call {call}: its program made the sandbox fail with status 500, and was "
+        "sent {times}x",
+        "at_once": "call {call} was sent again {pause:.3f} s after a 504: its program may still "
+        "run",
+        "by_a_date": "call {call}: a Retry-After with a date made the client raise {what}; other "
+        "refusals do not",
         "nothing": (
             "no request was refused and no program failed, so nothing could be retried in vain"
         ),
         "held": "{judged:final answer}, none retried",
     }
 
+    of_single_calls = (
+        "An attempt that cannot help is not made: after a status that says that the request is "
+        "wrong (400, 401, 403, 405, 413, 415, 422), more than 6 times after a 500, or at once "
+        "after a 504; and no form of Retry-After makes the client raise."
+    )
+    unseen = "no request was refused, and no sandbox failed with 500 or 504; see judge-failures"
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_vain_retries(facts)
+
     def check(self, run: RunEvents) -> Verdict:
-        final = 0
+        judged = 0
         wrong: list[Verdict] = []
-        crashes = {(one.get("sandbox"), one["at"]) for one in run.server if one["event"] == "crash"}
+        crashes = {_moment(event) for event in run.server if event["event"] == "crash"}
         for call in run.made:
-            if (
-                call.intent.get("kind") == "ok"
-                and len(call.of_server("arrived")) < 2
-                and call.succeeded
-            ):
+            if _ended_at_once(call):
                 continue
-            results = {attempt_of(one) for one in call.results}
-            # What was under way when the body was cut or the sandbox crashed did not reach the
-            # client.
-            strikes = call.of_server("strike")
-            lost = {
-                attempt_of(one)
-                for one in strikes
-                if one.get("phase") == "body" or one.get("what") in _UNUSABLE
-            }
-            lost |= {
-                attempt_of(one) for one in call.server if (one.get("sandbox"), one["at"]) in crashes
-            }
-            answers = {id(one) for one in call.answers if attempt_of(one) not in lost}
-            answer: Event | None = None
+            finals = _final_answers(call, crashes)
+            answer: SandboxEvent | None = None
             for event in call.server:
                 if event["event"] == "arrived" and answer is not None:
-                    kind = "after_result" if answer["status"] == 200 else "after_refusal"
-                    wrong.append(
-                        self.broken(kind, [answer, event], call=call.call, status=answer["status"])
-                    )
+                    status = answer["status"]
+                    kind = "after_result" if status == 200 else "after_refusal"
+                    wrong.append(self.broken(kind, [answer, event], call=call.call, status=status))
                     break
-                if id(event) in answers:
-                    status = event["status"]
-                    refused = 400 <= status < 500 and status not in _TRANSIENT
-                    if attempt_of(event) in results if status == 200 else refused:
-                        answer = event
-                        final += status != 200 or call.intent.get("kind") != "ok"
-        return self.concluded(wrong, final)
+                if id(event) in finals:
+                    answer = event
+                    judged += event["status"] != 200 or call.intent.get("kind") != "ok"
+        return self.concluded(wrong, judged)
+
+
+def _moment(event: SandboxEvent) -> tuple[str | None, float]:
+    """Return where and when something happened at a sandbox."""
+    return event.get("sandbox"), event["at"]
+
+
+def _ended_at_once(call: CallEvents) -> bool:
+    """Did a call succeed with a single request?"""
+    if call.intent.get("kind") != "ok" or len(call.of_server("arrived")) > 1:
+        return False
+    return call.succeeded
+
+
+def _final_answers(call: CallEvents, crashes: set[tuple[str | None, float]]) -> set[int]:
+    """Return the ids of the answers after which a call must not be sent again."""
+    results = {attempt_of(result) for result in call.results}
+    lost = _lost_answers(call, crashes)
+    finals = set()
+    for answer in call.answers:
+        status = answer["status"]
+        if status == 200:
+            is_final = attempt_of(answer) in results
+        else:
+            is_final = 400 <= status < 500 and status not in _TRANSIENT
+        if is_final and attempt_of(answer) not in lost:
+            finals.add(id(answer))
+    return finals
+
+
+def _lost_answers(
+    call: CallEvents, crashes: set[tuple[str | None, float]]
+) -> set[tuple[object, ...]]:
+    """Return the attempts whose answer did not reach the client as a result.
+
+    Its body was cut, its output cannot be used, or it was under way when the sandbox crashed.
+    """
+    lost = {attempt_of(event) for event in call.server if _moment(event) in crashes}
+    for strike in call.of_server("strike"):
+        if strike.get("phase") == "body" or strike.get("what") in _UNUSABLE:
+            lost.add(attempt_of(strike))
+    return lost
 
 
 class RetriesSpread(Promise):
@@ -95,35 +141,43 @@ class RetriesSpread(Promise):
     }
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
-        groups: list[list[_Return]] = []
-        for one in sorted(_returns(run), key=lambda one: one.refused["at"]):
-            if not groups or one.refused["at"] - groups[-1][0].refused["at"] > _TOGETHER:
-                groups.append([])
-            groups[-1].append(one)
-        for group in (group for group in groups if len(group) > 3):
+        for group in _refused_together(run):
+            if len(group) < _HERD:
+                continue
             herd = _herd(group, run.has_client)
-            facts = {
-                "herd": len(herd),
-                "group": len(group),
-                "at": group[0].refused["at"],
-                "again": herd[0].again,
-            }
-            together = len(herd) > 3 and len(herd) * 2 > len(group)
-            yield (
-                self.broken("together", [one.refused for one in herd], **facts)
-                if together
-                else None
+            if len(herd) < _HERD or len(herd) * 2 <= len(group):
+                yield None
+                continue
+            yield self.broken(
+                "together",
+                [back.refused for back in herd],
+                herd=len(herd),
+                group=len(group),
+                at=group[0].refused["at"],
+                again=herd[0].again,
             )
 
 
 class _Return(NamedTuple):
-    refused: Event
+    """A call that was refused for now and comes back."""
+
+    refused: AnyEvent
     again: float
     """When the call comes back."""
 
     @property
     def pause(self) -> float:
         return self.again - float(self.refused["at"])
+
+
+def _refused_together(run: RunEvents) -> list[list[_Return]]:
+    """Return the calls that come back, in groups of those that were refused together."""
+    groups: list[list[_Return]] = []
+    for back in sorted(_returns(run), key=lambda back: back.refused["at"]):
+        if not groups or back.refused["at"] - groups[-1][0].refused["at"] > _TOGETHER:
+            groups.append([])
+        groups[-1].append(back)
+    return groups
 
 
 def _herd(group: list[_Return], has_client: bool) -> list[_Return]:
@@ -133,14 +187,12 @@ def _herd(group: list[_Return], has_client: bool) -> list[_Return]:
     their length.
     """
     if not has_client:
-        return _nearest(group, lambda one: one.again, _TOGETHER)
-    drawn = min(one.pause - (one.refused["asked"] or 0.0) for one in group)
+        return _nearest(group, lambda back: back.again, _TOGETHER)
+    drawn = min(back.pause - (back.refused["asked"] or 0.0) for back in group)
     width = min(max(drawn / 100, _SAME), _TOGETHER)
-    return max(
-        _nearest(group, lambda one: one.again, width),
-        _nearest(group, lambda one: one.pause, width),
-        key=len,
-    )
+    by_moment = _nearest(group, lambda back: back.again, width)
+    by_pause = _nearest(group, lambda back: back.pause, width)
+    return max(by_moment, by_pause, key=len)
 
 
 def _nearest(
@@ -148,15 +200,18 @@ def _nearest(
 ) -> list[_Return]:
     """Return as many as possible whose places differ by no more than this width."""
     ordered = sorted(group, key=place)
-    best, start = (0, 0), 0
-    for end, one in enumerate(ordered, 1):
-        while place(one) - place(ordered[start]) > width:
+    best: list[_Return] = []
+    start = 0
+    for end, last in enumerate(ordered, 1):
+        while place(last) - place(ordered[start]) > width:
             start += 1
-        best = max(best, (start, end), key=lambda pair: pair[1] - pair[0])
-    return ordered[slice(*best)]
+        if end - start > len(best):
+            best = ordered[start:end]
+    return best
 
 
 def _returns(run: RunEvents) -> Iterator[_Return]:
+    """Yield the calls that come back, as the client reports it or as the sandbox sees it."""
     if run.has_client:
         for call in run.made:
             for event in call.of_client("backing_off"):
@@ -164,31 +219,39 @@ def _returns(run: RunEvents) -> Iterator[_Return]:
         return
     # A request that was waiting for another one to end did not choose its moment; one without any
     # pause did.
-    freed: dict[int, set[str]] = {}
-    limit, in_flight = run.began.get("limit"), 0
-    for one in run.server:
-        if one["event"] == "arrived":
-            in_flight += 1
-        elif one["event"] in ("answered", "unanswered"):
-            if in_flight >= limit if limit is not None else one["event"] == "answered":
-                freed.setdefault(round(one["at"] / _TOGETHER), set()).add(one["call"])
-            in_flight -= 1
+    freed = _freed_places(run)
     for call in run.made:
         for refused, again in _retries(call):
             at_once = again["at"] - refused["at"] <= _TOGETHER
-            if at_once or freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
+            ended = freed.get(round(again["at"] / _TOGETHER), set())
+            if at_once or ended <= {again["call"]}:
                 yield _Return(refused, again["at"])
 
 
-def _retries(call: CallEvents) -> Iterator[tuple[Event, Event]]:
+def _freed_places(run: RunEvents) -> dict[int, set[str]]:
+    """Return whose requests ended and let others be sent, by moments of ``_TOGETHER`` seconds."""
+    freed: dict[int, set[str]] = {}
+    limit = run.began.get("limit")
+    in_flight = 0
+    for event in run.server:
+        if event["event"] == "arrived":
+            in_flight += 1
+        elif event["event"] in ("answered", "unanswered"):
+            has_answer = event["event"] == "answered"
+            lets_others = has_answer if limit is None else in_flight >= limit
+            if lets_others:
+                freed.setdefault(round(event["at"] / _TOGETHER), set()).add(event["call"])
+            in_flight -= 1
+    return freed
+
+
+def _retries(call: CallEvents) -> Iterator[tuple[SandboxEvent, SandboxEvent]]:
     """Yield the answers that refused a request for now, each with the next request of the call."""
-    slow = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
-    refusals = {
-        id(one)
-        for one in call.answers
-        if one["status"] in _TRANSIENT and attempt_of(one) not in slow
-    }
-    refused: Event | None = None
+    strikes = call.of_server("strike")
+    slow = {attempt_of(strike) for strike in strikes if strike.get("phase") == "body"}
+    transient = [answer for answer in call.answers if answer["status"] in _TRANSIENT]
+    refusals = {id(answer) for answer in transient if attempt_of(answer) not in slow}
+    refused: SandboxEvent | None = None
     for event in call.server:
         if event["event"] == "arrived" and refused is not None:
             yield refused, event
@@ -228,68 +291,102 @@ class NoPermitWhileBackingOff(Promise):
         refused = 0
         wrong: list[Verdict] = []
         for call in run.made:
-            releases = call.of_client("permit_released")
-            for answer in call.of_server("answered"):
-                back = next(
-                    (one for one in releases if one["at"] >= answer["at"] - _TOGETHER), None
-                )
-                if answer["status"] not in _TRANSIENT or answer.get("client_gone") or back is None:
-                    continue
+            for answer, release in _refusals_and_releases(call):
                 refused += 1
-                held = back["at"] - answer["at"]
+                held = release["at"] - answer["at"]
                 if held > self.at_most:
-                    facts = {
-                        "call": call.call,
-                        "permit": back["permit"],
-                        "held": held,
-                        "status": answer["status"],
-                    }
-                    wrong.append(self.broken("kept", [answer, back], **facts))
+                    kept = self.broken(
+                        "kept",
+                        [answer, release],
+                        call=call.call,
+                        permit=release["permit"],
+                        held=held,
+                        status=answer["status"],
+                    )
+                    wrong.append(kept)
         return self.concluded(wrong, refused)
 
     def _at_the_sandbox(self, run: RunEvents) -> Verdict:
         limit = run.began.get("limit")
         if limit is None:
             return self.not_applicable("no_limit")
-        struck = {one["kind"] for one in run.server if one["event"] == "strike"}
-        if struck - {"status"} or "pace" in run.began or run.is_disturbed:
+        if "pace" in run.began or run.is_disturbed or _is_struck_otherwise(run):
             # A call that waits for its turn or its connection looks like one that waits for a
             # permit.
             return self.not_applicable("not_clear")
-        pausing: dict[str, Event] = {}
-        unsent: dict[str, Event] = {}
-        flying: set[tuple[object, ...]] = set()
-        idle: float | None = None
-        seen = False
+        line = _Line(limit)
         for event in run.journal.events:
-            name = str(event.get("call"))
-            if idle is not None and event["at"] - idle > self.at_most:
-                held, waiting = next(iter(pausing.values())), next(iter(unsent.values()))
-                facts = {
-                    "at": idle,
-                    "call": waiting["call"],
-                    "late": event["at"] - idle,
-                    "flying": len(flying),
-                }
-                facts |= {"limit": limit, "pausing": held["call"]}
-                return self.broken("held_up", [held, waiting, event], **facts)
-            match event["source"], event["event"]:
-                case "world", "called" if event["intent"].get("kind") != "bad_arguments":
-                    unsent[event["intent"].get("mark") or name] = event
-                case "world", "returned" | "cancelled" | "lost":
-                    unsent.pop(name, None)
-                    pausing.pop(name, None)
-                case "server", "arrived":
-                    unsent.pop(name, None)
-                    pausing.pop(name, None)
-                    flying.add(attempt_of(event))
-                case "server", "answered" | "unanswered":
-                    flying.discard(attempt_of(event))
-                    if event["status"] in _TRANSIENT:
-                        pausing[name] = event
-                        seen = True
-            waits = pausing and unsent and len(flying) < limit
-            idle = (event["at"] if idle is None else idle) if waits else None
-        if not seen:
+            if line.idle_since is not None and event["at"] - line.idle_since > self.at_most:
+                pausing = next(iter(line.pausing.values()))
+                unsent = next(iter(line.unsent.values()))
+                return self.broken(
+                    "held_up",
+                    [pausing, unsent, event],
+                    at=line.idle_since,
+                    call=unsent["call"],
+                    late=event["at"] - line.idle_since,
+                    flying=len(line.flying),
+                    limit=limit,
+                    pausing=pausing["call"],
+                )
+            line.follow(event)
+        if not line.has_paused:
             return self.unknown("never_again")
         return self.held("none_held_up")
+
+
+def _refusals_and_releases(call: CallEvents) -> Iterator[tuple[SandboxEvent, ClientEvent]]:
+    """Yield the answers that refused a request for now, each with the release of its permit."""
+    releases = call.of_client("permit_released")
+    for answer in call.of_server("answered"):
+        if answer["status"] not in _TRANSIENT or answer.get("client_gone"):
+            continue
+        for release in releases:
+            if release["at"] >= answer["at"] - _TOGETHER:
+                yield answer, release
+                break
+
+
+def _is_struck_otherwise(run: RunEvents) -> bool:
+    """Did a fault strike that is more than a status?"""
+    return any(event["event"] == "strike" and event["kind"] != "status" for event in run.server)
+
+
+class _Line:
+    """The calls of a run that are not in flight, as far as a sandbox sees them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.pausing: dict[str, Event] = {}
+        """The answers that refused calls which have not been sent again."""
+        self.unsent: dict[str, Event] = {}
+        """The calls that were never sent."""
+        self.flying: set[tuple[object, ...]] = set()
+        self.idle_since: float | None = None
+        """Since when calls were not sent, though fewer than the limit were in flight."""
+        self.has_paused = False
+
+    def follow(self, event: Event) -> None:
+        """Take up the next event of the journal."""
+        name = str(event.get("call"))
+        match event["source"], event["event"]:
+            case "world", "called" if event["intent"].get("kind") != "bad_arguments":
+                self.unsent[event["intent"].get("mark") or name] = event
+            case "world", "returned" | "cancelled" | "lost":
+                self._leave(name)
+            case "server", "arrived":
+                self._leave(name)
+                self.flying.add(attempt_of(event))
+            case "server", "answered" | "unanswered":
+                self.flying.discard(attempt_of(event))
+                if event["status"] in _TRANSIENT:
+                    self.pausing[name] = event
+                    self.has_paused = True
+        if not self.pausing or not self.unsent or len(self.flying) >= self.limit:
+            self.idle_since = None
+        elif self.idle_since is None:
+            self.idle_since = event["at"]
+
+    def _leave(self, name: str) -> None:
+        self.unsent.pop(name, None)
+        self.pausing.pop(name, None)

@@ -11,12 +11,17 @@ from typing import Any, ClassVar
 from ..client import Returned
 from ..single_calls.calls import CallFacts, SuiteFacts, played_ends
 from .base import Promise
-from .findings import Findings, Wrong, unless, wrong, wrong_run
-from .single_told import number_of
+from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
+from .single_call_results import number_of
 
-_ALL, _NONE = "++++", "----"
-_RISING = (_NONE, "++--", "+++-", _ALL)
 _TESTS = 4
+"""How many tests each solution of judge-tests has."""
+_ALL = "++++"
+"""A solution that passes all of them; a minus is one that it fails."""
+_NONE = "----"
+_VERDICTS = {"+": "passed", "-": "failed"}
+"""What a sample of judge-batches did at its only test."""
+_RISING = (_NONE, "++--", "+++-", _ALL)
 
 
 def scored_calls(facts: SuiteFacts) -> Iterator[tuple[CallFacts, Returned]]:
@@ -154,6 +159,14 @@ class ScoreFollowsTheTests(Promise):
         "{usual}",
         "unearned": "{call}: {failed} of 4 tests failed, and the score {score} is that of all "
         "passed; elsewhere it is {usual}",
+        "mistaken": "{call}: the solution printed {printed}, expected was {expected}, and the "
+        "score {score} is not that of a wrong answer, which is {usual}",
+        "unrecognised": "{call}: the solution printed {printed}, as expected, and the score "
+        "{score} is not that of a right answer, which is {usual}",
+        "misplaced": "{call}: of {among} samples of a batch this one {did} its test, and the "
+        "score in its place is {score}; alone it is {usual}",
+        "numbered": "{call}: {lost} of {tests} tests were lost, and the score is {score}, which no "
+        "result of the others gives: a training takes every number for a result",
         "lost": "{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} "
         "failed ones",
         "all_lost": "{call}: all tests were lost, and the score {score} is that of all passed",
@@ -165,44 +178,105 @@ class ScoreFollowsTheTests(Promise):
     unseen = "no solution was scored; judge-tests plays some"
 
     def find(self, facts: SuiteFacts) -> Findings:
-        solutions = [
+        every = [
             _Solution(call, call.returned, call.lost, call.planned.solution)
             for call in facts
             if call.ask.tests and call.returned is not None and not call.starved
         ]
+        solutions = [each for each in every if len(each.does) == _TESTS]
+        singles = [each for each in every if len(each.does) == 1]
+        alone = [each for each in singles if each.call.ask.among == 1]
+        yield from _mistaken(alone)
+        yield from _misplaced([each for each in singles if each.call.ask.among > 1], alone)
         scores: dict[str, float | None] = {}
         for solution in solutions:
             if not solution.lost:
                 usual = scores.setdefault(solution.does, solution.score)
                 fine = usual == solution.score
                 yield unless(fine, "varies", solution.call, score=solution.score, usual=usual)
-        whole = next((one for one in solutions if one.does == _ALL and not one.lost), None)
+        right = [solution for solution in solutions if solution.does == _ALL]
+        whole = next((solution for solution in right if not solution.lost), None)
         alike: dict[int, list[float | None]] = defaultdict(list)
         for does, score in scores.items():
             alike[does.count("+")].append(score)
         for solution in solutions:
-            yield _score_finding(solution, scores.get(_ALL), alike, whole)
-        yield from _miscounted([one for one in solutions if not one.returned.raised])
+            yield _score_finding(solution, scores, alike, whole)
+        yield from _miscounted([each for each in solutions if not each.returned.raised])
         yield from _falling(scores)
+
+
+def _mistaken(solutions: list[_Solution]) -> Findings:
+    """Judge answers to a single test, of which the first two are plainly right and plainly wrong:
+    every right one has the score of the first, every wrong one that of the second."""
+    plain = {solution.does: solution for solution in reversed(solutions) if not solution.lost}
+    right = plain.get("+")
+    wrong_one = plain.get("-")
+    if right is None or wrong_one is None or right.score == wrong_one.score:
+        return
+    for solution in solutions:
+        is_right = solution.does == "+"
+        usual = right.score if is_right else wrong_one.score
+        test = solution.call.ask.tests[0]
+        about = {
+            "printed": shown(solution.call.printed_at_test(0)),
+            "expected": shown(test[1]),
+            "score": solution.score,
+            "usual": usual,
+        }
+        kind = "unrecognised" if is_right else "mistaken"
+        if not solution.lost:
+            yield unless(solution.score == usual, kind, solution.call, **about)
+
+
+def _misplaced(samples: list[_Solution], alone: list[_Solution]) -> Findings:
+    """Judge samples that were scored in a batch: each has the score that it would have alone.
+
+    A function may raise for a whole batch if one of its tests was lost.
+    """
+    usual = {each.does: each.score for each in reversed(alone) if not each.lost}
+    if len(set(usual.values())) < len(_VERDICTS):
+        return
+    raised_for = {each.call.planned.part.at for each in samples if each.lost}
+    for sample in samples:
+        if sample.returned.raised and sample.call.planned.part.at in raised_for:
+            continue
+        score = sample.score
+        if sample.lost:
+            about = {"lost": sample.lost, "tests": len(sample.does), "score": score}
+            yield unless(score is None, "numbered", sample.call, **about)
+            continue
+        expected = usual[sample.does]
+        yield unless(
+            score == expected,
+            "misplaced",
+            sample.call,
+            among=sample.call.ask.among,
+            did=_VERDICTS[sample.does],
+            score=score,
+            usual=expected,
+        )
 
 
 def _score_finding(
     solution: _Solution,
-    best: float | None,
+    scores: Mapping[str, float | None],
     alike: Mapping[int, list[float | None]],
     whole: _Solution | None,
 ) -> Wrong | None:
+    best = scores.get(_ALL)
+    worst = scores.get(_NONE)
     if solution.lost:
         return _lost_finding(solution, best, alike, whole)
     about = {"lost": 0, "score": solution.score}
-    others = [score for score in alike[solution.passed] if score not in (best, None)]
-    if not others:
+    if best is None or best == worst:
         return None
     if solution.score is None:
         return wrong("unscored", solution.call, **about)
     failed = _TESTS - solution.passed
-    fine = solution.score != best
-    return unless(fine, "unearned", solution.call, **about, failed=failed, usual=others[0])
+    others = [score for score in alike[solution.passed] if score not in (best, None)]
+    fine = not failed or solution.score != best
+    usual = others[0] if others else worst
+    return unless(fine, "unearned", solution.call, **about, failed=failed, usual=usual)
 
 
 def _lost_finding(
@@ -211,18 +285,25 @@ def _lost_finding(
     alike: Mapping[int, list[float | None]],
     whole: _Solution | None,
 ) -> Wrong | None:
-    """Judge a solution some of whose tests were lost."""
-    score, lost, returned = solution.score, solution.lost, solution.returned
+    """Judge a solution some of whose tests were lost, and that passed the others."""
+    score = solution.score
+    lost = solution.lost
     about = {"lost": lost, "score": score}
     if score is not None and score in alike.get(_TESTS - lost, ()):
         return wrong("lost", solution.call, **about)
     if score is not None and score == best and lost == _TESTS:
         return wrong("all_lost", solution.call, **about)
-    if whole is not None:
-        result = returned.reward, returned.text, returned.fields
-        same = result == (best, whole.returned.text, whole.returned.fields)
-        return unless(not same, "hidden", solution.call, **about)
-    return None
+    # What a trainer of batches gets beside a list of scores: nothing. A number is a result there.
+    if score not in (None, best) or (score is not None and "batch" in solution.call.takes):
+        return wrong("numbered", solution.call, **about, tests=_TESTS)
+    if whole is None:
+        return None
+    returned = solution.returned
+    same_score = returned.reward == best
+    same_words = returned.text == whole.returned.text
+    same_fields = returned.fields == whole.returned.fields
+    told_apart = not (same_score and same_words and same_fields)
+    return unless(told_apart, "hidden", solution.call, **about)
 
 
 def _falling(scores: Mapping[str, float | None]) -> Findings:
@@ -238,19 +319,23 @@ def _falling(scores: Mapping[str, float | None]) -> Findings:
 
 def _miscounted(solutions: list[_Solution]) -> Findings:
     """Judge fields that count lost tests: 0 where none was lost, and 4 where all were."""
-    names = dict.fromkeys(name for one in solutions for name in one.returned.fields)
+    names: dict[str, None] = {}
+    for solution in solutions:
+        names |= dict.fromkeys(solution.returned.fields)
     for name in names:
-        sure = {
-            (_hashable(one.returned.fields.get(name)), one.lost)
-            for one in solutions
-            if one.lost in (0, _TESTS)
-        }
-        if sure != {(0, 0), (_TESTS, _TESTS)}:
+        if not _counts_lost_tests(name, solutions):
             continue
-        for one in solutions:
-            returned = one.returned.fields.get(name)
-            about = {"lost": one.lost, "field": name, "told": returned}
-            yield unless(returned == one.lost, "miscounted", one.call, **about)
+        for solution in solutions:
+            told = solution.returned.fields.get(name)
+            about = {"lost": solution.lost, "field": name, "told": told}
+            yield unless(told == solution.lost, "miscounted", solution.call, **about)
+
+
+def _counts_lost_tests(name: str, solutions: list[_Solution]) -> bool:
+    """Is a field always 0 where no test was lost, and 4 where all were?"""
+    clear = [solution for solution in solutions if solution.lost in (0, _TESTS)]
+    told = {(_hashable(each.returned.fields.get(name)), each.lost) for each in clear}
+    return told == {(0, 0), (_TESTS, _TESTS)}
 
 
 def _hashable(value: Any) -> Any:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.sandbox.text import plain
 
+from ...core.events import ReturnedEvent
 from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents
+from ...core.sandbox_lives import SandboxLives
 from ...core.verdict import Verdict
 from ..facts.canary import tokens_in
-from ..facts.read import exits, integers
+from ..facts.read import TextReading, exits, integers
+from ..facts.truth import ProgramTruth
 from ..single_calls.calls import SuiteFacts
 from .base import Promise
+from .episode_results import find_answers_of_others, find_scored_losses
 from .findings import Findings, wrong_run
 from .output import misses
-from .readings import FAILED, REFUSED, WHOLE, ReadCall, read_calls
+from .readings import FAILED, QUOTED, REFUSED, WHOLE, ReadCall, read_calls
 from .scores import find_scored_failures
-from .single_told import find_misreadings
+from .single_call_results import find_misreadings
+from .together import find_shared_answers
 
 
 class TextIsTruthful(Promise):
@@ -78,6 +83,10 @@ class TextIsTruthful(Promise):
             "is that: {told}"
         ),
         "foreign": "call {call}: the text holds output that this program never printed: {text!r}",
+        "inserted": "call {call}: {lost!r} stands inside {stream}, where the program did not "
+        "print it",
+        "null": "call {call}: the text ends with {lost!r}, which the program did not print: a "
+        "missing value was written as text",
         "limit": "{call} and {others} were stopped after {limits} s, and each text says {told} s",
     }
     takes = frozenset({"text"})
@@ -94,15 +103,21 @@ class TextIsTruthful(Promise):
 
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
         found = read_calls(run)
-        for one in found:
-            kind, facts = _lie(one) or ("", {})
-            yield self.broken_by(one.call, kind, **facts) if kind else None
-        for one, other in _alike(found):
-            facts = {"end": _ENDS[one.end], "kind": _ENDS[other.end], "other": other.call.call}
-            yield self.broken_by(one.call, "same_words", text=(one.text or "")[:60], **facts)
-        for one, told in _wrong_exits(found):
-            exit = one.truth.exit if one.truth else 0
-            yield self.broken_by(one.call, "exit_untrue", exit=exit, told=told)
+        for read in found:
+            lie = _lie(read)
+            yield None if lie is None else self.broken_by(read.call, lie.kind, **lie.parameters)
+        for read, other in _alike(found):
+            yield self.broken_by(
+                read.call,
+                "same_words",
+                end=_ENDS[read.end],
+                kind=_ENDS[other.end],
+                other=other.call.call,
+                text=(read.text or "")[:QUOTED],
+            )
+        for read, told in _wrong_exits(found):
+            exit_code = read.truth.exit if read.truth else 0
+            yield self.broken_by(read.call, "exit_untrue", exit=exit_code, told=told)
         for event in run.engine:
             if event["event"] == "spoke" and "missed" in event:
                 yield self.broken(
@@ -111,56 +126,83 @@ class TextIsTruthful(Promise):
 
 
 _ENDS = {
-    "ok": "succeeded", "program_error": "failed by its program", "program_timeout": "timed out",
-    "compile_error": "did not compile", FAILED: "got no result", REFUSED: "was refused",
-}  # fmt: skip
+    "ok": "succeeded",
+    "program_error": "failed by its program",
+    "program_timeout": "timed out",
+    "compile_error": "did not compile",
+    FAILED: "got no result",
+    REFUSED: "was refused",
+}
 _OWN_MISREADS = ("changed", "scrambled", "repeated", "stderr_first")
 """Others are those of promises of their own."""
 
 
-def _lie(one: ReadCall) -> tuple[str, dict[str, Any]] | None:
-    """Return what is untrue about a tool message, or about the outcome that is stated: a kind and
-    parameters."""
-    kind, outcome, text = one.call.intent["kind"], one.returned.get("outcome"), one.text
-    if outcome != kind and (
-        outcome in PROGRAM_OUTCOMES or (one.end == REFUSED and outcome is not None)
-    ):
-        return "other_outcome", {"outcome": outcome, "kind": kind}
-    if outcome in PROGRAM_OUTCOMES and not one.call.results:
-        return "never_given", {"outcome": outcome}
-    if text is None:
+class _Lie(NamedTuple):
+    """What is untrue about a tool message: the kind of a sentence and its parameters."""
+
+    kind: str
+    parameters: dict[str, Any]
+
+
+def _lie(read: ReadCall) -> _Lie | None:
+    """Return what is untrue about a tool message, or about the outcome that is stated."""
+    untrue = _untrue_outcome(read)
+    if untrue is not None or read.text is None:
+        return untrue
+    if read.reading is None or read.truth is None:
+        return _lie_without_result(read, read.text)
+    return _lie_about_result(read, read.text, read.truth, read.reading)
+
+
+def _untrue_outcome(read: ReadCall) -> _Lie | None:
+    """Return how the stated outcome differs from what happened."""
+    kind = read.call.intent["kind"]
+    outcome = read.returned.get("outcome")
+    of_program = outcome in PROGRAM_OUTCOMES
+    of_refused = read.end == REFUSED and outcome is not None
+    if outcome != kind and (of_program or of_refused):
+        return _Lie("other_outcome", {"outcome": outcome, "kind": kind})
+    if of_program and not read.call.results:
+        return _Lie("never_given", {"outcome": outcome})
+    return None
+
+
+def _lie_without_result(read: ReadCall, text: str) -> _Lie | None:
+    """Return what is wrong with the text of a call that got no result: output, or nothing."""
+    if read.end in PROGRAM_OUTCOMES:
         return None
-    shown = {"text": text[:60]}
-    if one.reading is None or one.truth is None:
-        if one.end in PROGRAM_OUTCOMES:
-            return None
-        if (
-            one.meant is not None
-            and text.strip()
-            and text.strip() == plain(one.meant.stdout).strip()
-        ):
-            return "invented", shown
-        return None if text.strip() else ("empty", {"end": _ENDS[one.end]})
-    if one.truth.ending != "stopped" and misses(one, "stdout"):
-        return "missing", {"prints": one.truth.stdout.strip()[:60], **shown}
-    for wrong in one.reading.wrong:
+    if not text.strip():
+        return _Lie("empty", {"end": _ENDS[read.end]})
+    if read.meant is not None and text.strip() == plain(read.meant.stdout).strip():
+        return _Lie("invented", {"text": text[:QUOTED]})
+    return None
+
+
+def _lie_about_result(
+    read: ReadCall, text: str, truth: ProgramTruth, reading: TextReading
+) -> _Lie | None:
+    """Return how a text differs from what the program wrote and how it ended."""
+    shown = {"text": text[:QUOTED]}
+    if truth.ending != "stopped" and misses(read, "stdout"):
+        return _Lie("missing", {"prints": truth.stdout.strip()[:QUOTED], **shown})
+    for wrong in reading.wrong:
         if wrong.kind in _OWN_MISREADS and wrong.stream != "stderr":
-            return wrong.kind, {
-                "stream": wrong.stream,
-                "lost": wrong.details.get("lost", ""),
-                **shown,
-            }
-    silent = one.truth.failed and not one.truth.stderr.strip() and not one.reading.wording.strip()
-    return ("end_hidden", {"kind": kind, **shown}) if silent else None
+            lost = wrong.details.get("lost", "")
+            return _Lie(wrong.kind, {"stream": wrong.stream, "lost": lost, **shown})
+    is_silent = not truth.stderr.strip() and not reading.wording.strip()
+    if truth.failed and is_silent:
+        return _Lie("end_hidden", {"kind": read.call.intent["kind"], **shown})
+    return None
 
 
 def _alike(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, ReadCall]]:
     """Yield pairs of calls that ended differently and read the same, one of each pair of ends."""
     words: dict[str, dict[str, ReadCall]] = {}
-    for one in calls:
+    for read in calls:
         # What a program or a compiler wrote to stderr tells how it ended.
-        if one.wording and not (one.truth is not None and one.truth.stderr.strip()):
-            words.setdefault(one.end, {}).setdefault(one.wording, one)
+        wrote_stderr = read.truth is not None and read.truth.stderr.strip()
+        if read.wording and not wrote_stderr:
+            words.setdefault(read.end, {}).setdefault(read.wording, read)
     for end, other in combinations(words, 2):
         same = next((wording for wording in words[end] if wording in words[other]), None)
         if same is not None:
@@ -168,27 +210,34 @@ def _alike(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, ReadCall]]:
 
 
 def _wrong_exits(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, list[int]]]:
-    """Yield calls whose text tells another exit code, where a tool tells different numbers for
-    different codes."""
+    """Yield calls whose text tells another exit code.
+
+    Judged where a tool tells different numbers for different codes.
+    """
+    told = _numbers_by_exit(calls)
+    if len(told) < 2:
+        return
+    always = frozenset.intersection(*(numbers for _, numbers in told.values()))
+    for code, (read, numbers) in told.items():
+        own = numbers - always
+        if own and not own & exits(code):
+            yield read, sorted(own)
+
+
+def _numbers_by_exit(calls: list[ReadCall]) -> dict[int, tuple[ReadCall, frozenset[int]]]:
+    """Return for each exit code the last call that ended with it, and the numbers that the tool
+    told each time."""
     told: dict[int, tuple[ReadCall, frozenset[int]]] = {}
-    for one in calls:
-        if (
-            one.end == "program_error"
-            and one.truth is not None
-            and one.reading is not None
-            and not one.reading.cut
-        ):
-            numbers = integers(one.reading.wording)
-            seen = told.get(one.truth.exit)
-            told[one.truth.exit] = (one, numbers if seen is None else numbers & seen[1])
-    always = (
-        frozenset.intersection(*(numbers for _, numbers in told.values()))
-        if len(told) > 1
-        else frozenset()
-    )
-    for code, (one, numbers) in told.items():
-        if len(told) > 1 and (own := numbers - always) and not own & exits(code):
-            yield one, sorted(own)
+    for read in calls:
+        if read.end != "program_error" or read.truth is None:
+            continue
+        if read.reading is None or read.reading.cut:
+            continue
+        numbers = integers(read.reading.wording)
+        if read.truth.exit in told:
+            numbers &= told[read.truth.exit][1]
+        told[read.truth.exit] = (read, numbers)
+    return told
 
 
 class NoSecretLeaked(Promise):
@@ -221,16 +270,10 @@ class NoSecretLeaked(Promise):
             return self.not_shown(run, "nothing")
         leaks = [event for event in run.journal.events if event.get("leaked")]
         if leaks:
-            first = leaks[0]
-            facts = {"at": first["at"], "source": first["source"], "event": first["event"]}
-            return self.broken(
-                "leaked", leaks, len(leaks), **facts, secrets=", ".join(first["leaked"])
-            )
-        return (
-            self.unknown("too_short", secrets=short)
-            if short
-            else self.held(events=len(run.journal.events))
-        )
+            return self.broken("leaked", leaks, len(leaks), **_leak(leaks[0]))
+        if short:
+            return self.unknown("too_short", secrets=short)
+        return self.held(events=len(run.journal.events))
 
 
 def find_leaks(facts: SuiteFacts) -> Findings:
@@ -238,9 +281,18 @@ def find_leaks(facts: SuiteFacts) -> Findings:
     for run in facts.runs:
         for event in run.journal.events:
             if event["source"] == "world" and event.get("leaked"):
-                about = {"at": event["at"], "source": "world", "event": event["event"]}
-                yield wrong_run("leaked", [event], **about, secrets=", ".join(event["leaked"]))
+                yield wrong_run("leaked", [event], **_leak(event))
         yield None
+
+
+def _leak(event: Event) -> dict[str, Any]:
+    """Return where a secret was seen, and which."""
+    return {
+        "at": event["at"],
+        "source": event["source"],
+        "event": event["event"],
+        "secrets": ", ".join(event["leaked"]),
+    }
 
 
 class InfraNeverScored(Promise):
@@ -259,6 +311,9 @@ class InfraNeverScored(Promise):
             "call {call} had arguments that cannot be used, but its metrics say "
             "`infrastructure: True`"
         ),
+        "episode_scored": (
+            "{episode} was scored {score:g} although the service never answered step {step}"
+        ),
         "rollout_scored": "rollout {rollout} met an infrastructure failure and was scored",
         "nothing": "there was no infrastructure failure to score",
         "held": "{judged:infrastructure failure}, none scored",
@@ -274,53 +329,76 @@ class InfraNeverScored(Promise):
     def find(self, facts: SuiteFacts) -> Findings:
         return find_scored_failures(facts)
 
+    def judge_episodes(self, facts: SandboxLives) -> Iterator[Verdict | None]:
+        return self.of_findings(find_scored_losses(facts))
+
     def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
         judged = 0
-        rollouts: set[str] = set()
+        unscored: set[str] = set()
         for call in run.made:
-            returned = call.returned
-            if (
-                returned is not None
-                and call.intent.get("kind") == "bad_arguments"
-                and returned.get("infrastructure")
-            ):
-                wrong.append(self.broken_by(call, "refused"))
-            if returned is None or not _failed(call, returned):
+            if call.returned is None:
                 continue
-            rewards = [
-                returned[key] for key in ("step_reward", "reward") if returned.get(key) is not None
-            ]
-            if "reward" not in returned and not rewards and not call.raised:
-                rollouts.add(call.call.partition(".")[0])  # it is scored as a whole
+            if _blames_infrastructure(call, call.returned):
+                wrong.append(self.broken_by(call, "refused"))
+            if not _failed(call, call.returned):
+                continue
+            if _is_scored_as_a_whole(call, call.returned):
+                unscored.add(call.call.partition(".")[0])
                 continue
             judged += 1
-            outcome = returned.get("outcome")
-            if rewards:
-                wrong.append(self.broken_by(call, "scored", reward=rewards[0]))
-            elif returned.get("infrastructure") is False and outcome not in (
-                None,
-                *PROGRAM_OUTCOMES,
-            ):
-                wrong.append(self.broken_by(call, "denied", outcome=outcome))
-            elif call.raised:
-                wrong.append(self.broken_by(call, "raised"))
+            found = self._wrong_score(call, call.returned)
+            if found is not None:
+                wrong.append(found)
         for event in run.of_world("rollout_ended"):
-            if event["infrastructure_failures"] or event["rollout"] in rollouts:
+            if event["infrastructure_failures"] or event["rollout"] in unscored:
                 judged += 1
                 if event["scored"] is not None:
                     wrong.append(self.broken("rollout_scored", [event], rollout=event["rollout"]))
-        return self.concluded(wrong, judged) if judged or wrong else self.not_shown(run, "nothing")
+        if not judged and not wrong:
+            return self.not_shown(run, "nothing")
+        return self.concluded(wrong, judged)
+
+    def _wrong_score(self, call: CallEvents, returned: ReturnedEvent) -> Verdict | None:
+        """Return how a call that the infrastructure failed counts against the model."""
+        rewards = _rewards(returned)
+        if rewards:
+            return self.broken_by(call, "scored", reward=rewards[0])
+        outcome = returned.get("outcome")
+        denies = returned.get("infrastructure") is False
+        if denies and outcome is not None and outcome not in PROGRAM_OUTCOMES:
+            return self.broken_by(call, "denied", outcome=outcome)
+        if call.raised:
+            return self.broken_by(call, "raised")
+        return None
 
 
-def _failed(call: CallEvents, returned: Event) -> bool:
-    """Did the infrastructure fail the call, by the tool's own word or by the sandbox's ledger?"""
-    if call.intent.get("kind") == "bad_arguments" or call.is_misled:
+def _rewards(returned: ReturnedEvent) -> list[float]:
+    """Return the rewards that a call got, of its step and as a whole."""
+    rewards = (returned.get("step_reward"), returned.get("reward"))
+    return [reward for reward in rewards if reward is not None]
+
+
+def _blames_infrastructure(call: CallEvents, returned: ReturnedEvent) -> bool:
+    """Does the tool blame the infrastructure for arguments that cannot be used?"""
+    if call.intent.get("kind") != "bad_arguments":
         return False
-    stated = returned.get("infrastructure")
-    return bool(stated) or (
-        call.intent.get("kind") in (*PROGRAM_OUTCOMES, "sandbox_error") and not call.results
-    )
+    return bool(returned.get("infrastructure"))
+
+
+def _is_scored_as_a_whole(call: CallEvents, returned: ReturnedEvent) -> bool:
+    """Has a call no reward of its own, because its rollout is scored?"""
+    return "reward" not in returned and not _rewards(returned) and not call.raised
+
+
+def _failed(call: CallEvents, returned: ReturnedEvent) -> bool:
+    """Did the infrastructure fail the call, by the tool's own word or by the sandbox's ledger?"""
+    kind = call.intent.get("kind")
+    if kind == "bad_arguments" or call.is_misled:
+        return False
+    if returned.get("infrastructure"):
+        return True
+    return kind in (*PROGRAM_OUTCOMES, "sandbox_error") and not call.results
 
 
 class AnswersAreOwn(Promise):
@@ -329,7 +407,10 @@ class AnswersAreOwn(Promise):
     no other does or are `repeated`."""
 
     sentences: ClassVar = {
+        "shared": "{call}: its program was asked for {times}x and sent {sent}x: the calls share an "
+        "answer, though each run may print something else",
         "of_another": "call {call} was given the answer of call {other}: {text!r}",
+        "of_another_step": "step {step} was given the answer of step {other}: {text!r}",
         "unasked": "call {call} was answered without a request: {text!r}",
         "nothing": (
             "no program printed something of its own or was repeated, so answers "
@@ -338,37 +419,72 @@ class AnswersAreOwn(Promise):
         "held": "{judged:answer}, each from a request of its own call",
     }
 
+    of_single_calls = (
+        "Every call is answered by a run of its own program, also if another call asks for the "
+        "same program at the same time."
+    )
+    unseen = "no program was asked for twice; judge-wide does"
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_shared_answers(facts)
+
+    def judge_episodes(self, facts: SandboxLives) -> Iterator[Verdict | None]:
+        return self.of_findings(find_answers_of_others(facts))
+
     def findings(self, run: RunEvents) -> Iterator[Verdict | None]:
         owners: dict[str, str] = {}
-        judged = []
-        for one in read_calls(run):
-            meant = one.meant
-            words = [] if meant is None else [*tokens_in(meant.stdout), *tokens_in(meant.stderr)]
-            if meant is not None and one.call.call in meant.stdout:
-                words.append(one.call.call)
-            if words and "mark" not in one.call.intent:
-                owners |= dict.fromkeys(words, one.call.call)
-            if meant is not None and (words or "mark" in one.call.intent):
-                judged.append((one, meant))
-        for one, meant in judged:
-            if one.reading is not None and one.reading is WHOLE and one.call.of_server("arrived"):
-                yield None
+        judged: list[tuple[ReadCall, ProgramTruth]] = []
+        for read in read_calls(run):
+            if read.meant is None:
                 continue
-            text = one.text or one.returned.get("text") or ""
-            others = (owners.get(word) for word in _WORD.findall(text))
-            if (
-                other := next((name for name in others if name not in (None, one.call.call)), None)
-            ) is not None:
-                yield self.broken_by(one.call, "of_another", other=other, text=text[:60])
-                continue
-            outcome, prints = one.returned.get("outcome"), plain(meant.stdout).strip()
-            answered = (
-                outcome in PROGRAM_OUTCOMES
-                if outcome is not None
-                else bool(prints) and prints in text
-            )
-            unasked = answered and not one.call.of_server("arrived")
-            yield self.broken_by(one.call, "unasked", text=text[:60]) if unasked else None
+            words = _own_words(read, read.meant)
+            is_repeated = "mark" in read.call.intent
+            if not is_repeated:
+                owners |= dict.fromkeys(words, read.call.call)
+            if words or is_repeated:
+                judged.append((read, read.meant))
+        for read, meant in judged:
+            yield self._wrong_answer(read, meant, owners)
+
+    def _wrong_answer(
+        self, read: ReadCall, meant: ProgramTruth, owners: dict[str, str]
+    ) -> Verdict | None:
+        """Return whose answer a call was given, if not its own."""
+        was_sent = bool(read.call.of_server("arrived"))
+        if read.reading is WHOLE and was_sent:
+            return None
+        text = read.text or read.returned.get("text") or ""
+        other = _other_owner(text, read.call.call, owners)
+        if other is not None:
+            return self.broken_by(read.call, "of_another", other=other, text=text[:QUOTED])
+        if not was_sent and _is_answered(read, meant, text):
+            return self.broken_by(read.call, "unasked", text=text[:QUOTED])
+        return None
 
 
 _WORD = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def _own_words(read: ReadCall, meant: ProgramTruth) -> list[str]:
+    """Return the words that no other program prints."""
+    words = [*tokens_in(meant.stdout), *tokens_in(meant.stderr)]
+    if read.call.call in meant.stdout:
+        words.append(read.call.call)
+    return words
+
+
+def _other_owner(text: str, own: str, owners: dict[str, str]) -> str | None:
+    """Return the first other call that owns a word of a text."""
+    for word in _WORD.findall(text):
+        if owners.get(word, own) != own:
+            return owners[word]
+    return None
+
+
+def _is_answered(read: ReadCall, meant: ProgramTruth, text: str) -> bool:
+    """Does the tool say that the program ended, by the outcome that it states or by its output?"""
+    outcome = read.returned.get("outcome")
+    if outcome is not None:
+        return outcome in PROGRAM_OUTCOMES
+    prints = plain(meant.stdout).strip()
+    return bool(prints) and prints in text

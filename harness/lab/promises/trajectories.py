@@ -103,39 +103,45 @@ class LengthsConsistent(Promise):
 
     def check(self, run: RunEvents) -> Verdict:
         ended = run.of_world("rollout_ended")
-        found = [
-            (event, problem) for event in ended if (problem := _inconsistency(event)) is not None
-        ]
-        wrong = [
-            self.broken(kind, [event], rollout=event["rollout"], **facts)
-            for event, (kind, facts) in found
-        ]
+        wrong = []
+        for event in ended:
+            problem = _inconsistency(event)
+            if problem is not None:
+                kind, facts = problem
+                wrong.append(self.broken(kind, [event], rollout=event["rollout"], **facts))
         longest = max((event["lengths"]["input_ids"] for event in ended), default=0)
         return self.concluded(wrong, len(ended), longest=longest)
 
 
 def _inconsistency(event: Event) -> tuple[str, dict[str, Any]] | None:
-    lengths, limits = event["lengths"], event["limits"]
-    total, prompt = lengths["input_ids"], lengths["prompt"]
+    """Return in what the lengths of a trajectory contradict each other or its limits."""
+    lengths = event["lengths"]
+    total = lengths["input_ids"]
+    prompt = lengths["prompt"]
     for key in ("attention_mask", "position_ids", "loss_mask"):
         if lengths[key] != total:
             return "uneven", {"total": total, "found": lengths[key], "key": key}
     if prompt + lengths["response"] != total:
         return "no_sum", {"prompt": prompt, "response": lengths["response"], "total": total}
-    for bound, found in (("max_response_len", lengths["response"]), ("max_model_len", total)):
-        # A prompt that is too long by itself fails before anything is generated.
-        if (
-            limits.get(bound) is not None
-            and found > limits[bound]
-            and event["ended_by"] != "prompt_too_long"
-        ):
-            return "too_long", {"found": found, "bound": bound, "limit": limits[bound]}
-    if limits.get("max_prompt_len") is not None and prompt > limits["max_prompt_len"]:
-        if event["ended_by"] != "prompt_too_long":
-            return "prompt_accepted", {"prompt": prompt}
-    elif event["ended_by"] == "prompt_too_long" and prompt < (
-        limits.get("max_model_len") or math.inf
-    ):
+    return _over_limit(event)
+
+
+def _over_limit(event: Event) -> tuple[str, dict[str, Any]] | None:
+    """Return which limit a trajectory exceeds, or why its prompt was refused in vain."""
+    limits = event["limits"]
+    lengths = event["lengths"]
+    prompt = lengths["prompt"]
+    was_refused = event["ended_by"] == "prompt_too_long"
+    # A prompt that is too long by itself fails before anything is generated.
+    for bound, key in (("max_response_len", "response"), ("max_model_len", "input_ids")):
+        found = lengths[key]
+        limit = limits.get(bound)
+        if limit is not None and found > limit and not was_refused:
+            return "too_long", {"found": found, "bound": bound, "limit": limit}
+    longest = limits.get("max_prompt_len")
+    if longest is not None and prompt > longest:
+        return None if was_refused else ("prompt_accepted", {"prompt": prompt})
+    if was_refused and prompt < (limits.get("max_model_len") or math.inf):
         return "prompt_refused", {"prompt": prompt}
     return None
 
@@ -185,13 +191,8 @@ class OutcomeInExtras(Promise):
             judged += outcomes.total()
             event = ended[rollout]
             # A trajectory that is cancelled or fails counts no more.
-            if event["ended_by"] not in ("cancelled", "failed") and event["outcomes"] != dict(
-                outcomes
-            ):
-                facts = {
-                    "rollout": rollout,
-                    "outcomes": dict(outcomes),
-                    "counts": event["outcomes"],
-                }
-                wrong.append(self.broken("miscounted", [event], **facts))
+            counts_all = event["ended_by"] not in ("cancelled", "failed")
+            if counts_all and event["outcomes"] != dict(outcomes):
+                facts = {"outcomes": dict(outcomes), "counts": event["outcomes"]}
+                wrong.append(self.broken("miscounted", [event], rollout=rollout, **facts))
         return self.concluded(wrong, judged)

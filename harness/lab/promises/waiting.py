@@ -5,13 +5,18 @@ from __future__ import annotations
 import itertools
 from typing import ClassVar
 
+from ...core.journal import Event
+from ...core.verdict import Verdict
 from ..single_calls.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, unless, wrong, wrong_run
-from .single_sent import intervals, stretches
+from .single_call_requests import intervals, stretches
 
-_MOMENT = 0.05
+_IDLE = 0.05
 """Seconds for which a permit may lie idle, beside the tolerance of the world. Chosen."""
+_SHARE = 1 / 3
+"""The share of single calls that an outage of one of two sandboxes fails at most if the client
+avoids it. Chosen: a client that picks a sandbox at random loses half of them."""
 _OUTAGE = 3.0
 """Seconds after which calls must avoid a sandbox that is down. Chosen."""
 
@@ -24,6 +29,9 @@ class ProgramsWaitedFor(Promise):
         "{raised}",
         "unread": "{call}: its answer came in pieces, and was not read to its end (expected: "
         "{end})",
+        "sooner": "{call}: attempt {attempt} was given up after {after:.2f} s, though its program "
+        "would have answered after {needed:.2f} s and the first attempt of another call was waited "
+        "for {first:.2f} s",
         "given_up": "{call}: given up after {after:.2f} s, though its program would have answered "
         "after {needed:.2f} s",
     }
@@ -31,6 +39,10 @@ class ProgramsWaitedFor(Promise):
     unseen = "no program ended within its time limit; judge-programs plays some"
 
     def find(self, facts: SuiteFacts) -> Findings:
+        patience = _first_patience(facts)
+        for call in facts:
+            if call.planned.end == "either" and len(call.requests) > 1:
+                yield _given_up_sooner(call, patience)
         for call in played_ends(facts):
             free = call.planned.end in ("either", "bad_arguments")
             if free or call.failed or call.ask.tests:
@@ -39,6 +51,38 @@ class ProgramsWaitedFor(Promise):
                 yield None
             elif (found := _given_up(call)) is not None:
                 yield found
+
+
+def _first_patience(facts: SuiteFacts) -> float:
+    """Return how long the first attempt of a call is waited for that gets no answer; 0 if none is
+    known."""
+    longest = 0.0
+    for call in facts:
+        if not call.requests or "hang" not in call.requests[0].faults or call.ended_at is None:
+            continue
+        over = call.requests[1].at if len(call.requests) > 1 else call.ended_at
+        longest = max(longest, over - call.requests[0].at)
+    return longest
+
+
+def _given_up_sooner(call: CallFacts, patience: float) -> Wrong | None:
+    """Return that a later attempt was not waited for, although less time had passed since the call
+    than a first attempt gets."""
+    if call.answered is not None or call.cancelled or call.starved or call.ended_at is None:
+        return None
+    clear = [number for number, request in enumerate(call.requests) if not request.faults]
+    if not clear or call.requests[clear[0]].status not in (0, 200):
+        return None
+    number = clear[0]
+    request = call.requests[number]
+    over = call.ended_at
+    if len(call.requests) > number + 1:
+        over = call.requests[number + 1].at
+    after = over - request.at  # with the pause behind it: no attempt was waited for longer
+    if after + call.run.tolerance >= call.due or over - call.asked_at + FAIR > patience:
+        return None
+    about = {"after": after, "needed": call.due, "first": patience}
+    return wrong("sooner", call, end=call.end, attempt=number + 1, **about)
 
 
 def _given_up(call: CallFacts) -> Wrong | None:
@@ -83,13 +127,14 @@ def _idle_permits(run: RunFacts, calls: list[CallFacts], limit: int) -> Findings
     for call in calls:
         if not call.requests or call.planned.end == "not_run" or call.cancelled:
             continue
-        asked, first = call.asked_at, call.requests[0].at
+        asked = call.asked_at
+        first = call.requests[0].at
         inside = [step for step in steps if step[0] >= asked and step[1] <= first]
         idle = [step for step in inside if step[2] < limit and step[1] - step[0] > run.tolerance]
         waited = sum(end - start for start, end, _ in idle)
-        if waited > _MOMENT * run.settings.scale:
+        if waited > _IDLE * run.settings.scale:
             yield wrong("idle", call, waited=waited, limit=limit, flying=idle[0][2])
-        elif first - asked > _MOMENT:
+        elif first - asked > _IDLE:
             yield None
 
 
@@ -141,6 +186,8 @@ class SandboxesUsed(Promise):
     sentences: ClassVar = {
         "unused": "{sandbox} of {count} never received a request",
         "outage": "{call}: failed while one of the sandboxes was down, {after:.0f} s after it went",
+        "gives_up": "{failed} of {calls:call} failed while one of two sandboxes was down: the "
+        "client never tries again, so nobody knows whether it avoids that one",
         "not_recovered": "{sandbox} received no request after it had come back, for {seconds:.0f} "
         "s",
     }
@@ -152,31 +199,68 @@ class SandboxesUsed(Promise):
             if len(run.settings.urls) > 1:
                 yield from _use_of_sandboxes(run, facts.of(run), retries=retries)
 
+    def doubt(self, facts: SuiteFacts) -> Verdict | None:
+        for run in facts.runs:
+            met = _outages_met(run, facts.of(run)) if len(run.settings.urls) > 1 else []
+            failed = sum(each is not None for each in met)
+            if failed > _SHARE * len(met):
+                return self.unknown("gives_up", failed=failed, calls=len(met))
+        return None
+
+
+def _outages_met(run: RunFacts, calls: list[CallFacts]) -> list[Wrong | None]:
+    """Return for each call that was made a while after a sandbox had crashed whether it failed."""
+    crash = _first(run.crashes, "crash")
+    restart = _first(run.crashes, "restart")
+    if crash is None or restart is None:
+        return []
+    return list(_failed_by_outage(run, calls, crash, restart))
+
 
 def _use_of_sandboxes(run: RunFacts, calls: list[CallFacts], *, retries: bool) -> Findings:
-    requests = [request for call in calls for request in call.requests]
-    names = [f"sandbox-{number}" for number in range(1, len(run.settings.urls) + 1)]
-    for name in names:
-        if any(request.sandbox == name for request in requests):
-            yield None
-        else:
-            yield wrong_run("unused", [], sandbox=name, count=len(names))
-    crash = next((event for event in run.crashes if event["event"] == "crash"), None)
-    restart = next((event for event in run.crashes if event["event"] == "restart"), None)
+    requests: list[SentRequest] = []
+    for call in calls:
+        requests += call.requests
+    yield from _unused_sandboxes(run, requests)
+    crash = _first(run.crashes, "crash")
+    restart = _first(run.crashes, "restart")
     if crash is None or restart is None:
         return
-    down = [request for request in requests if request.sandbox == crash["sandbox"]]
-    if any(request.at < crash["at"] for request in down):
-        if any(request.at >= restart["at"] for request in down):
-            yield None
-        else:
-            seconds = run.ended - restart["at"]
-            about = {"sandbox": crash["sandbox"], "seconds": seconds}
-            yield wrong_run("not_recovered", [crash, restart], **about)
-    if not retries:
-        return  # it makes one attempt only
+    yield from _recovery(run, requests, crash, restart)
+    if retries:  # else it makes one attempt only, which an outage may fail
+        yield from _failed_by_outage(run, calls, crash, restart)
+
+
+def _first(events: list[Event], name: str) -> Event | None:
+    return next((event for event in events if event["event"] == name), None)
+
+
+def _unused_sandboxes(run: RunFacts, requests: list[SentRequest]) -> Findings:
+    used = {request.sandbox for request in requests}
+    count = len(run.settings.urls)
+    for number in range(1, count + 1):
+        name = f"sandbox-{number}"
+        yield None if name in used else wrong_run("unused", [], sandbox=name, count=count)
+
+
+def _recovery(run: RunFacts, requests: list[SentRequest], crash: Event, restart: Event) -> Findings:
+    """Find out whether a sandbox that was used before its crash is used after its restart."""
+    times = [request.at for request in requests if request.sandbox == crash["sandbox"]]
+    if not any(at < crash["at"] for at in times):
+        return
+    if any(at >= restart["at"] for at in times):
+        yield None
+        return
+    about = {"sandbox": crash["sandbox"], "seconds": run.ended - restart["at"]}
+    yield wrong_run("not_recovered", [crash, restart], **about)
+
+
+def _failed_by_outage(
+    run: RunFacts, calls: list[CallFacts], crash: Event, restart: Event
+) -> Findings:
+    """Judge the calls that were made a while after a sandbox had crashed."""
+    soon = _OUTAGE * run.settings.scale + run.tolerance
     for call in calls:
         after = call.asked_at - crash["at"]
-        soon = _OUTAGE * run.settings.scale + run.tolerance
         if soon < after < restart["at"] - crash["at"]:
             yield unless(call.answered, "outage", call, after=after)

@@ -2,7 +2,7 @@
 back."""
 
 from ...errors import PromisesBroken
-from .directory import read_run, write_run
+from .directory import read_run, write_run, written_run
 from .runner import RunResult, play, run_all, run_one, run_scenario
 from .tasks import Task, adapt_tasks, read_tasks, select_tasks
 
@@ -19,4 +19,5 @@ __all__ = [
     "run_scenario",
     "select_tasks",
     "write_run",
+    "written_run",
 ]

@@ -34,33 +34,45 @@ _DIGEST_BYTES = 16
 
 @contextmanager
 def written_run(result: RunResult, out: Path) -> Iterator[Path]:
-    """Write one run below ``out`` and yield its folder, to which more files may be added.
+    """Write one run below ``out`` and yield its folder, to which its page may be added.
 
-    Meanwhile no other process writes below ``out``. Raises CannotWrite.
+    Meanwhile no other process writes below ``out``. The files of an older run go first and the
+    verdict with the digests comes last, so that an interruption leaves no mixture of two runs.
+    Raises CannotWrite.
     """
     with writing(out):
         lock = lock_folder(out)
     with lock:
-        yield write_run(result, out)
+        folder = out / result.task.folder
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in (PAGE, VERDICT, JOURNAL):
+                (folder / name).unlink(missing_ok=True)
+        write_file(folder / SCENARIO, scenario_text(result.task.scenario))
+        result.journal.write(folder / JOURNAL)
+        try:
+            yield folder
+        finally:
+            _write_verdict(result, folder)
 
 
 def write_run(result: RunResult, out: Path) -> Path:
-    """Write one run below ``out`` and return its folder; raises CannotWrite.
+    """Write one run without a page below ``out`` and return its folder; raises CannotWrite."""
+    with written_run(result, out) as folder:
+        return folder
 
-    The files of an older run go first, so that an interruption leaves no mixture of two runs.
-    """
-    folder = out / result.task.folder
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in (PAGE, VERDICT, JOURNAL):
-            (folder / name).unlink(missing_ok=True)
-    scenario = scenario_text(result.task.scenario)
+
+def _write_verdict(result: RunResult, folder: Path) -> None:
     data = verdict_data(result)
-    write_file(folder / SCENARIO, scenario)
-    result.journal.write(folder / JOURNAL)
-    digests = {SCENARIO: _digest(scenario), VERDICT: _digest(json.dumps(data))}
+    digests = {VERDICT: _digest(json.dumps(data))}
+    for name in (SCENARIO, PAGE):
+        if (folder / name).exists():
+            digests[name] = _digest_of_file(folder / name)
     write_file(folder / VERDICT, json.dumps({**data, "digests": digests}, indent=2) + "\n")
-    return folder
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / SCENARIO).is_file() and (folder / JOURNAL).is_file()
 
 
 def edited_line(folder: Path) -> str:
@@ -70,19 +82,25 @@ def edited_line(folder: Path) -> str:
     is not found out.
     """
     again = "run the scenario again, or copy the whole folder from where it ran"
+    if not is_run(folder):
+        return ""  # reading it says what is missing
     if not (folder / VERDICT).is_file():
         return (
             f"{folder}: {VERDICT} is missing: the run was interrupted, or the file was "
             f"removed; {again}"
         )
-    data = read_verdict(folder / VERDICT)
+    try:
+        data = read_verdict(folder / VERDICT)
+    except JournalError as error:
+        return f"{folder}: changed or cut short: {VERDICT} ({error}); {again}"
     digests = data.pop("digests", None)
     recorded = {JOURNAL: data.get("journal_digest")}
     if isinstance(digests, dict):
         recorded |= digests
     found = {VERDICT: _digest(json.dumps(data))}
-    for name in (JOURNAL, SCENARIO):
-        found[name] = _digest_of_file(folder / name)
+    for name in (JOURNAL, SCENARIO, PAGE):
+        if name != PAGE or (folder / PAGE).exists():  # nobody is misled by a page that is gone
+            found[name] = _digest_of_file(folder / name)
 
     unknown = [name for name in found if recorded.get(name) is None]
     if unknown:

@@ -10,6 +10,7 @@ from math import inf
 
 from sfusion_tools.wording import counted
 
+from ....fakes.lifecycle.model import Lifecycle
 from ....fakes.sandbox.models import Queue, Quota, Unbounded
 from ...core.run_events import attempt_of
 from ...core.verdict import EVERYTHING_TOOK_EFFECT, How
@@ -80,7 +81,7 @@ def _tool_stays_below(scenario: Scenario) -> bool:
     return limit <= admitted and per_second <= admitted_per_second
 
 
-def _in_flight(model: Unbounded | Queue | Quota) -> float:
+def _in_flight(model: Unbounded | Queue | Quota | Lifecycle) -> float:
     """Return how many requests a sandbox admits at a time."""
     if isinstance(model, Queue):
         return model.workers + (model.waiting or 0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from sfusion_tools.wording import counted
 
 from ....fakes.faults import FaultPlan, Output, Rule
-from ...core.journal import Event
+from ...core.events import AnyEvent
 from ..programs import truth_of
 from ..promises import CallEvents, RunEvents
 from ..scenarios.model import Scenario
@@ -48,7 +48,7 @@ def _idle_at(
             yield f"rule `{rule.name}` never struck: each sandbox has `faults` of its own"
 
 
-def _is_strike(event: Event, rule: Rule) -> bool:
+def _is_strike(event: AnyEvent, rule: Rule) -> bool:
     return event["event"] == "strike" and bool(event["rule"] == rule.name)
 
 
@@ -67,7 +67,7 @@ def _idle_in_engine(faults: Iterable[Rule], run: RunEvents) -> Iterator[str]:
 _STREAMS = {"stdout": "to stdout", "stderr": "to stderr", "both": "anything"}
 
 
-def _why_harmless(rule: Rule, strikes: list[Event], run: RunEvents) -> str | None:
+def _why_harmless(rule: Rule, strikes: Sequence[AnyEvent], run: RunEvents) -> str | None:
     """Say why a rule that struck had no effect; None if it had one."""
     if all(action.lasts == 0 for action in rule.what):
         return f"its {rule.what[0].kind} lasts 0 s"
@@ -99,7 +99,7 @@ def _wrote(call: CallEvents | None, stream: str) -> int | None:
             return max(len(truth.stdout), len(truth.stderr))
 
 
-def _why_idle(rule: Rule, events: list[Event], run: RunEvents) -> str:
+def _why_idle(rule: Rule, events: Sequence[AnyEvent], run: RunEvents) -> str:
     """Say which condition kept a rule from striking, with what there was instead."""
     if "connect" in rule.actions_by_phase:
         return "no connection met its conditions"
@@ -126,7 +126,7 @@ def _why_idle(rule: Rule, events: list[Event], run: RunEvents) -> str:
     return _why_none_of(arrived, rule)
 
 
-def _why_none_of(arrived: list[Event], rule: Rule) -> str:
+def _why_none_of(arrived: Sequence[AnyEvent], rule: Rule) -> str:
     """Say why none of these requests was struck: they have the call, the path and the time."""
     if rule.above_in_flight is not None:
         most = max(event["in_flight"] for event in arrived)

@@ -10,6 +10,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from sfusion_tools.errors import ConfigError, MissingExtra
 
 from ...core.journal import Journal, first_difference
@@ -18,7 +20,7 @@ from ...errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
 from ..promises import RunEvents
 from ..promises.registry import check_run
 from ..scenarios.model import Scenario
-from ..scenarios.reading import parse_scenarios, read_scenarios
+from ..scenarios.reading import parse_scenarios, read_scenarios, vary
 from ..spreading import Workers, open_workers
 from .effect import check_effect, unknown
 from .tasks import Task, check_trusted, find_modules_beside
@@ -96,6 +98,10 @@ Player = Callable[[Scenario], Journal]
 
 def play(task: Task) -> Journal:
     """Run a task in its world and return the journal."""
+    if task.scenario.episodes is not None:
+        from .episodes import play as play_episodes
+
+        return play_episodes(task.scenario, task.world)
     if task.scenario.has_single_calls:
         from .clients import play_single_calls
 
@@ -227,6 +233,14 @@ def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
             yield result
 
 
+def _changed(cell: Scenario, changes: dict[str, Any]) -> Scenario:
+    """Return a cell with other top-level keys; raise ScenarioError that names a wrong one."""
+    try:
+        return cell.changed(**changes)
+    except ValidationError:
+        return vary(cell, changes, "run_scenario")
+
+
 def run_scenario(
     source: Path | str | dict[str, Any], *, check: bool = True, **changes: Any
 ) -> list[RunResult]:
@@ -248,7 +262,7 @@ def run_scenario(
         cells = read_scenarios(Path(source))
         find_modules_beside([Path(source)])
     if changes:
-        cells = [cell.changed(**changes) for cell in cells]
+        cells = [_changed(cell, changes) for cell in cells]
     results = list(run_all(Task(cell, "sim", trusted=True) for cell in cells))
     if check:
         for result in results:

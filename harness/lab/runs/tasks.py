@@ -14,7 +14,8 @@ from typing import Any
 from sfusion_tools.tool_registry import load_class
 
 from ...commandline.keyword import read_keyword
-from ...errors import ScenarioError, Untrusted
+from ...errors import BadOption, ScenarioError, Untrusted
+from ..client import EPISODE
 from ..scenarios.model import Scenario, World
 from ..scenarios.reading import is_bundled, read_files
 from ..scenarios.tools import HIDDEN, is_own
@@ -90,14 +91,20 @@ def read_tasks(files: Iterable[Path], world: World, *, trust: bool = False) -> l
     return tasks
 
 
-def read_tools(given: Path | None) -> tuple[list[dict[str, Any]] | None, str]:
+def read_tools(
+    given: Path | None, *, env: str | None = None, attribute: str | None = None
+) -> tuple[list[dict[str, Any]] | None, str]:
     """Return the tools that --tools names, None without it, and why virtual time cannot play
-    them."""
+    them. ``env`` and ``attribute`` name where a target reads the address."""
     if given is None:
+        if env or attribute:
+            raise BadOption(
+                "--env and --attribute say where a target finds the address; name it with --tools"
+            )
         return None, ""
     from ..shapes.as_tool import tools_of
 
-    return tools_of(str(given))
+    return tools_of(str(given), env=env, attribute=attribute)
 
 
 _FEATURES = ("requests_per_second", "adaptive_rate_limit", "retry_may_have_run")
@@ -118,17 +125,27 @@ def select_tasks(
     """
     matches = read_keyword(keyword)
     lacking = _lacking_features(tools)
+    of_episodes = None if tools is None else plays_episodes(tools)
     selected: list[Task] = []
     skipped: Counter[str] = Counter()
     for task in tasks:
         if not matches(task.name):
             continue
-        why = _why_not(task, lacking, real=real)
+        why = _why_not(task, lacking, real=real, of_episodes=of_episodes)
         if why is None:
             selected.append(task)
         else:
             skipped[why] += 1
     return selected, skipped
+
+
+def plays_episodes(tools: list[dict[str, Any]]) -> bool:
+    """Is the given tool a target that plays episodes?"""
+    from ..shapes.as_tool import TARGET_TOOL, target_shape
+
+    if tools[0].get("class_name") != TARGET_TOOL:
+        return False
+    return EPISODE in target_shape(tools[0].get("config") or {}).takes
 
 
 def _lacking_features(tools: list[dict[str, Any]] | None) -> list[str]:
@@ -139,12 +156,19 @@ def _lacking_features(tools: list[dict[str, Any]] | None) -> list[str]:
     return [key for key in _FEATURES if key not in config]
 
 
-def _why_not(task: Task, lacking: list[str], *, real: bool) -> str | None:
-    """Say why a task cannot run; None if it can."""
+def _why_not(task: Task, lacking: list[str], *, real: bool, of_episodes: bool | None) -> str | None:
+    """Say why a task cannot run; None if it can.
+
+    ``of_episodes``: do the given tools play episodes? None without given tools.
+    """
     scenario = task.scenario
     why = scenario.not_for(task.world)
     if why is not None:
         return why
+    if of_episodes is not None and of_episodes != (scenario.episodes is not None):
+        if of_episodes:
+            return "the target plays episodes"
+        return "only for a target that plays episodes: a function of one `task`"
     if real and scenario.needs_fake is not None:
         return f"only for the fake sandbox: {scenario.needs_fake}"
     own_config = scenario.own_config or {}
@@ -184,6 +208,8 @@ def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[s
 
     Our own class takes all of them, another class those that its config has.
     """
+    if scenario.episodes is not None:
+        return tools
     if scenario.has_single_calls:
         from .clients import client_tools
 

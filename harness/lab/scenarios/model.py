@@ -31,6 +31,7 @@ from ....fakes.sandbox.protocol import short_digest
 from ..promises import Promise, read_promise
 from .base import Data, Misplaced, ScenarioPart
 from .drawing import Drawing
+from .episodes import EpisodesPart
 from .events import EventPart, draw_events
 from .parts import SEEDS, ClusterPart, LoadPart, ObservedPart, SandboxPart, SchedulePart
 from .program import ProgramPart
@@ -56,6 +57,10 @@ _VERLS_TIMEOUT = 30.0
 _REPORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+)#([1-9][0-9]*)")
 
 
+_WORK = ("load", "rollouts", "training", "episodes")
+"""What a scenario may have to do."""
+_OF_EPISODES = ("cancel", "crash", "restart", "wedge")
+"""The events that may happen to episodes."""
 _MEANT = "write owner/repository#number, as in volcengine/verl#1234"
 
 
@@ -155,6 +160,15 @@ class Scenario(ScenarioPart):
             ),
         )
     )
+    episodes: Annotated[
+        EpisodesPart | None, NotHunted("a hunt judges our own tool, which has no episodes")
+    ] = Field(
+        None,
+        description=(
+            "episodes in sandboxes that live and die (`sandbox.face`), instead of a load; see "
+            "docs/lifecycle.md"
+        ),
+    )
     schedule: Annotated[SchedulePart | None, Drawn(when="schedule")] = Field(
         None,
         description=(
@@ -229,14 +243,35 @@ class Scenario(ScenarioPart):
 
     def _check_work(self) -> None:
         """Raise Misplaced unless the scenario has one thing to do, and can do it in its worlds."""
-        given = [key for key in ("load", "rollouts", "training") if getattr(self, key) is not None]
-        wanted = "a scenario has one of `load`, `rollouts` and `training`"
+        given = [key for key in _WORK if getattr(self, key) is not None]
+        wanted = "a scenario has one of `load`, `rollouts`, `training` and `episodes`"
         if not given:
             raise Misplaced(f"{wanted}; found none of them")
         if len(given) > 1:
             raise Misplaced(f"{wanted}; found {' and '.join(given)}", given[1])
         if self.training is not None and "ray" in self.worlds:
             raise Misplaced("a `training` runs in virtual time only: leave out world ray", "worlds")
+        self._check_episodes()
+
+    def _check_episodes(self) -> None:
+        """Raise Misplaced unless episodes and a face come together."""
+        has_face = self.sandbox.face is not None
+        if has_face and self.episodes is None:
+            raise Misplaced("a `face` is for `episodes`, which this scenario has not", "sandbox")
+        if self.episodes is None:
+            return
+        if not has_face:
+            text = "`episodes` need `sandbox: {face: daytona}` (or openenv, e2b)"
+            raise Misplaced(text, "episodes")
+        if "ray" in self.worlds:
+            raise Misplaced("`episodes` run in sim and wall: leave out world ray", "worlds")
+        if isinstance(self.tools, dict) and self.tools:
+            text = "tools: `episodes` are played by a client of their own, given with --tools"
+            raise Misplaced(text, "tools")
+        if self.sandbox.instances > 1:
+            raise Misplaced("`episodes` use one service: leave out `instances`", "sandbox")
+        if self.schedule is not None:
+            raise Misplaced("`episodes` have no `schedule`", "schedule")
 
     def _check_max_timeout(self) -> None:
         config = self.own_config or {}
@@ -259,7 +294,10 @@ class Scenario(ScenarioPart):
         nodes = {f"node-{n}" for n in range(1, self.cluster.nodes + 1)}
         for number, event in enumerate(self.events):
             wrong = event.wrong_target(targets, nodes, self.sandbox.names)
-            if event.kind == "cancel" and self.load is None:
+            if self.episodes is not None:
+                if event.kind not in _OF_EPISODES:
+                    wrong = f"{event.kind}: episodes know only {', '.join(_OF_EPISODES)}"
+            elif event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
             if event.kind == "clock_jump" and not self.has_single_calls:
                 wrong = "clock_jump: works only with `load.each`"
@@ -287,6 +325,10 @@ class Scenario(ScenarioPart):
             why = promise.cannot_fail(self.training)
             if why:
                 return f"{promise.name} cannot fail: {why}"
+        if self.episodes is None and promise.of_episodes:
+            return f"{promise.name} is about episodes, but this scenario has no `episodes`"
+        if self.episodes is not None and not promise.judges_episodes:
+            return f"{promise.name} is not about episodes, and this scenario has nothing else"
         if promise.of_rollouts and self.load is not None:
             return f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
         if promise.name == "outcomes" and self.has_single_calls:
@@ -494,6 +536,8 @@ class Scenario(ScenarioPart):
 
         What runs in sim runs in wall, with few exceptions.
         """
+        if self.episodes is not None:
+            return "episodes run in sim and wall" if world == "ray" else None
         if world != "wall":
             return None if world in self.worlds else f"not for world {world}"
         if "sim" not in self.worlds:
@@ -508,6 +552,8 @@ class Scenario(ScenarioPart):
     @property
     def needs_fake(self) -> str | None:
         """Return why this scenario needs the fake sandbox; None if a real one will do."""
+        if self.episodes is not None:
+            return "its sandboxes live and die"
         models = [part.model for part in self.sandbox.settings]
         slowing = []
         for name in ("cores", "spawn_cost"):

@@ -12,31 +12,42 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion_tools.errors import near
 
-from ....fakes.errors import SandboxSetupError
+from ....fakes.errors import FaultError, SandboxSetupError
 from ....fakes.faults import KINDS, Distribution, Rule, Seconds
+from ....fakes.faults.lifecycle import lifecycle_rules
 from ....fakes.fields import Drawn, LearnedFrom, NotHunted, NotShrunk, Reduced
+from ....fakes.lifecycle.model import Lifecycle, read_lifecycle
 from ....fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from ....fakes.sandbox.protocol import Profile
 from ...errors import BadOption
 from ..client import TAKES
 from ..single_calls.planned import SingleCallPart, call_id
-from .base import Data, ScenarioPart
+from .base import Data, Misplaced, ScenarioPart
 from .drawing import Drawing
+from .episodes import Face
 from .program import ProgramPart, check_printed, draw_programs
 
 _MOST_WORKERS = 10_000
 """Chosen: larger than any cluster that trains, and it still runs in one process."""
 _MOST_CALLS = 2_000_000
 """Chosen: its journal still fits into memory."""
+LIFECYCLE = "lifecycle"
+"""The kind of the model of sandboxes that live and die."""
 SEEDS = range(1_000_000)
 """Seeds that a hunt draws; chosen: short enough to read out."""
 
 
 def _model(value: Any) -> Any:
     try:
+        if isinstance(value, Lifecycle) or _kind_of(value) == LIFECYCLE:
+            return read_lifecycle(value)
         return read_model(value)
     except SandboxSetupError as error:
         raise ValueError(str(error)) from None
+
+
+def _kind_of(value: Any) -> Any:
+    return value.get("kind") if isinstance(value, dict) else value
 
 
 def _several(value: Any) -> Any:
@@ -90,6 +101,12 @@ def _is_gentle(rule: Data) -> bool:
     return read.is_harmless or read.recovers(may_have_run=True)
 
 
+def _draw_model(drawing: Drawing, _: Data) -> Any:
+    """Draw a model of Sandbox Fusion."""
+    model = drawing.one(Unbounded, Queue, Quota)
+    return drawing.part(model, {"kind": model.model_fields["kind"].default})
+
+
 def _draw_each(drawing: Drawing, sandbox: Data) -> Data | None:
     """One of several sandboxes is sick, differs in its version, or has faults of its own."""
     if "instances" not in sandbox:
@@ -102,7 +119,7 @@ def _draw_each(drawing: Drawing, sandbox: Data) -> Data | None:
     return {"sandbox-1": own or {"profile": "2025-06"}}
 
 
-ModelPart = Annotated[Unbounded | Queue | Quota, BeforeValidator(_model)]
+ModelPart = Annotated[Unbounded | Queue | Quota | Lifecycle, BeforeValidator(_model)]
 Programs = Annotated[
     list[ProgramPart], BeforeValidator(_several), Field(min_length=1, max_length=5000)
 ]
@@ -171,11 +188,18 @@ class InstancePart(ScenarioPart):
 class SandboxPart(ScenarioPart):
     """How the fake sandbox behaves: which server it imitates, its capacity and its faults."""
 
-    model: Annotated[ModelPart, Drawn(when="model")] = Field(
+    face: Annotated[Face | None, NotHunted("a hunt judges our own tool, which has no episodes")] = (
+        Field(
+            None,
+            description="a service of sandboxes that live and die, in place of Sandbox Fusion: "
+            "daytona, openenv or e2b; with `episodes`",
+        )
+    )
+    model: Annotated[ModelPart, Drawn(how=_draw_model, when="model")] = Field(
         Unbounded(),
         description="behaviour under load: unbounded, {kind: quota, in_flight: 8} or "
         "{kind: queue, workers: 32}; with "
-        "cores, spawn_cost, ...",
+        "cores, spawn_cost, ...; with a face {kind: lifecycle, boot: 2s, live: 16, ttl: 10m, ...}",
     )
     faults: Annotated[list[Rule], Drawn(how=_draw_rules)] = Field(
         [], description="fault rules: when, what and in which phase; see `sfusion explain faults`"
@@ -201,6 +225,27 @@ class SandboxPart(ScenarioPart):
     each: Annotated[dict[str, InstancePart], Drawn(how=_draw_each)] = Field(
         {}, description="what is different for some of them, by name: {sandbox-2: {faults: [...]}}"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_face(cls, data: Any) -> Any:
+        """Read model and faults as those of a service of sandboxes, if one is named."""
+        if not isinstance(data, dict) or data.get("face") is None:
+            return data
+        read = {**data, "model": data.get("model") or LIFECYCLE}
+        if "faults" in data:
+            try:
+                read["faults"] = lifecycle_rules(data["faults"])
+            except FaultError as error:
+                raise ValueError(str(error)) from None
+        return read
+
+    @model_validator(mode="after")
+    def _fitting(self) -> SandboxPart:
+        if (self.face is not None) != isinstance(self.model, Lifecycle):
+            wanted = "the model of a `face` is {kind: lifecycle, ...}, and no other is"
+            raise ValueError(f"{wanted}; found face {self.face} with model {self.model.kind}")
+        return self
 
     @property
     def names(self) -> list[str]:
@@ -260,6 +305,17 @@ _FEWEST_DIGITS = 4
 """Of the number in a call's id; chosen: c0001 in most scenarios."""
 
 
+_MOST_SINGLE = 10_000
+"""Calls that `each` stands for; chosen: they are planned one by one, and far fewer are needed."""
+
+
+def _check_needs(names: list[str], *path: str | int) -> None:
+    for place, name in enumerate(names):
+        if name not in TAKES:
+            text = f"needs: {name!r} is not what a client takes; {near(name, TAKES)}"
+            raise Misplaced(text, *path, "needs", place)
+
+
 class LoadPart(ScenarioPart):
     """Calls made directly to the tool, as many concurrent rollouts would make them."""
 
@@ -311,14 +367,18 @@ class LoadPart(ScenarioPart):
             raise ValueError("`each` is empty: list at least one call, or leave it out")
         if self.each and others:
             raise ValueError(f"`each` lists single calls, so that `{others[0]}` says nothing")
-        for name in (*self.needs, *(name for part in self.each for name in part.needs)):
-            if name not in TAKES:
-                raise ValueError(f"needs: {name!r} is not what a client takes; {near(name, TAKES)}")
+        count = sum(part.times for part in self.each)
+        if count > _MOST_SINGLE:
+            text = f"`each` stands for {count:,} calls; at most {_MOST_SINGLE:,} are allowed"
+            raise Misplaced(text, "load", "each")
+        _check_needs(self.needs, "load")
         single = self.single_calls
-        for part in single.values():
+        for number, part in enumerate(self.each):
+            _check_needs(part.needs, "load", "each", number)
             if part.program_of is not None and part.program_of not in single:
                 known = f"the calls are {call_id(1)} to {call_id(len(single))}"
-                raise ValueError(f"program_of: there is no call {part.program_of!r}; {known}")
+                text = f"program_of: there is no call {part.program_of!r}; {known}"
+                raise Misplaced(text, "load", "each", number, "program_of")
         return self
 
     @property

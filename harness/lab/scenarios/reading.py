@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import typing
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,26 +18,20 @@ from sfusion_tools.errors import YamlError, near
 from sfusion_tools.marked_yaml import Marked, Path_, YamlPlace, parse_marked, read_marked
 
 from ...errors import ScenarioError
-from .base import Misplaced, models_in
 from .model import Scenario
+from .problems import KEYS, problems_of
 
 JOURNAL = "journal.ndjson"
 """The name of a recorded run's journal."""
+JUDGED = "judge"
+"""The folder of the bundled scenarios that ``sfusion judge`` plays, and ``sfusion run`` only by
+name."""
 _MAX_CELLS = 1000
 """In the matrix of a file; chosen: nobody waits for more runs than that."""
 _MAX_VALUES = 1_000_000
 """In all cells of a file together; chosen: they fit into memory."""
 _MAX_PARENTS = 20
 """Files in a row that each extend the next; chosen: far more than anybody can follow."""
-_MOST_PROBLEMS = 20
-"""Of a file that are shown; chosen: they fit on a screen."""
-_LONGEST_SHOWN = 80
-"""Characters of a wrong value in an error; chosen: it fits on a line."""
-
-
-JUDGED = "judge"
-"""The folder of the bundled scenarios that ``sfusion judge`` plays, and ``sfusion run`` only by
-name."""
 
 
 def bundled_folder() -> Path:
@@ -87,16 +80,16 @@ def _is_played(path: Path) -> bool:
 
 
 def _bundled(name: str) -> Path:
+    """Return the file of a bundled scenario; refuse with the nearest name or file."""
     files = {path.stem: path for path in in_folder(bundled_folder())}
     if name in files:
         return files[name]
-    hint = near(name, files)
+    path = Path(name)
+    beside = [str(path.with_name(file.name)) for file in path.parent.glob("*.y*ml")]
+    hint = near(name, beside if path.suffix in (".yaml", ".yml") else files)
     if not hint.startswith("did you mean"):
         hint = "see `sfusion list` for the bundled ones"
     raise ScenarioError([f"{name}: no such file, folder or bundled scenario; {hint}"])
-
-
-_KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), "extends", "matrix"]
 
 
 def read_scenarios(path: Path | str) -> list[Scenario]:
@@ -229,6 +222,7 @@ class _Choice:
 
 
 def _cells(marked: Marked) -> list[Scenario]:
+    """Return one scenario for each combination of the values in the matrix."""
     matrix = marked.data.pop("matrix", None)
     if matrix is None:
         return [_validated(marked, "")]
@@ -286,33 +280,35 @@ def _cell(marked: Marked, choices: tuple[_Choice, ...]) -> Scenario:
 
 
 def _put(data: Any, key: str, value: Any, where: YamlPlace) -> Path_:
-    """Put a value at a dotted key, and return its path."""
-    owner: Any = [data]
-    place: Any = 0
-    parts = key.split(".")
-    for part in parts:
-        into = owner.setdefault(place, {}) if isinstance(owner, dict) else owner[place]
-        if isinstance(into, list) and part.isdecimal() and int(part) < len(into):
-            owner = into
-            place = int(part)
-        elif isinstance(into, dict):
-            owner = into
-            place = part
-        else:
-            found = f"a list of {len(into)}" if isinstance(into, list) else repr(into)
-            raise ScenarioError(
-                [f"{where}: {key!r} does not exist: there is no {part!r} in {found}"]
-            )
-    owner[place] = value
-    return tuple(int(part) if part.isdecimal() else part for part in parts)
+    """Put a value at a dotted key, and return its path. Mappings on the way are made."""
+    *way, last = key.split(".")
+    into = data
+    for part in way:
+        place = _place_in(into, part, key, where)
+        into = into.setdefault(place, {}) if isinstance(into, dict) else into[place]
+    into[_place_in(into, last, key, where)] = value
+    return tuple(int(part) if part.isdecimal() else part for part in (*way, last))
+
+
+def _place_in(into: Any, part: str, key: str, where: YamlPlace) -> str | int:
+    """Return the place of a part of a dotted key: the key of a mapping, or the index of a list."""
+    if isinstance(into, dict):
+        return part
+    if isinstance(into, list) and part.isdecimal() and int(part) < len(into):
+        return int(part)
+    found = f"a list of {len(into)}" if isinstance(into, list) else repr(into)
+    raise ScenarioError([f"{where}: {key!r} does not exist: there is no {part!r} in {found}"])
 
 
 def _label(value: Any) -> str:
+    """Return how a value of a matrix is named: a+b for [a, b], key:value for a mapping."""
     if isinstance(value, dict):
         return "+".join(_label_of_key(key, inner) for key, inner in value.items())
     if isinstance(value, list):
         return "+".join(map(_label, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
 
 
 def _label_of_key(key: Any, value: Any) -> str:
@@ -322,103 +318,9 @@ def _label_of_key(key: Any, value: Any) -> str:
 def _validated(marked: Marked, cell: str) -> Scenario:
     if "cell" in marked.data:
         raise ScenarioError(
-            [f"{marked.place(('cell',))}: unknown key 'cell'; {near('cell', _KNOWN)}"]
+            [f"{marked.place(('cell',))}: unknown key 'cell'; {near('cell', KEYS)}"]
         )
     try:
         return Scenario.from_data(marked.data, cell, marked.place)
     except ValidationError as error:
-        found = error.errors()
-        sentences = [_sentence(problem, marked) for problem in found[:_MOST_PROBLEMS]]
-        problems = list(dict.fromkeys(sentences))
-        if len(found) > _MOST_PROBLEMS:
-            problems.append(f"{marked.place(())}: and {len(found) - _MOST_PROBLEMS} more problems")
-        raise ScenarioError(problems) from None
-
-
-def _sentence(problem: Any, marked: Marked) -> str:
-    """Return a problem that pydantic found with its file and line, and what was meant."""
-    path = _real_path(tuple(problem["loc"]), marked.data)
-    wrong = problem.get("ctx", {}).get("error")
-    if isinstance(wrong, Misplaced):
-        path = wrong.path
-    place = marked.place(path)
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    match problem["type"]:
-        case "extra_forbidden":
-            return f"{place}: {_unknown_key(path)}"
-        case "missing":
-            return f"{place}: {_missing_key(path)}"
-        case "value_error":
-            return f"{place}: {_dotted(path)}: {message}" if path else f"{place}: {message}"
-    shown = repr(problem.get("input"))
-    if len(shown) >= _LONGEST_SHOWN:
-        shown = shown[: _LONGEST_SHOWN - 3] + "..."
-    return f"{place}: {_dotted(path)}: {message[:1].lower()}{message[1:]}, found {shown}"
-
-
-def _unknown_key(path: Path_) -> str:
-    key = str(path[-1])
-    known = _KNOWN if len(path) == 1 else list(_fields_at(Scenario, path[:-1]))
-    return f"unknown key {key!r}{_within(path)}; {near(key, known)}"
-
-
-def _missing_key(path: Path_) -> str:
-    key = str(path[-1])
-    field = _fields_at(Scenario, path[:-1]).get(key)
-    meant = (field.description if field is not None else None) or "it is required"
-    return f"{key} is missing{_within(path)}: {meant}"
-
-
-def _dotted(path: Path_) -> str:
-    return ".".join(str(part) for part in path)
-
-
-def _within(path: Path_) -> str:
-    return f" in {_dotted(path[:-1])}" if len(path) > 1 else ""
-
-
-def _real_path(loc: Path_, data: Any) -> Path_:
-    """Return the location without the names of alternatives that pydantic inserts."""
-    path: list[str | int] = []
-    for index, part in enumerate(loc):
-        if _has(data, part):
-            data = data[part]
-        elif isinstance(data, dict) and isinstance(part, int) and part == 0:
-            continue  # a single mapping in place of a list
-        elif index == len(loc) - 1 and isinstance(part, str) and part.isidentifier():
-            path.append(part)  # a missing key
-            break
-        else:
-            continue
-        path.append(part)
-    return tuple(path)
-
-
-def _has(data: Any, part: str | int) -> bool:
-    """Does a list or a mapping have this place?"""
-    if isinstance(data, list):
-        return part in range(len(data))
-    return isinstance(data, dict) and part in data
-
-
-def _fields_at(annotation: Any, path: Path_) -> dict[str, Any]:
-    """Return the fields of the models at a path below an annotation."""
-    for part in path:
-        if isinstance(part, int):
-            continue
-        if typing.get_origin(annotation) is dict:
-            annotation = typing.get_args(annotation)[1]
-        else:
-            annotation = _annotation_of(part, annotation)
-    fields: dict[str, Any] = {}
-    for model in models_in(annotation):
-        fields |= model.model_fields
-    return fields
-
-
-def _annotation_of(name: str, annotation: Any) -> Any:
-    """Return the annotation of a field in the first model that has it; None if none has."""
-    for model in models_in(annotation):
-        if name in model.model_fields:
-            return model.model_fields[name].annotation
-    return None
+        raise ScenarioError(problems_of(error, marked)) from None

@@ -64,6 +64,7 @@ TOOL_KEYS: dict[str, Drawn | NotHunted] = {
         ("event_log", "ray_metrics", "tracing", "trust_proxy_env"),
         NotHunted("outside of a run in virtual time"),
     ),
+    "score_provoked": NotHunted("changes what is scored, not what is sent"),
     "guard": NotHunted("what must hold of a call is not known while a guard refuses calls"),
 }
 """How a hunt draws each key of our own tool's config, which itself knows nothing of hunts."""

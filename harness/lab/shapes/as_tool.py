@@ -11,6 +11,7 @@ from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tool_registry import read_entries
 
+from ...errors import BadOption
 from ..client import Settings, Shape, TrialAsk, TrialClient
 from .shape import shape_of, tool_shape
 from .tool import SCHEMA
@@ -26,14 +27,24 @@ TARGET_KEYS = ("target", "command", "env", "attribute", "tool")
 """The keys of a config that say what is called; the others are settings."""
 
 
-def tools_of(text: str) -> tuple[list[dict[str, Any]], str]:
+def tools_of(
+    text: str, *, env: str | None = None, attribute: str | None = None
+) -> tuple[list[dict[str, Any]], str]:
     """Return the entries of a tool config file, or one for a target, and why virtual time cannot
-    play it."""
+    play it. ``env`` and ``attribute`` name where a target reads the address."""
+    named = {"env": env, "attribute": attribute}
+    holds_address = {key: value for key, value in named.items() if value}
     if Path(text).exists() or ":" not in text:
+        if holds_address:
+            raise BadOption(
+                f"--{next(iter(holds_address))} says where a function or class finds the address; "
+                f"--tools {text} is a tool config, whose config has it as `sandbox_fusion_url`"
+            )
         return read_entries(Path(text)), ""
-    shape = _shape(text)
+    shape = target_shape({"target": text, **holds_address})
     config = {
         "target": text,
+        **holds_address,
         **{key: value for key, value in _DEFAULTS.items() if key in shape.takes},
     }
     return [{"class_name": TARGET_TOOL, "config": config}], shape.wall

@@ -51,19 +51,13 @@ class Surroundings:
     ) -> None:
         self._variables = variables
         self._module = module
-        self._templates = (
-            {name: value for name, value in vars(module).items() if _holds_place(value)}
-            if module
-            else {}
-        )
+        values = vars(module) if module else {}
+        self._templates = {name: value for name, value in values.items() if _holds_place(value)}
         for name in attributes:
             value = getattr(module, name, None)
             if not isinstance(value, str):
-                known = [
-                    key
-                    for key, one in vars(module).items()
-                    if isinstance(one, str) and key[0] != "_"
-                ]
+                strings = [key for key, other in vars(module).items() if isinstance(other, str)]
+                known = [key for key in strings if key[0] != "_"]
                 raise BadOption(
                     f"--attribute {name}: {module} has no string {name!r}; {near(name, known)}"
                 )
@@ -107,7 +101,7 @@ class FunctionClient:
     def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
         self._class = target if isinstance(target, type) else None
         self._surroundings = surroundings
-        name = next((one for one in _METHODS if _is_method(target, one)), "")
+        name = next((method for method in _METHODS if _is_method(target, method)), "")
         if not name and not inspect.isroutine(target):
             raise BadOption(
                 f"{where}: cannot be called; give a function, or one of "
@@ -153,11 +147,14 @@ class FunctionClient:
         """Take back what a first call did not show: meanings that soft names may have, fields
         that did not come."""
         roles = {**self._made_with.roles, **self.parameters.roles}
-        soft = {role for role, one in roles.items() if one.name.lower() in SOFT and role in WIRE}
+        of_wire = {role: parameter for role, parameter in roles.items() if role in WIRE}
+        soft = {role for role, parameter in of_wire.items() if parameter.name.lower() in SOFT}
         unseen = {role for role in soft - seen_in(sent, asked) if not misnamed(sent, asked, role)}
         if "timeout" in unseen:
             unseen.add("default_timeout")
-        self.takes = self.takes - unseen | ({"reward"} if returned.reward is not None else set())
+        self.takes -= unseen
+        if returned.reward is not None:
+            self.takes |= {"reward"}
 
     async def begin(self, settings: Settings) -> None:
         self._settings = settings
@@ -184,39 +181,43 @@ class FunctionClient:
 
     async def call(self, ask: TrialAsk) -> Returned:
         function = self.function if self._class is None else getattr(self._object, self._method)
-        args, kwargs = self.parameters.bind(
-            call_values(
-                ask,
-                self._settings,
-                self.parameters,
-                self.route,
-                self._made_with,
-                other_form=self.other_form,
-            )
-        )
+        args, kwargs = self._arguments(ask)
         lent = [*self._lent, *_modifiable(args, kwargs)]
         try:
-            if self.is_async:
-                result = function(*args, **kwargs)
-            else:
-                result = await _in_thread(lambda: function(*args, **kwargs))
-            if inspect.isawaitable(result):
-                result = await result
-            returned = returned_from(result)
+            returned = returned_from(await self._called(lambda: function(*args, **kwargs)))
         except Exception as error:
             returned = raised(error)
-        changed = [f"{before!r:.200} became {one!r:.200}" for before, one in lent if before != one]
-        return replace(returned, altered=changed[0]) if changed else returned
+        for before, after in lent:
+            if before != after:
+                return replace(returned, altered=f"{before!r:.200} became {after!r:.200}")
+        return returned
+
+    def _arguments(self, ask: TrialAsk) -> tuple[list[Any], dict[str, Any]]:
+        """Return the positional and the keyword arguments of a call."""
+        values = call_values(
+            ask,
+            self._settings,
+            self.parameters,
+            self.route,
+            self._made_with,
+            other_form=self.other_form,
+        )
+        return self.parameters.bind(values)
+
+    async def _called(self, work: Callable[[], Any]) -> Any:
+        """Return what a function returns: a synchronous one is called in a thread."""
+        result = work() if self.is_async else await _in_thread(work)
+        return await result if inspect.isawaitable(result) else result
 
     async def end(self) -> None:
         self._surroundings.restore()
-        one, self._object = self._object, None
-        if hasattr(one, "__aexit__"):
-            await one.__aexit__(None, None, None)
+        used = self._object
+        self._object = None
+        if hasattr(used, "__aexit__"):
+            await used.__aexit__(None, None, None)
             return
-        close = next(
-            (getattr(one, name) for name in ("aclose", "close") if hasattr(one, name)), None
-        )
+        names = [name for name in ("aclose", "close") if hasattr(used, name)]
+        close = getattr(used, names[0]) if names else None
         if close is not None:
             with suppress(TypeError):
                 result = close()
@@ -229,11 +230,8 @@ class FunctionClient:
 
 def _modifiable(args: list[Any], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
     """Return the arguments that can be changed, each with a copy before it."""
-    return [
-        (copy.deepcopy(one), one)
-        for one in (*args, *kwargs.values())
-        if isinstance(one, dict | list)
-    ]
+    given = (*args, *kwargs.values())
+    return [(copy.deepcopy(value), value) for value in given if isinstance(value, dict | list)]
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
@@ -246,7 +244,8 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
             answer.set_exception(error) if error is not None else answer.set_result(result)
 
     def call() -> None:
-        result, failed = None, None
+        result = None
+        failed = None
         try:
             result = work()
         except Exception as error:

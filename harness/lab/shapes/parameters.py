@@ -98,16 +98,18 @@ class Parameters:
         """Read a signature; raise BadOption for required parameters of unknown meaning, with
         ``where`` they belong."""
         roles: dict[str, inspect.Parameter] = {}
-        strange, hidden = [], False
-        for one in _parameters(function):
-            if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+        strange: list[str] = []
+        hidden = False
+        for parameter in _parameters(function):
+            role = _ROLE.get(parameter.name.lower().strip("_"))
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 hidden = not isinstance(function, type)
-            elif one.name == "self":
+            elif parameter.name == "self":
                 continue  # a method is not bound yet
-            elif (role := _ROLE.get(one.name.lower().strip("_"))) is not None and role not in roles:
-                roles[role] = one
-            elif one.default is one.empty:
-                strange.append(one.name)
+            elif role is not None and role not in roles:
+                roles[role] = parameter
+            elif parameter.default is parameter.empty:
+                strange.append(parameter.name)
         if hidden and not roles and not strange:
             raise BadOption(
                 f"{where}: its parameters cannot be seen: it takes {_signature(function)}. "
@@ -115,9 +117,8 @@ class Parameters:
                 "yours that calls it"
             )
         if strange:
-            known = ", ".join(
-                [*(names[0] for role, names in NAMES.items() if role != "ignored"), _SEVERAL[0]]
-            )
+            usual = [names[0] for role, names in NAMES.items() if role != "ignored"]
+            known = ", ".join([*usual, _SEVERAL[0]])
             them = " and ".join(f"`{name}`" for name in strange)
             raise BadOption(
                 f"{where}: it is not known what to pass for {them}. Parameters are known by name "
@@ -130,15 +131,15 @@ class Parameters:
         are None."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for role, one in self.roles.items():
+        for role, parameter in self.roles.items():
             value = values.get(role)
-            if value is None and one.default is not one.empty:
+            if value is None and parameter.default is not parameter.empty:
                 continue
             value = _EMPTY.get(role) if value is None else value
-            if one.kind is one.POSITIONAL_ONLY:
+            if parameter.kind is parameter.POSITIONAL_ONLY:
                 args.append(value)
             else:
-                kwargs[one.name] = value
+                kwargs[parameter.name] = value
         return args, kwargs
 
 
@@ -153,17 +154,16 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return all parameters; of a constructor that passes on keywords also those of the class that
     gets them."""
     found = list(_signature(function).parameters.values())
-    makers = (
-        [vars(base)["__init__"] for base in function.__mro__ if "__init__" in vars(base)]
-        if isinstance(function, type)
-        else []
-    )
+    if not isinstance(function, type):
+        return found
+    makers = [vars(base)["__init__"] for base in function.__mro__ if "__init__" in vars(base)]
     for maker in makers[1:-1]:
-        if not any(one.kind is one.VAR_KEYWORD for one in found):
+        named = [parameter for parameter in found if parameter.kind is not parameter.VAR_KEYWORD]
+        if len(named) == len(found):
             break
-        names = {one.name for one in found}
-        inherited = [one for one in _signature(maker).parameters.values() if one.name not in names]
-        found = [one for one in found if one.kind is not one.VAR_KEYWORD] + inherited
+        names = {parameter.name for parameter in found}
+        inherited = _signature(maker).parameters
+        found = named + [inherited[name] for name in inherited if name not in names]
     return found
 
 
@@ -197,16 +197,15 @@ def call_values(
 ) -> dict[str, Any]:
     """Return what parameters get for a call, settings included but for those that its object was
     made with."""
-    known = {role for role, one in made_with.roles.items() if one.name.lower() not in SOFT}
-    values = {
-        role: one
-        for role, one in settings_values(settings, parameters, route).items()
-        if role not in known
-    }
+    made = made_with.roles.items()
+    known = {role for role, parameter in made if parameter.name.lower() not in SOFT}
+    settled = settings_values(settings, parameters, route)
+    values = {role: value for role, value in settled.items() if role not in known}
     values |= {"code": ask.code, "language": ask.language, "stdin": ask.stdin}
-    if (one := parameters.roles.get("solution")) is not None:
+    solution = parameters.roles.get("solution")
+    if solution is not None:
         # What a model wrote has its program in a code block.
-        whole = one.name in ("completion", "generation", "response", "solution_str")
+        whole = solution.name in ("completion", "generation", "response", "solution_str")
         values["solution"] = f"```{ask.language}\n{ask.code}\n```" if whole else ask.code
     values["files"] = (dict(ask.files) if other_form else encoded_files(ask)) or None
     if ask.timeout is not None:
@@ -236,9 +235,10 @@ def misnamed(sent: Mapping[str, Any], asked: Mapping[str, Any], role: str) -> bo
     return bool(expected) and expected in unknown.values()
 
 
-def _request(one: inspect.Parameter, ask: TrialAsk, settings: Settings) -> Any:
+def _request(parameter: inspect.Parameter, ask: TrialAsk, settings: Settings) -> Any:
     """Make the request object of an SDK: its class is the annotation; a dict without one."""
-    fields, kind = request_fields(ask, settings), one.annotation
+    fields = request_fields(ask, settings)
+    kind = parameter.annotation
     if not isinstance(kind, type) or issubclass(kind, dict):
         return fields
     return kind(**{name: value for name, value in fields.items() if name in _fields_of(kind)})

@@ -62,12 +62,14 @@ class ProcessClient:
         """Note what a first call showed: whether it answers lines, and what of a program reaches
         the sandbox."""
         if returned.raised is not None and returned.raised.startswith(_SILENT):
-            self.speaks, self.takes = False, frozenset()
+            self.speaks = False
+            self.takes = frozenset()
             return
-        seen = seen_in(sent, asked) | (
-            {"default_timeout"} if "timeout" in seen_in(sent, asked) else set()
-        )
-        seen = seen if self._stated is None else set(self._stated)
+        seen = set(seen_in(sent, asked))
+        if "timeout" in seen:
+            seen.add("default_timeout")
+        if self._stated is not None:
+            seen = set(self._stated)
         self.takes = self.takes | seen | ({"reward"} if returned.reward is not None else set())
 
     async def begin(self, settings: Settings) -> None:
@@ -92,11 +94,10 @@ class ProcessClient:
                 start_new_session=True,
             )
         except OSError as error:
-            hint = (
-                ""
-                if len(command) > 1
-                else "; a function or a class is given as module:name or file.py:name"
-            )
+            if len(command) > 1:
+                hint = ""
+            else:
+                hint = "; a function or a class is given as module:name or file.py:name"
             raise MissingWorld(f"{command[0]}: {error.strerror}{hint}") from None
         self._reading = [
             asyncio.ensure_future(self._results(process)),
@@ -117,6 +118,8 @@ class ProcessClient:
                 self._answered(call, found)
             else:
                 self.printed += line.decode("utf-8", "replace")
+        if process is not self._process:
+            return  # it was killed, and what waits now waits for another
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(
@@ -169,7 +172,7 @@ class ProcessClient:
             "memory_limit_mb": settings.memory_limit_mb,
         }
         if ask.tests:
-            line["tests"] = [list(one) for one in ask.tests]
+            line["tests"] = [list(test) for test in ask.tests]
         if ask.arguments is not UNSET:
             line["arguments"] = ask.arguments
         answer: asyncio.Future[Returned]
@@ -182,6 +185,7 @@ class ProcessClient:
             return Returned(raised=f"{_SILENT} exited with code {await process.wait()}")
         except asyncio.CancelledError:
             _kill(process)  # it may be stuck, and would answer the next call with this one
+            self._process = None
             raise
         finally:
             del self._waiting[ask.call]
@@ -196,7 +200,8 @@ class ProcessClient:
             await self.end()
 
     async def end(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return
         if process.stdin is not None:

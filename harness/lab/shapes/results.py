@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from ..client import Returned
+from ..client import EXIT_FIELDS, Returned
 from ..facts.canary import tokens_in
 
 _REWARDS = ("reward", "score")
@@ -21,31 +21,42 @@ def returned_from(value: Any) -> Returned:
         value = value.decode("utf-8", "replace")
     if value is None or isinstance(value, str):
         return Returned(value or "")
+    value = _plain(value)
     if _is_number(value):
         return Returned(reward=float(value))
     if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], Mapping):
         return _of_tool(*value)
-    if isinstance(value, tuple) and len(value) == 2 and type(value[0]) in (int, float):
+    if isinstance(value, tuple) and len(value) == 2 and type(_plain(value[0])) in (int, float):
         # A reward with its details.
         return Returned(text=_written(value[1]), fields=_fields(value[1]), reward=float(value[0]))
+    return _of_structure(value)
+
+
+def _of_structure(value: Any) -> Returned:
+    """Read a result with named fields, such as a dataclass or a mapping."""
     fields = _fields(value)
-    text, others = fields.get("text"), dict(fields)
-    if isinstance(text, str):
-        # Output that the text has already is there for the trainer; only the text is read.
-        others = {
-            name: leaf
-            for name, leaf in fields.items()
-            if name != "text" and not _repeats(leaf, text)
-        }
-        value = {"text": text, **others}
+    return Returned(_text_of(value, fields), fields, _reward_of(fields))
+
+
+def _text_of(value: Any, fields: Mapping[str, Any]) -> str:
+    """Return what a caller reads: the field ``text`` if it says all, else every field."""
+    text = fields.get("text")
+    if not isinstance(text, str):
+        return _written(value)
+    # Output that the text has already is there for the trainer; only the text is read.
+    others = {name: leaf for name, leaf in fields.items() if name != "text"}
+    others = {name: leaf for name, leaf in others.items() if not _repeats(leaf, text)}
     if any(isinstance(leaf, str | bool) for leaf in others.values()):
-        text = None  # not the text alone tells the caller how a call ended
-    reward = next((fields[name] for name in _REWARDS if _is_number(fields.get(name))), None)
-    return Returned(
-        text if isinstance(text, str) else _written(value),
-        fields,
-        None if reward is None else float(reward),
-    )
+        # Not the text alone tells the caller how a call ended.
+        return _written({"text": text, **others})
+    return text
+
+
+def _reward_of(fields: Mapping[str, Any]) -> float | None:
+    for name in _REWARDS:
+        if _is_number(fields.get(name)):
+            return float(fields[name])
+    return None
 
 
 def _repeats(leaf: Any, text: str) -> bool:
@@ -61,11 +72,27 @@ def _of_tool(response: Any, reward: Any, metrics: Mapping[str, Any]) -> Returned
 
 
 def raised(error: BaseException) -> Returned:
-    return Returned(raised=f"{type(error).__name__}: {error}".rstrip(": "))
+    """Return an exception, with the output and the exit code that its attributes carry."""
+    carried: dict[str, Any] = {}
+    for name, value in vars(error).items():
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        is_output = isinstance(value, str) and bool(tokens_in(value))
+        if is_output or (name in EXIT_FIELDS and isinstance(value, int)):
+            carried[name] = value
+    return Returned(raised=f"{type(error).__name__}: {error}".rstrip(": "), fields=carried)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy, or the only one of a tensor, as Python's; anything else as it
+    is."""
+    if type(value) not in (bool, int, float) and getattr(value, "shape", None) in ((), (1,)):
+        value = value.item()
+    return value
 
 
 def _parts(value: Any) -> Mapping[str, Any] | None:
@@ -79,7 +106,7 @@ def _parts(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, list | tuple):
         return {str(number): part for number, part in enumerate(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if hasattr(value, "__dict__") and not isinstance(value, type | BaseException):
         return {name: part for name, part in vars(value).items() if not name.startswith("_")}
     return None
@@ -88,6 +115,7 @@ def _parts(value: Any) -> Mapping[str, Any] | None:
 def _leaves(
     value: Any, path: tuple[str, ...] = (), depth: int = 0
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
+    value = _plain(value)
     parts = _parts(value) if depth < 6 else None
     if parts is None:
         if isinstance(value, Enum):  # a number of it means nothing to a reader

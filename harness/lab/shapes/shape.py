@@ -1,5 +1,7 @@
-"""Which shape a target has: found by looking at it, and by a first call to a server that accepts
-everything."""
+"""Which shape a target has.
+
+Found by looking at it, and by a first call to a server that accepts everything.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ from ....fakes.sandbox.body import render
 from ....fakes.sandbox.protocol import CommandResult, RunCodeAnswer
 from ....fakes.wire import Answer, Request, WireApp, WireServer
 from ....fakes.wire.fake_server import FakeServer
+from ...core.place import place_of
 from ...errors import BadOption
 from ..client import WARM_UP, Returned, Settings, Shape, TrialAsk
 from ..facts.sent import encoded_files, request_fields
+from .batched import BatchClient, BatchedReward, is_batched_reward
+from .episode import episode_shape, is_episode
+from .estimator import ADAPTER, estimator_shape, is_estimator, resembles_estimator
 from .function import PLACEHOLDER, FunctionClient, Surroundings
 from .parameters import ROUTE
 from .process import ProcessClient
@@ -38,7 +44,7 @@ T = TypeVar("T")
 VARIABLES = ("SANDBOX_FUSION_URL", "SANDBOX_FUSION_ENDPOINT", "SANDBOX_URL")
 """Environment variables in which clients look for the address."""
 _PATIENCE = 30.0
-"""Seconds for the first call."""
+"""Seconds for the first call. Chosen: a client that imports a lot may need most of them."""
 
 
 def shape_of(
@@ -54,55 +60,111 @@ def shape_of(
     Raises BadOption for what cannot be judged, before anything is played.
     """
     if command:
-        name = " ".join(command)
-        return _probed(
-            name,
-            lambda: ProcessClient(command, env or VARIABLES[0]),
-            "a command",
-            "it is another process",
-        )
+        return _of_command(command, env or VARIABLES[0])
     variables = (env,) if env else VARIABLES
-    name, module = str(target), None
+    module: ModuleType | None
     if isinstance(target, str):
         if target.endswith((".yaml", ".yml")):
             return _of_config(Path(target))
-        # A module that reads its address when it is imported reads one that can be recognised
-        # later.
-        importing = Surroundings(variables, None)
-        importing.set(PLACEHOLDER)
-        try:
-            module, target = _loaded(target)
-        finally:
-            importing.restore()
+        name = target
+        module, target = _imported(target, variables)
     else:
-        module = sys.modules.get(getattr(target, "__module__", "") or "")
         name = getattr(target, "__qualname__", type(target).__name__)
-    if isinstance(target, type) and issubclass(target, Adapter):
+        module = sys.modules.get(getattr(target, "__module__", "") or "")
+    surroundings = Surroundings(variables, module, (attribute,) if attribute else ())
+    return replace(_of_object(name, target, surroundings), place=place_of(target))
+
+
+def _of_object(name: str, target: Any, surroundings: Surroundings) -> Shape:
+    """Return the shape of a function, a class or an object."""
+    if isinstance(target, type):
+        shape = _of_class(name, target)
+        if shape is not None:
+            return shape
+    elif is_estimator(target):
+        return estimator_shape(name, target)
+    elif is_episode(target):
+        return episode_shape(name, target)
+    if is_batched_reward(target):
+        return _of_batched_reward(name, target, surroundings)
+    try:
+        return _of_function(name, target, surroundings)
+    except BadOption as error:
+        if not resembles_estimator(target):
+            raise
+        raise BadOption(f"{error}\nIf it makes advantages of rewards: {ADAPTER}") from error
+
+
+def _of_batched_reward(name: str, target: Any, surroundings: Surroundings) -> Shape:
+    """Return the shape of a reward function of a batch: completions are texts, or messages."""
+    try:
+        shape = _of_batch(name, BatchedReward(target, as_messages=False), surroundings)
+        how = "texts"
+    except BadOption as as_texts:
+        try:
+            shape = _of_batch(name, BatchedReward(target, as_messages=True), surroundings)
+            how = "messages"
+        except BadOption:
+            raise as_texts from None
+    return replace(shape, about=f"{shape.about}, of a batch of {how}")
+
+
+def _of_command(command: tuple[str, ...], variable: str) -> Shape:
+    name = " ".join(command)
+    why = "it is another process"
+    return _probed(name, lambda: ProcessClient(command, variable), "a command", why)
+
+
+def _imported(target: str, variables: tuple[str, ...]) -> tuple[ModuleType, Any]:
+    """Import a target while the environment has an address that can be recognised later.
+
+    A module may read its address when it is imported.
+    """
+    importing = Surroundings(variables, None)
+    importing.set(PLACEHOLDER)
+    try:
+        return _loaded(target)
+    finally:
+        importing.restore()
+
+
+def _of_class(name: str, target: type) -> Shape | None:
+    """Return the shape of an adapter or a tool; None for another class."""
+    if issubclass(target, Adapter):
         if inspect.isabstract(target):
             raise BadOption(
                 f"{name} is an adapter without `async def call(self, ask)`, which makes one call"
             )
         return Shape(name, "an adapter", target, target().takes)
-    if isinstance(target, type) and (lacking := missing_methods(target)):
-        raise BadOption(
-            f"{name} looks like a tool of verl's, but has no "
-            f"{', '.join(f'{one}()' for one in lacking)}"
-        )
-    if isinstance(target, type) and is_tool(target):
+    lacking = missing_methods(target)
+    if lacking:
+        methods = ", ".join(f"{method}()" for method in lacking)
+        raise BadOption(f"{name} looks like a tool of verl's, but has no {methods}")
+    if is_tool(target):
         entry = {"class_name": f"{target.__module__}.{target.__qualname__}", "config": {}}
         return _probed(name, lambda: ToolClient(entry), "a tool class with verl's interface")
-    surroundings = Surroundings(variables, module, (attribute,) if attribute else ())
-    first = FunctionClient(target, name, surroundings)
-    kind = (
-        "a reward function"
-        if first.is_reward
-        else "a class"
-        if isinstance(target, type)
-        else "a function"
-    )
+    return None
+
+
+def _of_function(name: str, target: Any, surroundings: Surroundings) -> Shape:
+    """Return the shape of a function, or of a class or object with a method that is one."""
+    kind = "a class" if isinstance(target, type) else "a function"
+    return _of_client(name, lambda: FunctionClient(target, name, surroundings), kind)
+
+
+def _of_batch(name: str, reward: BatchedReward, surroundings: Surroundings) -> Shape:
+    return _of_client(name, lambda: BatchClient(reward, name, surroundings), "a function")
+
+
+def _of_client(name: str, make: Callable[[], FunctionClient], kind: str) -> Shape:
+    """Return the shape of what such a client calls, which is of a kind unless it is a reward
+    function."""
+    first = make()
+    if first.is_reward:
+        kind = "a reward function"
     how = "asynchronous" if first.is_async else "synchronous, called in threads"
     why = "" if first.is_async else "it is synchronous"
-    return _probed(name, lambda: FunctionClient(target, name, surroundings), f"{kind}, {how}", why)
+    return _probed(name, make, f"{kind}, {how}", why)
 
 
 class Adapter(ABC):
@@ -135,7 +197,9 @@ def _of_config(path: Path) -> Shape:
         raise BadOption(f"{path}: `tools` is empty; a trial judges its first tool")
     sys.path += [str(path.resolve().parent), os.getcwd()]
     about = f"the tool {entries[0]['class_name']} of a tool config"
-    return _probed(str(path), lambda: ToolClient(entries[0]), about)
+    shape = _probed(str(path), lambda: ToolClient(entries[0]), about)
+    module, _, name = str(entries[0]["class_name"]).rpartition(".")
+    return replace(shape, place=place_of(getattr(sys.modules.get(module), name, None)))
 
 
 def tool_shape(name: str, entry: Mapping[str, Any]) -> Shape:
@@ -165,18 +229,23 @@ def _loaded(text: str) -> tuple[ModuleType, Any]:
         ) from error
     found: Any = module
     for part in name.split("."):
-        names = [one for one in dir(found) if not one.startswith("_")]
         if not hasattr(found, part):
+            names = [name for name in dir(found) if not name.startswith("_")]
             raise BadOption(f"{text}: {place} has no {part!r}; {near(part, names)}")
         found = getattr(found, part)
-    if not callable(found) and not any(
-        callable(getattr(found, one, None)) for one in ("run", "run_code", "execute")
-    ):
+    methods = [getattr(found, method, None) for method in ("run", "run_code", "execute")]
+    if not callable(found) and not any(map(callable, methods)):
         raise BadOption(
             f"{text}: is a {type(found).__name__}, which cannot be called; give a "
-            "function or a class"
+            f"function or a class{_or_methods(text, found)}, or a function of yours that calls it"
         )
     return module, found
+
+
+def _or_methods(text: str, found: Any) -> str:
+    """Return the methods of an object that may be meant, as the end of a sentence."""
+    public = [name for name, _ in inspect.getmembers(found, inspect.ismethod) if name[0] != "_"]
+    return f", or a method: {', '.join(f'{text}.{name}' for name in public)}" if public else ""
 
 
 def _by_name(name: str) -> ModuleType:
@@ -228,9 +297,8 @@ class _AnyServer(FakeServer):
         if request.method != "POST":
             return Answer(body=b'"pong"')
         self.requests.append(request)
-        return render(
-            RunCodeAnswer("Success", "", None, CommandResult("Finished", 0.1, 0, "first\n", ""))
-        )
+        ran = CommandResult("Finished", 0.1, 0, "first\n", "")
+        return render(RunCodeAnswer("Success", "", None, ran))
 
 
 def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> Shape:
@@ -243,24 +311,14 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         other.other_form = True
         found = _tried(other)
         if _understood(other, found[2]):
-            client, (asked, returned, requests) = other, found
+            client = other
+            asked, returned, requests = found
     if not requests:
-        said = (
-            f" It raised {returned.raised}"
-            if returned.raised
-            else f" It returned {returned.text!r:.200}"
-            if returned.text
-            else ""
-        )
-        if printed := getattr(client, "printed", "").strip():
-            said += f", and printed\n{printed[-1000:]}\n"
-        ways = (
-            "as a parameter `url`, in the environment (SANDBOX_FUSION_URL, or --env "
-            "NAME) or in a module's attribute"
-        )
         raise BadOption(
-            f"{name}: a first call sent nothing to the address that it was given.{said}\n"
-            f"Take the address {ways} (--attribute NAME)"
+            f"{name}: a first call sent nothing to the address that it was given."
+            f"{_said(client, returned)}\n"
+            "Take the address as a parameter `url`, in the environment (SANDBOX_FUSION_URL, or "
+            "--env NAME) or in a module's attribute (--attribute NAME)"
         )
     client.route = _route(client.route, requests[0].path)
     # The last one: of a command's second call only the language is another.
@@ -268,24 +326,40 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
     known = {key: getattr(client, key) for key in client.learned}
 
     def made() -> Any:
-        one = make()
-        vars(one).update(known)
-        return one
+        again = make()
+        vars(again).update(known)
+        return again
 
     return Shape(
-        name, about, made, client.takes, wall, isinstance(client, ProcessClient), client.own_address
+        name,
+        about,
+        made,
+        client.takes,
+        wall=wall,
+        child=isinstance(client, ProcessClient),
+        divide=client.own_address,
     )
+
+
+def _said(client: Any, returned: Returned) -> str:
+    """Say what a first call did in place of sending a request."""
+    said = ""
+    if returned.raised:
+        said = f" It raised {returned.raised}"
+    elif returned.text:
+        said = f" It returned {returned.text!r:.200}"
+    printed = getattr(client, "printed", "").strip()
+    if printed:
+        said += f", and printed\n{printed[-1000:]}\n"
+    return said
 
 
 def _tried(client: Any) -> tuple[TrialAsk, Returned, list[Request]]:
     """Return the last of the first calls, what came back, and the requests."""
     with _AnyServer() as server:
         asked, returned = _apart(_first_calls(client, server.url))
-        return (
-            asked,
-            returned,
-            [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests,
-        )
+        asked_for = [each for each in server.requests if WARM_UP.encode() not in each.body]
+        return asked, returned, asked_for or server.requests
 
 
 def _understood(client: FunctionClient, requests: list[Request]) -> bool:
@@ -305,16 +379,15 @@ def _apart(work: Coroutine[Any, Any, T]) -> T:
 async def _first_calls(client: Any, url: str) -> tuple[TrialAsk, Returned]:
     """Make a call, and with a command one in another language; return the last one and what came
     back."""
-    asks = (
-        [_FIRST, replace(_FIRST, call="second", language="cpp")]
-        if isinstance(client, ProcessClient)
-        else [_FIRST]
-    )
+    asks = [_FIRST]
+    if isinstance(client, ProcessClient):
+        asks.append(replace(_FIRST, call="second", language="cpp"))
     try:
         async with asyncio.timeout(_PATIENCE):
             await client.begin(replace(_SETTINGS, urls=(url,)))
             for ask in asks:
-                if (returned := await client.call(ask)).raised is not None:
+                returned = await client.call(ask)
+                if returned.raised is not None:
                     break
         return ask, returned
     except TimeoutError:

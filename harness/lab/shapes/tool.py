@@ -187,11 +187,10 @@ class ToolClient:
                     answer = await self._tool.execute(
                         instance, arguments, call_id=ask.call, agent_data=agent
                     )
-                reward = (
-                    await self._tool.calc_reward(instance)
-                    if ask.last and self._has_reward
-                    else None
-                )
+                if ask.last and self._has_reward:
+                    reward = await self._tool.calc_reward(instance)
+                else:
+                    reward = None
                 returned = _returned(answer, reward, agent)
             finally:
                 if ask.last:
@@ -205,7 +204,8 @@ class ToolClient:
         return replace(returned, altered=changed)
 
     async def end(self) -> None:
-        tool, self._tool = self._tool, None
+        tool = self._tool
+        self._tool = None
         for instance in self._instances.values():
             await tool.release(instance)
         self._instances = {}

@@ -6,6 +6,7 @@ One fold makes them from the journal of one run, or of several that are judged t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,9 +16,9 @@ from sfusion_tools.sandbox.program import COMPILED
 
 from ....fakes.call_mark import CALL_MARK
 from ...core.journal import Event, Journal
-from ..client import UNSET, Returned, Settings, TrialAsk
+from ..client import EXIT_FIELDS, UNSET, Returned, Settings, TrialAsk
 from ..facts.canary import tokens_in
-from ..facts.read import TextReading, normal_wording, read_text
+from ..facts.read import TextReading, exits, integers, normal_wording, read_text
 from ..facts.sent import WIRE_DEFAULTS, request_fields
 from ..facts.truth import ProgramTruth
 from ..programs import unpacked
@@ -37,6 +38,22 @@ PROGRAM_ENDS = {
 }  # fmt: skip
 """The ends that a program comes to; of ``wrong`` the ground truth is another, of ``compiled``
 there are warnings."""
+
+
+def end_of_program(truth: ProgramTruth) -> str:
+    """Return the end that an execution came to."""
+    by_ending = {
+        "stopped": "timeout",
+        "not_compiled": "compile_error",
+        "compiler_stopped": "compiler_timeout",
+    }
+    if truth.ending != "exited":
+        return by_ending[truth.ending]
+    if truth.exit:
+        return "program_error"
+    return "ok" if truth.stdout or truth.stderr else "ok_empty"
+
+
 FAILED_ENDS = ("not_run", "may_have_run", "throttled", "sandbox_failed")
 """The ends of a call whose sandbox failed."""
 FAIR = 1.0
@@ -128,6 +145,10 @@ class RunFacts:
     """What the client left behind."""
     raised: list[Event] = field(default_factory=list)
     """What the client's ``begin`` or ``end`` raised."""
+    blocked: list[Event] = field(default_factory=list)
+    """How often the client held up the event loop, and for how long."""
+    left_behind: list[Event] = field(default_factory=list)
+    """Calls that had not ended when nobody could wait any longer; nobody knows whether they do."""
     requests: list[SentRequest] = field(default_factory=list)
     other_requests: list[Event] = field(default_factory=list)
     """Those that ask for no work, such as pings."""
@@ -146,6 +167,19 @@ class RunFacts:
         return self.journal.header.get("world") == "wall"
 
     @property
+    def outages(self) -> list[tuple[float, float]]:
+        """Return from when to when sandboxes were down."""
+        found: list[tuple[float, float]] = []
+        since: dict[str, float] = {}
+        for event in self.crashes:
+            sandbox = str(event.get("sandbox", ""))
+            if event["event"] == "crash":
+                since[sandbox] = float(event["at"])
+            elif sandbox in since:
+                found.append((since.pop(sandbox), float(event["at"])))
+        return [*found, *((down, math.inf) for down in since.values())]
+
+    @property
     def has_events(self) -> bool:
         """Did something happen to a sandbox or to the clock?"""
         return bool(self.crashes) or self.clock_jumps
@@ -159,6 +193,10 @@ class CallFacts:
     run: RunFacts
     called: Event
     ending: Event | None = None
+    endless: bool = False
+    """It was cut off, because it was sent again and again."""
+    lag: float = 0.0
+    """Seconds for which the machine stopped at a time while it was made."""
     later: Mapping[str, Any] | None = None
     """The fields that it had returned, read again at the end, if they are not the same any more."""
     requests: list[SentRequest] = field(default_factory=list)
@@ -196,21 +234,21 @@ class CallFacts:
 
     @property
     def ended_at(self) -> float | None:
-        """Return when it ended; None if it had not when the run was broken off."""
-        return None if self.ending is None else float(self.ending["at"])
+        """Return when it ended; None if it had not when it, or the run, was broken off."""
+        return None if self.ending is None or self.endless else float(self.ending["at"])
 
     @property
     def cancelled(self) -> bool:
         """Was it cancelled by its caller?"""
-        return self.ending is not None and bool(self.ending.get("by_caller"))
+        return self.ending is not None and not self.endless and bool(self.ending.get("by_caller"))
 
     @cached_property
     def returned(self) -> Returned | None:
         """Return what came back; None if it was cancelled or did not end."""
         ending = self.ending
-        if ending is None or ending["event"] != "returned":
+        if ending is None or ending["event"] != "returned" or self.endless:
             return None
-        truth = self._first_truth
+        truth = self.first_truth
         text = unpacked(ending.get("pieces") or [], truth) or str(ending.get("text", ""))
         raised = "raised" in ending
         return Returned(
@@ -222,7 +260,8 @@ class CallFacts:
         )
 
     @property
-    def _first_truth(self) -> ProgramTruth:
+    def first_truth(self) -> ProgramTruth:
+        """Return what the first execution of its program does."""
         return next(iter(self.planned.programs.values()), (ProgramTruth(),))[0]
 
     @property
@@ -231,9 +270,27 @@ class CallFacts:
         faster = self.planned.end == "cancelled" and not self.cancelled
         if self.refused:
             return "failed"
+        if self.planned.end in FAILED_ENDS and self._got_past_the_failure:
+            return end_of_program(self._truths[0] if self.truth is None else self.truth)
+        if self.planned.end in PROGRAM_ENDS and self._met_an_outage:
+            return "failed"
         if self.planned.end != "either" and not faster:
             return PROGRAM_ENDS.get(self.planned.end, self.planned.end)
         return "ok" if self.answered is not None else "failed"
+
+    @property
+    def _got_past_the_failure(self) -> bool:
+        """Did a sandbox answer it in good order, though it was planned to fail? The outage was
+        over before the client had given up."""
+        return self.answered is not None and not self.answered.faults
+
+    @property
+    def _met_an_outage(self) -> bool:
+        """Was a sandbox down while it got no answer, though it was planned to be back?"""
+        if self.answered is not None or self.requests:
+            return False
+        over = self.run.ended if self.ended_at is None else self.ended_at
+        return any(down < over and back > self.asked_at for down, back in self.run.outages)
 
     @property
     def failed(self) -> bool:
@@ -289,11 +346,23 @@ class CallFacts:
         return self._truths[0].due(run_timeout, compile_timeout, compiled=is_compiled)
 
     @property
+    def lagged(self) -> bool:
+        """Did the machine stop while it was made, and did it take so long that the client may
+        rightly have given up an answer that was there?"""
+        if not self.lag or self.ended_at is None:
+            return False
+        if self.ask.tests:
+            return self.lag > FAIR
+        return self.ended_at - self.asked_at >= self.due + FAIR
+
+    @property
     def starved(self) -> bool:
         """Did it rightly give up, on a wall clock, because the sandbox answered too late or never
         read its request?"""
         if not self.run.on_wall:
             return False
+        if self.lagged:
+            return True
         if self.ask.tests:
             return not all(request.faults for sent in self._fruitless for request in sent)
         if self.answered is not None or self.ended_at is None:
@@ -308,6 +377,10 @@ class CallFacts:
         """Was nothing sent to a sandbox that would have failed it, as by a client that gives
         sandboxes a rest?"""
         return self.failed and not self.requests and not self.run.has_events
+
+    def printed_at_test(self, number: int) -> str:
+        """Return what the solution of a reward function's call prints at a test."""
+        return self.planned.programs[f"{self.call}{TEST}{number}"][0].stdout
 
     @property
     def owner(self) -> str:
@@ -349,10 +422,30 @@ class CallFacts:
         """Return a text without what the sandbox itself wrote in a failure, which may be told as
         its words. Secrets have been removed by the journal."""
         text = text.replace("<secret>", "")
+        for word in tokens_in(self.ask.code):  # a request that is refused is quoted
+            text = text.replace(word, "")
         for rule in self.planned.faults:
             for word in tokens_in(str(rule["what"])):
                 text = text.replace(word, "")
         return text
+
+    @property
+    def raised_with_all(self) -> bool:
+        """Did it raise an exception that carries the output and the exit code of its program, in
+        its message or in attributes?"""
+        if self.returned is None or self.returned.raised is None or self.truth is None:
+            return False
+        fields = self.returned.fields
+        parts = [self.returned.raised]
+        for value in fields.values():
+            if isinstance(value, str) and value.strip() not in self.returned.raised:
+                parts.append(value)
+        read = read_text("\n".join(parts), self.truth)
+        if self.truth.ending == "exited" and self.truth.exit:
+            told = integers(read.wording) | {fields.get(name) for name in EXIT_FIELDS}
+            if not told & exits(self.truth.exit):
+                return False
+        return not read.wrong and (not self.truth.stderr or "stderr" in read.shown)
 
     @cached_property
     def wording(self) -> str | None:
@@ -362,7 +455,8 @@ class CallFacts:
             return None
         words = ""
         if self.returned.raised:
-            words = f"raised {self.returned.raised}"
+            read = read_text(self.returned.raised, self.truth or ProgramTruth())
+            words = f"raised {read.wording}"
         elif self.reading is not None:
             words = self.reading.wording
         mark = mark_of_call(self.owner, self.run.name)
@@ -406,6 +500,8 @@ class SuiteFacts:
         """The wordings per end that somebody has read and found true, if they were kept."""
         self.runs: list[RunFacts] = []
         self.calls: list[CallFacts] = []
+        self.estimates: list[CallFacts] = []
+        """The calls of an advantage estimator, which runs no program."""
         self.unasked: list[tuple[RunFacts, SentRequest]] = []
         for journal in journals:
             if has_single_calls(journal):
@@ -431,7 +527,8 @@ class SuiteFacts:
         run = _run_facts(journal)
         calls = _calls(run)
         self.runs.append(run)
-        self.calls += calls.values()
+        for call in calls.values():
+            (self.calls if call.ask.batch is None else self.estimates).append(call)
         _read_requests(run)
         by_program: dict[str, list[CallFacts]] = {}
         for call in calls.values():
@@ -465,29 +562,42 @@ def _run_facts(journal: Journal) -> RunFacts:
         ended=journal.last_time,
     )
     for event in journal.events:
-        match event["event"]:
-            case "client_began":
-                run.began = float(event["at"])
-            case "client_raised":
-                run.raised.append(event)
-            case "client_left":
-                run.left = event
-            case "broken_off" if event["source"] == "world":
-                run.broken_off = f"the run was broken off after {event['after']:g} s"
-                run.ended = float(event["at"])
-            case "stuck":
-                run.broken_off = str(event["text"])
-            case "other_request":
-                run.other_requests.append(event)
-            case "log" | "printed":
-                run.logged.append(event)
-            case "crash" | "restart":
-                run.crashes.append(event)
-            case "clock_jumped":
-                run.clock_jumps = True
-            case "unobserved":
-                run.unobserved = True
+        _read_event(run, event)
     return run
+
+
+def _read_event(run: RunFacts, event: Event) -> None:
+    """Keep what an event says of the run as a whole."""
+    if (kept := _KEPT_EVENTS.get(str(event["event"]))) is not None:
+        getattr(run, kept).append(event)
+        return
+    match event["event"]:
+        case "client_began":
+            run.began = float(event["at"])
+        case "client_left":
+            run.left = event
+        case "broken_off" if event["source"] == "world":
+            run.broken_off = f"the run was broken off after {event['after']:g} s"
+            run.ended = float(event["at"])
+        case "stuck":
+            run.broken_off = str(event["text"])
+        case "clock_jumped":
+            run.clock_jumps = True
+        case "unobserved":
+            run.unobserved = True
+
+
+_KEPT_EVENTS = {
+    "client_raised": "raised",
+    "left_behind": "left_behind",
+    "other_request": "other_requests",
+    "log": "logged",
+    "loop_blocked": "blocked",
+    "printed": "logged",
+    "crash": "crashes",
+    "restart": "crashes",
+}
+"""The events that a run keeps as they are, with the list in which it keeps them."""
 
 
 def _calls(run: RunFacts) -> dict[str, CallFacts]:
@@ -505,6 +615,10 @@ def _calls(run: RunFacts) -> dict[str, CallFacts]:
                 calls[name] = CallFacts(planned, run, event)
             case "returned" | "cancelled" if name in calls:
                 calls[name].ending = event
+            case "lagged" if name in calls:
+                calls[name].lag = float(event["seconds"])
+            case "cut_off" if name in calls:
+                calls[name].endless = True
             case "fields_changed":
                 calls[name].later = event["fields"]
     for call in calls.values():
@@ -555,6 +669,9 @@ def _asked_by(
         program = call_of_mark(named[1], scenario)  # the sandbox could not read it
     calls = by_program.get(program, [])
     earlier = [call for call in calls if call.asked_at <= request.at]
+    under_way = [call for call in earlier if call.ended_at is None or call.ended_at >= request.at]
+    if len(under_way) > 1:  # made together: each has sent its own, in any order
+        return min(under_way, key=lambda call: len(call.requests))
     if earlier:
         return earlier[-1]
     return calls[0] if calls else None

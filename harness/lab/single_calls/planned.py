@@ -12,16 +12,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from sfusion_tools.errors import near
 from sfusion_tools.sandbox.program import COMPILED
 
 from ....fakes.call_mark import mark_for
+from ....fakes.errors import FaultError
+from ....fakes.faults.rule import read_rule
 from ....fakes.fields import NotShrunk
 from ..client import UNSET, TrialAsk
+from ..facts.batch import LOST, LostBy, PlantedBatch
 from ..facts.canary import long_text, token
 from ..facts.truth import Ending, ProgramTruth
 
@@ -36,7 +40,9 @@ TestKind = Literal["pass", "fail", "more", "exits", "stopped"]
 LETTERS = {"pass": "+", "fail": "-", "more": "~", "exits": "!", "stopped": "@"}
 """A letter for what a program does at a test; + also stands where a sandbox fails."""
 
+_CANARIES = ("word", "lines", "shared", "long")
 _TEMPLATE = re.compile(r"\{(word|lines|shared|long)(?::([\w+-]+))?\}")
+_BRACED = re.compile(r"\{([a-z]+)(?::[\w+-]+)?\}")
 _ALL_BYTES = "{bytes}"
 _KEPT = re.compile(r"\{long:(kept(?:[+-]\d+|x2)?)\}")
 _LONGEST = 10_000_000
@@ -55,16 +61,8 @@ class ExecutionPart(_Part):
 
     @field_validator("prints", "errors", "warnings")
     @classmethod
-    def _long_texts(cls, template: str) -> str:
-        for found in _TEMPLATE.finditer(template):
-            length = found[2] or ""
-            if found[1] != "long" or length.startswith("kept"):
-                continue
-            if not length.isdigit() or int(length) > _LONGEST:
-                raise ValueError(
-                    f"{found[0]}: give a length from 0 to {_LONGEST:,}, or kept, kept+N, kept-N"
-                )
-        return template
+    def _canaries(cls, template: str) -> str:
+        return _checked_template(template)
 
     prints: str = Field("", description="its stdout")
     errors: str = Field("", description="its stderr, or what the compiler says that refuses it")
@@ -77,6 +75,23 @@ class ExecutionPart(_Part):
     warnings: str = Field("", description="what the compiler says although it succeeds")
 
 
+def _checked_template(template: str) -> str:
+    """Refuse canaries that are misspelt or too long; other text in braces is meant as it is."""
+    for found in _BRACED.finditer(template):
+        hint = near(found[1], _CANARIES)
+        if found[1] not in _CANARIES and hint.startswith("did you mean"):
+            raise ValueError(f"{found[0]} is not a canary; {hint}")
+    for found in _TEMPLATE.finditer(template):
+        length = found[2] or ""
+        if found[1] != "long" or length.startswith("kept"):
+            continue
+        if not length.isdigit() or int(length) > _LONGEST:
+            raise ValueError(
+                f"{found[0]}: give a length from 0 to {_LONGEST:,}, or kept, kept+N, kept-N"
+            )
+    return template
+
+
 class FaultPart(_Part):
     """A fault that strikes the requests of one call, or of one of its tests."""
 
@@ -87,6 +102,27 @@ class FaultPart(_Part):
     first_attempts: int | None = Field(
         None, ge=1, description="only that many attempts; default: every one"
     )
+
+    @model_validator(mode="after")
+    def _can_strike(self) -> FaultPart:
+        """Refuse what a sandbox would refuse when the call is played."""
+        rule: dict[str, Any] = {"what": self._undated()}
+        if self.phase is not None:
+            rule["phase"] = self.phase
+        try:
+            read_rule(rule, where="fault")
+        except FaultError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def _undated(self) -> Any:
+        """Return the fault without ``retry_at``, which the world turns into a date."""
+        if not isinstance(self.what, dict) or "retry_at" not in self.what:
+            return self.what
+        seconds = self.what["retry_at"]
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+            raise ValueError(f"retry_at takes seconds, found {seconds!r}")
+        return {key: value for key, value in self.what.items() if key != "retry_at"}
 
 
 class CancelledPart(_Part):
@@ -103,7 +139,15 @@ class TestPart(_Part):
     """A test of a reward function's call: what the solution does, and perhaps a fault."""
 
     does: TestKind = Field("pass", description="pass, fail, more, exits or stopped")
+    expects: str = Field("", description="the expected output, in place of a canary")
+    prints: str = Field("", description="with `expects`: what the solution prints")
+    seconds: float = Field(0.0, ge=0, description="how long the solution runs")
     fault: FaultPart | None = Field(None, description="the sandbox fails at this test")
+
+    @field_validator("expects", "prints")
+    @classmethod
+    def _canaries(cls, template: str) -> str:
+        return _checked_template(template)
 
     @model_validator(mode="before")
     @classmethod
@@ -137,6 +181,23 @@ class SingleCallPart(ExecutionPart):
         None, description="the ground truth for a reward; default: what the program prints"
     )
     tests: list[TestPart] = Field([], description="tests of a reward function")
+    among: Annotated[int, NotShrunk("the others of its batch say it too")] = Field(
+        1,
+        ge=1,
+        description="how many samples a reward function of a batch gets in one call; those of a "
+        "batch are made at the same time, `at`",
+    )
+    groups: list[Annotated[list[float | Literal["lost"]], Field(min_length=1)]] = Field(
+        [],
+        description="for an advantage estimator: the rewards of each prompt's samples; `lost` "
+        "stands for a sample whose call was lost",
+    )
+    lost_by: Annotated[LostBy | None, NotShrunk("is what the call is about")] = Field(
+        None, description="how lost samples of `groups` are declared: mask, nan, none or dropped"
+    )
+    lost_reward: float | Literal["nan"] = Field(
+        0.0, description="with `lost_by: mask`: the reward that lost samples have"
+    )
     instance: str = Field("", description="the trajectory that it belongs to; default: its own")
     last: bool = Field(True, description="its trajectory is scored and released after it")
     executes: bool = Field(True, description="if not, its trajectory is only scored and released")
@@ -144,10 +205,41 @@ class SingleCallPart(ExecutionPart):
     fault: list[FaultPart] = Field([], description="what goes wrong with its requests")
     needs: list[str] = Field([], description="what a client must take for it; see docs/judge.md")
 
+    @field_validator("stdin", "truth", "more_code")
+    @classmethod
+    def _more_canaries(cls, template: str | None) -> str | None:
+        return None if template is None else _checked_template(template)
+
     @field_validator("fault", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _declared(self) -> SingleCallPart:
+        has_lost = any(LOST in group for group in self.groups)
+        if has_lost != (self.lost_by is not None):
+            raise ValueError("`lost_by` says how the lost samples of `groups` are declared")
+        if "lost_reward" in self.model_fields_set and self.lost_by != "mask":
+            raise ValueError("`lost_reward` is for `lost_by: mask`, which leaves the reward there")
+        return self
+
+    @model_validator(mode="after")
+    def _in_a_batch(self) -> SingleCallPart:
+        if self.among > 1 and not self.tests:
+            raise ValueError("`among` is for samples with `tests`, which are scored in one call")
+        return self
+
+    @property
+    def batch(self) -> PlantedBatch | None:
+        """Return what an advantage estimator is called with."""
+        if not self.groups:
+            return None
+        groups = tuple(
+            tuple(None if reward == LOST else float(reward) for reward in group)
+            for group in self.groups
+        )
+        return PlantedBatch(groups, self.lost_by, float(self.lost_reward))
 
     @property
     def written(self) -> dict[str, Any]:
@@ -168,6 +260,9 @@ class SingleCallPart(ExecutionPart):
             "timeout": self.timeout is not None,
             "arguments": self.arguments is not None,
             "tests": bool(self.tests),
+            "batch": self.among > 1,
+            "groups": bool(self.groups),
+            str(self.lost_by): self.lost_by is not None,
             "language": self.language != "python",
         }
         return frozenset(self.needs) | {name for name, is_stated in stated.items() if is_stated}
@@ -204,6 +299,9 @@ class SingleCallPart(ExecutionPart):
             data["then"]["seconds"] *= scale
         if data.get("cancel", {}).get("after"):
             data["cancel"]["after"] *= scale
+        for test in data.get("tests", []):
+            if test.get("seconds"):
+                test["seconds"] *= scale
         faults = [*data.get("fault", []), *(test.get("fault") for test in data.get("tests", []))]
         for fault in faults:
             if fault is not None:
@@ -279,6 +377,8 @@ def code_of(mark: str, language: str = "python") -> str:
 
 def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> SingleCall:
     """Return a call with its code, its canaries and the rules of its faults."""
+    if part.groups:
+        return SingleCall(part, TrialAsk(call, batch=part.batch))
     write = _Writer(seed, scenario, call)
     owner = part.program_of or call
     executions = [write.truth(part)]
@@ -290,11 +390,14 @@ def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> S
     faults = [write.rule(call, number, fault) for number, fault in enumerate(part.fault)]
     tests = []
     for number, test in enumerate(part.tests):
-        given, expected = write.word("in", number), write.word("out", number)
-        tests.append((f"{given}\n", f"{expected}\n"))
-        programs[f"{call}{TEST}{number}"] = (
-            _solution(test.does, f"{expected}\n", f"{write.word('wrong', number)}\n"),
-        )
+        given = write.word("in", number)
+        expected = write.text(test.expects) or f"{write.word('out', number)}\n"
+        tests.append((f"{given}\n", expected))
+        solution = _solution(test.does, expected, f"{write.word('wrong', number)}\n")
+        if test.expects:
+            solution = replace(solution, stdout=write.text(test.prints))
+        solution = replace(solution, seconds=test.seconds)
+        programs[f"{call}{TEST}{number}"] = (solution,)
         if test.fault is not None:
             faults.append(write.rule(f"{call}{TEST}{number}", 0, test.fault))
     truth = executions[0].stdout.strip() if part.truth is None else write.text(part.truth)
@@ -303,7 +406,7 @@ def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> S
     else:
         ask = TrialAsk(
             call,
-            code=code_of(mark_of_call(owner, scenario), part.language) + part.more_code,
+            code=code_of(mark_of_call(owner, scenario), part.language) + write.text(part.more_code),
             language=part.language,
             stdin=None if part.stdin is None else write.text(part.stdin),
             files={name: _content(text) for name, text in part.files.items()},
@@ -311,6 +414,7 @@ def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> S
             arguments=UNSET,
             truth=truth,
             tests=tuple(tests),
+            among=part.among,
             instance=part.instance,
             last=part.last,
             executes=part.executes,

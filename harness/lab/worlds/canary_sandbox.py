@@ -34,6 +34,9 @@ from .recorder import Recorder
 from .sandboxes import FakeSandboxes
 
 _NOTHING = ProgramTruth()
+MOST_ATTEMPTS = 100
+"""Requests for one program, after which nothing is answered any more. Chosen: far more than any
+client makes that gives up."""
 
 
 class Programs:
@@ -124,8 +127,10 @@ class CanarySandbox(FakeSandbox):
         seed: int,
         host: str,
         note: Callable[[Mapping[str, Any]], None],
+        on_cut_off: Callable[[str], None],
     ) -> None:
         self._programs = programs
+        self._on_cut_off = on_cut_off
         self._note_event = note
         self._pending: Request | None = None
         self._attempts: dict[int, tuple[str, int]] = {}
@@ -183,6 +188,8 @@ class CanarySandbox(FakeSandbox):
             request = self._pending
             self._attempts[id(request)] = event["call"], event["attempt"]
             fields = _fields(request)
+            if event["attempt"] == MOST_ATTEMPTS:
+                self._cut_off(str(event["call"]))
             more = (
                 {"fields": fields} if fields else {"body": request.body.decode("utf-8", "replace")}
             )
@@ -196,6 +203,11 @@ class CanarySandbox(FakeSandbox):
             seconds, dated = _seconds(asked)
             more = {"retry_after": seconds, **({"dated": True} if dated else {})}
         self._note_event({**event, **more})
+
+    def _cut_off(self, call: str) -> None:
+        """Leave further requests for a program without an answer, and say so."""
+        self.set_faults([{"call": call, "what": "hang"}, *self.server.plan.rules])
+        self._on_cut_off(call.partition(TEST)[0])
 
     def _lacks(self, request: Request) -> list[str]:
         """Return the headers that are not as configured, and the content type if it is not JSON's:
@@ -219,7 +231,11 @@ def _complaint(answer: Answer) -> str:
     problems = json.loads(answer.body)["detail"]
     if isinstance(problems, str):
         return problems
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems)
+    said = []
+    for problem in problems:
+        place = ".".join(map(str, problem["loc"]))
+        said.append(f"{place}: {problem['msg']}")
+    return "; ".join(said)
 
 
 def _seconds(asked: str) -> tuple[float | None, bool]:
@@ -254,9 +270,12 @@ class CanarySandboxes(FakeSandboxes):
     ) -> None:
         self._recorder = recorder
         self._headers = scenario.headers
+        self.on_cut_off: Callable[[str], None] = lambda call: None
+        """Called with a call that was sent ``MOST_ATTEMPTS`` times, in any thread."""
         self.programs = Programs(scenario.scenario, planned)
         self._rules = [rule for call in planned for rule in call.faults]
-        names, parts = scenario.sandbox.names, scenario.sandbox.settings
+        names = scenario.sandbox.names
+        parts = scenario.sandbox.settings
         self._faults = [part.faults for part in parts]
         self._all = [
             CanarySandbox(
@@ -265,6 +284,7 @@ class CanarySandboxes(FakeSandboxes):
                 seed=scenario.seed,
                 host=host,
                 note=recorder.server_events(name if len(names) > 1 else None),
+                on_cut_off=lambda call: self.on_cut_off(call),
             )
             for name, part in zip(names, parts, strict=True)
         ]

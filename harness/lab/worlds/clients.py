@@ -9,20 +9,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
-import io
-import logging
-import os
 import re
-import time
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
-    contextmanager,
     nullcontext,
-    redirect_stderr,
-    redirect_stdout,
     suppress,
 )
 from typing import Any
@@ -38,9 +31,9 @@ from ..programs import packed
 from ..scenarios.model import Scenario
 from ..single_calls.planned import SingleCall, SingleCallPart, plan_call
 from .canary_sandbox import CanarySandboxes
-from .play import note_began, note_stuck
+from .client_surroundings import ClientOutput, far_from_greenwich, virtual_clocks
 from .recorder import Recorder
-from .replacing import replaced
+from .run_notes import note_began, note_stuck
 from .schedules import ScheduledQueue, make_schedule
 from .sim import SimBackend
 from .virtual_time import VirtualTimeLoop, run_virtually
@@ -83,7 +76,9 @@ def settings_of(scenario: Scenario, urls: Sequence[str], scale: float = 1.0) -> 
     )
 
 
-def plan_calls(scenario: Scenario, takes: frozenset[str], scale: float = 1.0) -> list[SingleCall]:
+def plan_single_calls(
+    scenario: Scenario, takes: frozenset[str], scale: float = 1.0
+) -> list[SingleCall]:
     """Return the calls that a client can make, with durations multiplied by ``scale``."""
     assert scenario.load is not None
     planned = []
@@ -106,12 +101,15 @@ class ClientWorker:
         """The fields that calls returned: a copy, and the very object."""
         self.kept = 0
         """Characters that the client showed of the first output that it cut."""
+        self._under_way: dict[str, asyncio.Future[Returned]] = {}
 
     async def make(self, planned: SingleCall) -> None:
         """Make a call, cancel it if that is planned, and note how it ended."""
-        note, facts = self._recorder.note, {"call": planned.name, "worker": self.name}
+        note = self._recorder.note
+        facts = {"call": planned.name, "worker": self.name}
         note("world", "called", **facts, asked=planned.part.written)
         made = asyncio.ensure_future(self._call(planned))
+        self._under_way[planned.name] = made
         try:
             cancelled = await self._maybe_cancelled(planned.part, made)
             await asyncio.wait([made])
@@ -134,6 +132,12 @@ class ClientWorker:
         self.kept = self.kept or _kept_of(returned, truth)
         late = {"by_caller": True} if cancelled else {}
         note("world", "returned", **facts, **_returned_facts(returned, fields, truth), **late)
+
+    def cut_off(self, call: str) -> None:
+        """End a call that is sent again and again."""
+        self._recorder.note("world", "cut_off", call=call)
+        if call in self._under_way:
+            self._under_way[call].cancel()
 
     async def _call(self, planned: SingleCall) -> Returned:
         try:
@@ -200,6 +204,12 @@ def plain_data(value: Any) -> Any:
     return _VARIES.sub("0x", repr(value))
 
 
+def _soon(loop: asyncio.AbstractEventLoop, action: Callable[[str], None], call: str) -> None:
+    """Do something in a loop, from any thread."""
+    with suppress(RuntimeError):  # the scene is over, and its loop closed
+        loop.call_soon_threadsafe(action, call)
+
+
 class ClientBackend(SimBackend):
     """Sandboxes with canaries, and one client in place of a cluster."""
 
@@ -227,7 +237,7 @@ class ClientBackend(SimBackend):
         self._jump(seconds)
 
     def _plan(self) -> list[SingleCall]:
-        return plan_calls(self._scenario, self._client.takes)
+        return plan_single_calls(self._scenario, self._client.takes)
 
     def _make_sandboxes(self) -> CanarySandboxes:
         return CanarySandboxes(self._scenario, self.recorder, self.planned)
@@ -246,6 +256,8 @@ class ClientBackend(SimBackend):
         await self.sandboxes.begin()
         self.worker = ClientWorker(scenario.cluster.workers[0], self._client, self.recorder)
         self.workers = [self.worker]  # type: ignore[list-item]
+        loop = asyncio.get_running_loop()
+        self.sandboxes.on_cut_off = lambda call: _soon(loop, self.worker.cut_off, call)
         self.began = True
         try:
             await self._client.begin(self.settings)
@@ -273,7 +285,8 @@ class ClientBackend(SimBackend):
         began = loop.time()
         tasks: list[asyncio.Task[None]] = []
         for planned in self.planned:
-            before = None if planned.part.together or not tasks else tasks[-1]
+            waits = not planned.part.together and planned.part.among == 1
+            before = tasks[-1] if waits and tasks else None
             tasks.append(asyncio.ensure_future(self._make(planned, began, before)))
         try:
             if tasks:
@@ -340,6 +353,9 @@ class ClientBackend(SimBackend):
             await self.sandboxes.settle()
             facts = {"busy": self.busy, "connections": self.connections}
             tasks = await self._tasks_left()
+            slept = getattr(asyncio.get_running_loop(), "slept", [])
+            if slept:
+                self.recorder.note("world", "loop_blocked", times=len(slept), seconds=sum(slept))
             self.recorder.note("world", "client_left", **facts, instances=held, tasks=tasks)
         self.recorder.on = not broken_off
 
@@ -400,9 +416,6 @@ def _parts(inside: Any) -> list[Any]:
     return list(vars(inside).values()) if hasattr(inside, "__dict__") else []
 
 
-# -- in virtual time --
-
-
 def run_in_sim(scenario: Scenario, make_client: MakeClient) -> Journal:
     """Play single calls in virtual time and return the journal."""
     journal = Journal.begin(
@@ -415,10 +428,11 @@ def run_in_sim(scenario: Scenario, make_client: MakeClient) -> Journal:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
         recorder = output.recorder = Recorder(journal, loop.time)
-        with _virtual_clocks(loop) as jump:
+        with virtual_clocks(loop) as jump:
             backend = ClientBackend(scenario, recorder, bounds, make_client(), jump)
             await backend.play(queue)
-            if backend.planned and not any(_is_request(event) for event in journal.events):
+            programs = any(planned.ask.batch is None for planned in backend.planned)
+            if programs and not any(_is_request(event) for event in journal.events):
                 recorder.on = True
                 recorder.note("world", "unobserved")
 
@@ -433,92 +447,3 @@ def run_in_sim(scenario: Scenario, make_client: MakeClient) -> Journal:
 
 def _is_request(event: Event) -> bool:
     return event["source"] == "server" and event["event"] in ("arrived", "other_request")
-
-
-def _virtual_clocks(loop: VirtualTimeLoop) -> Any:
-    """Let the clocks of ``time`` follow the loop; yield a function that makes the wall clock
-    jump."""
-    wall = float(int(time.time()))  # dates have whole seconds, and a run is a function of its seed
-    began = time.monotonic()
-
-    def monotonic() -> float:
-        return began + loop.time()
-
-    return jumping(lambda: wall + loop.time(), monotonic=monotonic, perf_counter=monotonic)
-
-
-@contextmanager
-def jumping(
-    wall: Callable[[], float], **others: Callable[[], float]
-) -> Iterator[Callable[[float], None]]:
-    """Replace the wall clock, and other clocks of ``time``; yield a function that makes the wall
-    clock jump."""
-    jumped = 0.0
-
-    def jump(seconds: float) -> None:
-        nonlocal jumped
-        jumped += seconds
-
-    with replaced(time, time=lambda: wall() + jumped, **others):
-        yield jump
-
-
-@contextmanager
-def far_from_greenwich() -> Iterator[None]:
-    """Set the local time so far to the east that a date of HTTP, which is in GMT, is over if it is
-    read as local."""
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = "East-14"
-    time.tzset()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TZ"]
-        else:
-            os.environ["TZ"] = before
-        time.tzset()
-
-
-class ClientOutput(logging.Handler):
-    """Keeps what a client prints and logs, down to DEBUG; the journal gets what is worth it."""
-
-    recorder: Recorder | None = None
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self._printed = io.StringIO()
-
-    @contextmanager
-    def captured(self) -> Iterator[None]:
-        root = logging.getLogger()
-        level, handlers = root.level, root.handlers[:]
-        root.handlers[:] = [self]
-        root.setLevel(logging.DEBUG)
-        try:
-            with redirect_stdout(self._printed), redirect_stderr(self._printed):
-                yield
-        finally:
-            root.handlers[:] = handlers
-            root.setLevel(level)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Note warnings, and whatever holds a secret, but for the fake's own log."""
-        if self.recorder is None or record.name.startswith("sfusion.fakes"):
-            return
-        text = self.format(record)
-        if record.levelno >= logging.WARNING or self.recorder.holds_secret(text):
-            self._note("log", level=record.levelname.lower(), text=text)
-
-    def note_printed(self, more: str = "") -> None:
-        text = self._printed.getvalue() + more
-        if text and self.recorder is not None:
-            self._note("printed", text=text)
-
-    def _note(self, event: str, **facts: Any) -> None:
-        """Note an event, also after the end of the run."""
-        assert self.recorder is not None
-        on, self.recorder.on = self.recorder.on, True
-        with suppress(RuntimeError):  # its clock is gone with the loop
-            self.recorder.note("world", event, **facts)
-        self.recorder.on = on

@@ -1,134 +1,31 @@
 """Plays a scenario: load or rollouts, events, the horizon and the wind-up, the same in every world.
 
-A world implements ``Backend`` for the cluster, ``LimiterHandle`` and, for each worker,
-``WorkerHandle``, all as seen from outside. What happens inside a worker is in ``worker.py``.
+A world implements the ``Backend``. What happens inside a worker is in ``worker.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from sfusion_tools.limiter import Snapshot
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 
-from ...core.journal import Event, Journal
-from ...errors import WorldError
+from ...core.journal import Event
 from ..scenarios.events import EventPart
 from ..scenarios.model import Scenario
 from ..toy import simulate
+from .backend import Backend, LimiterHandle, WorkerHandle
 from .calling import Workload
-from .recorder import Recorder
-from .sandboxes import FakeSandboxes
+from .run_notes import note_never_made
 from .schedules import DRIVER, running_as
 from .training import OnSample, ToyModel
-from .worker_rollouts import Model
 from .worker_rollouts import names as rollout_names
 
-
-class WorkerHandle(Protocol):
-    """A worker as seen from outside."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def alive(self) -> bool: ...
-
-    async def call(self, number: int) -> None:
-        """Make a call; return when it has ended or the worker has died."""
-
-    async def roll(self, name: str) -> str | None:
-        """Run a trajectory and return its final state; None if it was cancelled or the worker
-        died."""
-
-    async def pause(self) -> None: ...
-
-    async def resume(self) -> None: ...
-
-    async def cut_off(self, off: bool) -> None:
-        """Cut the connection to the limiter, or restore it."""
-
-
-class LimiterHandle(Protocol):
-    """The limiter of a run as seen from outside."""
-
-    @property
-    def lease(self) -> float | None:
-        """How long a permit lives without renewal; None if it is dead and stays dead."""
-
-    async def kill(self, seconds: float | None) -> None:
-        """Kill it; restart it after ``seconds``, unless the world restarts it on its own."""
-
-    async def restart(self) -> None: ...
-
-    async def pause(self) -> None: ...
-
-    async def resume(self) -> None: ...
-
-    async def resize(self, rate_limit: int) -> None: ...
-
-    async def snapshot(self) -> Snapshot | None: ...
-
-
-class Backend(ABC):
-    """A cluster with its limiter and sandboxes: what a world provides."""
-
-    poll_seconds: ClassVar[float | None] = None
-    """How often the wind-up looks at the limiter; None for a tenth of a lease."""
-    horizon: float
-    """Seconds after which the run is broken off."""
-    time_scale: float
-    """Factor for the durations of load and events."""
-    recorder: Recorder
-    workers: Sequence[WorkerHandle]
-    sandboxes: FakeSandboxes
-    limiter: LimiterHandle | None = None
-    """None if there is no limiter to observe."""
-
-    async def first_request(self) -> None:  # noqa: B027 # some need not wait
-        """Return when the load has reached a sandbox, or a call has ended without that; events
-        count from here."""
-
-    @abstractmethod
-    async def kill(self, target: str, names: list[str]) -> None:
-        """Kill the workers of these names, with their node or driver if that is the target."""
-
-    async def broadcast(self, method: str, *args: Any) -> None:
-        """Call a method of every worker's inside (see ``worker.py``)."""
-        for worker in self.workers:
-            await getattr(worker, method)(*args)
-
-    async def make_single_calls(self) -> None:
-        """Make the calls of ``load.each`` with a client."""
-        raise WorldError("single calls need world sim or wall")
-
-    def jump(self, seconds: float) -> None:
-        """Let the wall clock of the client jump."""
-        raise WorldError("a clock can jump only for single calls")
-
-    async def leave(self) -> None:  # noqa: B027 # only a client is looked at
-        """Note what a client leaves behind, and end it."""
-
-    def use_model(self, model: Model) -> None:
-        """Let this play the model of rollouts, instead of the script of the scenario."""
-        raise WorldError("a training needs a simulated cluster")
-
-    async def flush(self) -> None:  # noqa: B027 # some have nothing to do
-        """Deliver what the workers still have to send to the limiter, unless they do so by
-        themselves."""
-
-    def on_broken_off(self) -> None:  # noqa: B027 # some have nothing to do
-        """Called when the horizon is reached."""
-
-    def closing_facts(self) -> dict[str, Any]:
-        """Return further keys of the event ``ended``."""
-        return {}
-
-
+_ENDED_WITH = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
+"""What the event ``ended`` says about the limiter."""
 _AFTER_LEASES = 1.0
 """Seconds that the limiter has after two leases to notice a death; chosen."""
 
@@ -146,6 +43,7 @@ class Play:
         self._backend = backend
         self._note = backend.recorder.note
         self._made = 0
+        """Calls of the load that were made or are being made."""
 
     async def run(self) -> None:
         """Play load and events until the load has ended or the horizon is reached."""
@@ -195,9 +93,11 @@ class Play:
                 self._note("world", "step_ended", step=step)
 
     async def _caller(self, worker: WorkerHandle, workload: Workload, last: int) -> None:
-        """Make one call after the other, up to the last, for as long as the worker lives."""
+        """Make one call after the other, up to number ``last`` of all, for as long as the worker
+        lives."""
         while worker.alive and self._made < last:
-            self._made = number = self._made + 1
+            self._made += 1
+            number = self._made
             think = workload.think(number)
             if think > 0:
                 await asyncio.sleep(think)
@@ -225,13 +125,18 @@ class Play:
                 if stop or not worker.alive:
                     return
                 state = await worker.roll(name)
-                completed += state == State.COMPLETED.value
+                if state == State.COMPLETED.value:
+                    completed += 1
                 if part.enough is not None and completed >= part.enough and not stop:
                     stop = True
                     await self._backend.broadcast("cancel_rollouts")
 
-        pairs = zip(rollout_names(part.count), itertools.cycle(self._backend.workers), strict=False)
+        pairs = self._with_workers(rollout_names(part.count))
         await _together((worker.name, roll(worker, name)) for name, worker in pairs)
+
+    def _with_workers(self, names: Iterable[str]) -> Iterable[tuple[str, WorkerHandle]]:
+        """Deal trajectories out to the workers in turn."""
+        return zip(names, itertools.cycle(self._backend.workers), strict=False)
 
     async def _train(self) -> None:
         """Let the samples of each step run, update the toy, and record what it learned beside
@@ -247,7 +152,7 @@ class Play:
         )
         self._backend.use_model(model)
         for twin in simulate(part, self._scenario.seed):
-            pairs = zip(model.begin(), itertools.cycle(self._backend.workers), strict=False)
+            pairs = self._with_workers(model.begin())
             await _together(
                 (worker.name, worker.roll(name)) for name, worker in pairs if worker.alive
             )
@@ -388,79 +293,8 @@ class Play:
         return snapshot
 
 
-_ENDED_WITH = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
-"""What the event ``ended`` says about the limiter."""
-
-
-_MESSAGES_PER_LEASE = 10
-"""A link on which fewer messages fit into a lease is slow; chosen: a lease is renewed three times,
-and a message may be lost."""
-
-
-def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more: Any) -> None:
-    """Record the settings of the run, and watch for its secrets from now on."""
-    for name, secret in scenario.secrets.items():
-        recorder.keep_secret(_telling_part(secret), name)
-    short_secrets = {"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}
-    foreign = {"foreign": True} if scenario.own_config is None else {}
-    recorder.note(
-        "world",
-        "began",
-        workers=scenario.cluster.workers,
-        sandboxes=sandboxes,
-        limit=scenario.stated_limit,
-        calls=scenario.load.count if scenario.load is not None else None,
-        secrets=len(recorder.secrets),
-        asks=scenario.asks,
-        **_more_settings(scenario),
-        **short_secrets,
-        **more,
-        **foreign,
-    )
-
-
-def _telling_part(secret: str) -> str:
-    """Return what is secret of a header such as ``Bearer TOKEN``: its last word, unless it is
-    short."""
-    last = secret.split()[-1:]
-    return last[0] if last and len(last[0]) >= _TELLING else secret
-
-
-_TELLING = 8
-"""Characters of a word that does not occur by chance. Chosen."""
-
-
-def _more_settings(scenario: Scenario) -> Event:
-    """Return settings that promises ask for and that not every run has."""
-    settings: Event = {}
-    if scenario.pace is not None:
-        settings["pace"] = scenario.pace
-    longest_text = scenario.setting("max_output_chars")
-    if isinstance(longest_text, int):
-        settings["longest_text"] = longest_text
-    if any(part.model.kind == "queue" for part in scenario.sandbox.settings):
-        settings["queues"] = True
-    lease = scenario.setting("permit_lease")
-    if isinstance(lease, int | float):
-        settings["lease"] = lease
-        if lease < _MESSAGES_PER_LEASE * scenario.cluster.link.delay.longest:
-            settings["slow_link"] = True
-    return settings
-
-
-def note_never_made(recorder: Recorder, called: Event) -> None:
-    """Record as lost a call that was assigned to a worker which died before making it."""
-    recorder.note("world", "called", **called)
-    recorder.note("world", "lost", call=called["call"], worker=called["worker"])
-
-
-def note_stuck(journal: Journal, error: WorldError) -> None:
-    """Record that the run could not go on."""
-    journal.note(journal.last_time, "world", "stuck", text=str(error), raised=type(error).__name__)
-
-
 async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, object]]]) -> None:
-    """Run each in the process that it belongs to."""
+    """Run each in the process that it belongs to, which is named first."""
     tasks = []
     for process, work in works:
         with running_as(process):

@@ -21,13 +21,15 @@ from ...core.journal import Event, Journal
 from ...errors import MissingWorld, WorldError
 from ...real.targets import RealSandbox
 from ..scenarios.model import Scenario
-from .play import Backend, Play, note_began, note_stuck
+from .backend import Backend
+from .play import Play
 from .ray_cluster import RayCluster, killed_nodes, open_cluster
 from .ray_limiter import PROCESS as LIMITER
 from .ray_limiter import RunLimiter
 from .ray_worker import WARM_UP, SecondDriver, WorkerSetup, on_node
 from .ray_workers import RayWorker, RayWorkers, cause_of
 from .recorder import JournalAddress, JournalServer, Recorder, RemoteRecorder, recorded_logs
+from .run_notes import note_began, note_stuck
 from .sandboxes import FakeSandboxes, RealSandboxes
 from .worker_rollouts import bounds_of
 

@@ -80,13 +80,17 @@ class WorkerProcess(Worker):
     def __init__(self, name: str, setup: WorkerSetup) -> None:
         sys.path += [folder for folder in setup.path if folder not in sys.path]
         recorder = RemoteRecorder(setup.journal, name)
-        transport = (
-            _CuttableTransport(setup.limiter[1], setup.limiter[0])
-            if setup.limiter is not None
-            else None
-        )
+        if setup.limiter is not None:
+            transport = _CuttableTransport(setup.limiter[1], setup.limiter[0])
+        else:
+            transport = None
         super().__init__(
-            name, setup.scenario, recorder, transport, setup.bounds, setup.scenario.time_scale
+            name,
+            setup.scenario,
+            recorder,
+            transport,
+            setup.bounds,
+            time_scale=setup.scenario.time_scale,
         )
         self._urls = setup.urls
         logging.getLogger("sfusion_tools").addHandler(LogHandler(recorder))

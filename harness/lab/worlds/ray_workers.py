@@ -20,9 +20,9 @@ from ...core.journal import Event
 from ...errors import WorldError
 from ..scenarios.model import Scenario
 from .calling import Workload
-from .play import note_never_made
 from .ray_worker import SecondDriver, WorkerSetup, create_worker, on_node, signal_process
 from .recorder import Recorder
+from .run_notes import note_never_made
 
 CLOSE_SECONDS = 15.0
 """How long workers may take to exit before they are killed."""

@@ -285,7 +285,13 @@ class JournalServer:
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]
         return JournalAddress(
-            self.host, port, self._token, self.zero, this_machine(), names, hidden
+            host=self.host,
+            port=port,
+            token=self._token,
+            zero=self.zero,
+            machine=this_machine(),
+            names=names,
+            secrets=hidden,
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,13 +10,15 @@ from typing import Any
 
 from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
-from sfusion_tools.sandbox.client import fast_if_possible
+from sfusion_tools.sandbox.transport_choice import fast_if_possible
 
 from ...core.journal import Journal
 from ...errors import WorldError
 from ..scenarios.model import Scenario
-from .play import Backend, Play, note_began, note_never_made, note_stuck
+from .backend import Backend
+from .play import Play
 from .recorder import Recorder, recorded_logs
+from .run_notes import note_began, note_never_made, note_stuck
 from .sandboxes import FakeSandboxes
 from .schedules import ScheduledQueue, make_schedule, running_as
 from .sim_limiter import CoreFactory, Link, SimLimiter

@@ -12,13 +12,15 @@ from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, Message
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 
-from ....fakes.faults import Rule
+from ....fakes.faults import Distribution, Rule
 from ....fakes.sglang import Ask, Reply, ToolCall, problems
 from ..scenarios.program import PreparedCall, ProgramPart
 from ..scenarios.training import TrainingPart
 from ..toy import Toy, ToySample, TrainedStep
 from .worker_rollouts import Note
 
+_ENDLESS = Distribution(numbers=(1e6,))
+"""Seconds of a program that never ends: more than any limit of a sandbox (chosen)."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 GIVES_UP = "The tool gives me no result."
 OnSample = Callable[[AsyncRolloutRequest, float, int], None]
@@ -123,10 +125,20 @@ class ToyModel:
     def _program(self, call: str) -> PreparedCall:
         found = self._prepared.get(call)
         if found is None:
-            number = self._printed(self._samples[call.rpartition(".c")[0]])
-            part = ProgramPart(prints=f"{number}\n", seconds=self._part.seconds, real=self._real)
+            sample = self._samples[call.rpartition(".c")[0]]
+            part = ProgramPart(
+                prints=f"{self._printed(sample)}\n", seconds=self._seconds(sample), real=self._real
+            )
             found = self._prepared[call] = part.prepare(call, self._seed)
         return found
+
+    def _seconds(self, sample: ToySample) -> Distribution:
+        """Return how long the programs of a sample run."""
+        if sample.endless:
+            return _ENDLESS
+        seconds = self._part.seconds
+        length = sample.behaviour.length
+        return seconds if length == 1 else seconds.scaled(length)
 
     def by_call(self, call: str) -> PreparedCall | None:
         return self._program(call) if call.rpartition(".c")[0] in self._samples else None
@@ -137,9 +149,11 @@ class ToyModel:
         text = ""
         if last.role == "assistant" and isinstance(last.content, str):
             text = last.content
-        sample.score = compute_score(text, self._asked[sample.group][1])
+        right = compute_score(text, self._asked[sample.group][1]) > 0
+        sample.score = self.toy.reward(sample, right) if text else 0.0
         sample.aborted = request.state is State.FAILED
-        sample.known = request.metrics.last_call_lost or sample.aborted
+        left_out = sample.endless and sample.lost  # the trainer's own rule, whatever the tool says
+        sample.known = request.metrics.last_call_lost or sample.aborted or left_out
         self.stopped = self.stopped or (request.failure or "").startswith(GuardTripped.__name__)
         self._ended.add(request.request_id)
         if self._on_sample is not None:

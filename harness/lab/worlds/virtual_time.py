@@ -108,17 +108,17 @@ def _begin_in_turn(
 
 
 _Task = asyncio.Task
+"""The real class, also while ``asyncio.Task`` is its stand-in."""
 
 
 class _TaskOfAnyLoop(type):
-    """Tasks of the real class are instances of its stand-in."""
+    """Makes every task an instance of the stand-in below, so that checks of libraries go on
+    working."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return (
-            isinstance(instance, _Task)
-            if cls is _TaskInTurn
-            else super().__instancecheck__(instance)
-        )
+        if cls is _TaskInTurn:
+            return isinstance(instance, _Task)
+        return super().__instancecheck__(instance)
 
 
 class _TaskInTurn(_Task[Any], metaclass=_TaskOfAnyLoop):
@@ -160,6 +160,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = self._virtual.resolution
         self.network = MemoryNetwork(self)
         self.set_task_factory(_begin_in_turn)
+        self.slept: list[float] = []
+        """Seconds of each ``time.sleep`` that held up the loop."""
 
     def time(self) -> float:
         """Return the virtual seconds since the loop was created."""
@@ -309,6 +311,7 @@ def _sleep(real: Callable[[float], None], seconds: float) -> None:
     if loop is None:
         real(seconds)
     else:
+        loop.slept.append(seconds)
         loop.pass_time(seconds)
 
 

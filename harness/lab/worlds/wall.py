@@ -17,9 +17,9 @@ from sfusion_tools.rollout import RolloutLimits
 from ...core.journal import Event, Journal
 from ...errors import WorldError
 from ..scenarios.model import Scenario
-from .play import note_stuck
 from .recorder import Recorder
 from .replacing import fast_clock
+from .run_notes import note_stuck
 from .sandboxes import FakeSandboxes
 from .sim import SimBackend
 from .worker_rollouts import bounds_of

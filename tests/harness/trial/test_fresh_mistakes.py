@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.trial.trial import TrialResult, judge
+from sfusion.harness.trial.result import TrialResult
+from sfusion.harness.trial.trial import judge
 
 CAREFUL = """
 import asyncio, json, re
@@ -221,7 +222,9 @@ def test_its_mistakes_are_seen(name: str, tmp_path: Path) -> None:
 
 def test_the_cause_of_a_total_failure_comes_first_and_alone(tmp_path: Path) -> None:
     found = _judged(tmp_path, CAREFUL.replace("json=body", "data=json.dumps(body)"), "programs")
-    broken = [row for row in found.rows() if row[0] == "broken"]
-    assert {check for _, check, _ in broken} == {"sent_as_asked"}
-    assert "was sent with content type 'text/plain" in broken[0][2]
-    assert "was refused by the sandbox with 422: 'body: Input should be" in broken[1][2]
+    broken = [verdict for verdict in found.sorted_verdicts() if verdict.state == "broken"]
+    assert {verdict.promise for verdict in broken} == {"sent_as_asked"}
+    assert "was sent with content type 'text/plain" in broken[0].sentence
+    assert "was refused by the sandbox with 422: 'body: Input should be" in broken[1].sentence
+    (meaning,) = [meaning for meaning in found.meanings if not meaning.advice]
+    assert meaning.instead.startswith("sent with content type 'text/plain")

@@ -3,6 +3,7 @@ are named."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.lab.scenarios.reading import parse_scenarios
+from sfusion.harness.trial.reporting import TrialReporter
+from sfusion.harness.trial.trial import bundled_scenes
 from sfusion.harness.trial.trial import judge as judge_target
 from tests import ROOT
 from tests.docs.tables import updated
+from tests.harness.test_terminal import Terminal
 from tests.harness.trial.test_shapes import CLIENTS
 from tests.warm import warm
 
@@ -103,7 +107,7 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     assert {"text_is_truthful", "ends_told_apart"} <= {
         one["promise"] for one in found["verdicts"] if one["state"] == "broken"
     }
-    assert "  broken          ends_told_apart" in first.stdout
+    assert re.search("^  broken +ends_told_apart", first.stdout, re.MULTILINE)
     assert "Played in virtual time" in first.stdout
     ends = "ok, program_error, timeout, sandbox_failed and ok_empty"
     assert f"{ends} have the same wording" in (tmp_path / "t.html").read_text(encoding="utf-8")
@@ -114,14 +118,21 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
         encoding="utf-8"
     )
 
+    summary = (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "**curt:run tells 1 of 9 ends apart.**" in summary
+    assert "1. A sandbox that fails looks like a program that printed nothing" in summary
+
     assert judge(tmp_path, "curt:run", "--baseline", "b.json", "--update").returncode == 0
     again = judge(tmp_path, "curt:run", "--baseline", "b.json", "--seed", "1")
-    assert (again.returncode, "  accepted        ends_told_apart" in again.stdout) == (0, True), (
+    assert (again.returncode, "  accepted  ends_told_apart" in again.stdout) == (0, True), (
         again.stdout
     )
     (tmp_path / "curt.py").write_text(
         CURT.replace('["stdout"]', '["stdout"] + "\\nbye"'), encoding="utf-8"
     )
+    part = judge(tmp_path, "curt:run", "-k", "idle", "--baseline", "b.json", "--json", "t.json")
+    assert "accepted, but not found any more" not in part.stdout
+    assert "with -k" in json.loads((tmp_path / "t.json").read_text())["left_out"]["baseline"]
     worded = judge(tmp_path, "curt:run", "--baseline", "b.json")
     assert (worded.returncode, "ok: nobody has read this wording yet: 'bye'" in worded.stdout) == (
         1,
@@ -137,10 +148,14 @@ def test_a_trial_leaves_runs_that_can_be_replayed_and_shrunk(tmp_path: Path) -> 
     done = judge(tmp_path, "curt:run", "-k", "programs", *files)
     assert done.returncode == 1
     story = "programs c0014 (compile_error): raised TypeError"
-    played = "[played: errors 'a.cpp:\\n{lines}\\n', ending 'not_compiled'; sent 1x, answered 200;"
+    played = (
+        "played: a C++ program that does not compile; sent once, answered 200; your client raised"
+    )
     assert story in done.stdout
     assert played in done.stdout
-    assert story in (tmp_path / "t.html").read_text(encoding="utf-8")
+    page = (tmp_path / "t.html").read_text(encoding="utf-8")
+    assert story in page
+    assert '<a href="out/judge-programs/report.html">judge-programs</a>' in page
     verdicts = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))["verdicts"]
     found = [one for one in verdicts if one["state"] == "broken"]
     assert all(one["evidence"] for one in found)
@@ -179,6 +194,58 @@ def test_any_scenario_can_judge_any_client_by_single_calls(tmp_path: Path) -> No
     assert "ok and program_error have the same wording: '' (mine c0001, mine c0002)" in done.stdout
 
 
+def test_a_run_that_shows_nothing_says_why(tmp_path: Path) -> None:
+    (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(
+        "scenario: mine\nabout: My own call.\nload:\n  each:\n  - {stdin: a line}\n",
+        encoding="utf-8",
+    )
+    command = [str(warm("sfusion")), "run", "mine.yaml", "--tools", "curt:run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "unknown: tool_never_raises: no call was made: the client does not take" in done.stdout
+
+
+def test_a_trial_that_plays_nothing_does_not_say_what_the_client_cannot(tmp_path: Path) -> None:
+    (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")
+    done = judge(tmp_path, "curt:run", "-k", "limit")
+    assert "only for a client that returns what the model reads" not in done.stdout
+    assert re.search("^  unknown +text_is_truthful", done.stdout, re.MULTILINE)
+
+
+def test_a_terminal_shows_which_step_is_made() -> None:
+    steps: list[str] = []
+    judge_target(f"{CLIENTS / 'shapes.py'}:compute_score", scenes="tests", tell=steps.append)
+    assert steps == ["a first call", "judge-tests"]
+    out = Terminal()
+    with TrialReporter(out) as reporter:
+        for step in steps:
+            reporter.tell(step)
+    shown = out.getvalue()
+    assert "judging" in shown
+    assert "judge-tests" in shown
+    log = io.StringIO()
+    with TrialReporter(log) as reporter:
+        reporter.tell("a first call")
+    assert log.getvalue() == ""
+
+
+def test_every_scene_names_promises_which_a_right_client_keeps() -> None:
+    of_tool = judge_target("sfusion_tools.sandbox_fusion_tools:SandboxFusionTool")
+    of_score = judge_target(f"{CLIENTS / 'shapes.py'}:raises_what_is_lost")
+    runs = [*of_tool.runs, *of_score.runs]
+    for run in runs:
+        promises = [promise.name for promise in run.task.scenario.promises]
+        held = [verdict.promise for verdict in run.verdicts if verdict.held]
+        assert promises, run.task.scenario.scenario
+        assert set(promises) <= set(held), run.task.scenario.scenario
+    played = {run.task.scenario.scenario for run in runs}
+    # Estimators and batches have tests of their own: test_estimators.py, test_batched_rewards.py.
+    others = {"groups", "batch"}
+    expected = [scene for scene in bundled_scenes() if others.isdisjoint(scene.load.needs)]
+    assert played == {scene.scenario for scene in expected}
+
+
 def test_a_reward_function_that_scores_lost_tests_as_failed_is_broken() -> None:
     def states(name: str) -> dict[str, str]:
         return {
@@ -206,6 +273,14 @@ def test_wrong_input_is_refused(tmp_path: Path) -> None:
             "wal",
         ): "--world wal: no such world for a client; did you mean 'wall'?",
         ("curt:run", "--update"): "--update writes the file of --baseline; give both",
+        (
+            "curt:run",
+            "--update",
+            "--baseline",
+            "b.json",
+            "-k",
+            "idle",
+        ): "--update accepts a whole trial, and -k plays a part of it; leave one out",
         (
             "curt:run",
             "--baseline",

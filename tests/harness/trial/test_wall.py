@@ -4,6 +4,8 @@ left behind."""
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import itertools
 import sys
 import threading
 import time
@@ -15,11 +17,11 @@ import requests
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.shapes import shape_of
-from sfusion.harness.lab.single_calls.calls import SuiteFacts
+from sfusion.harness.lab.single_calls.calls import SuiteFacts, played_ends
 from sfusion.harness.lab.worlds import clients_wall as wall
 from sfusion.harness.lab.worlds.canary_sandbox import CanaryExecutor
 from sfusion.harness.lab.worlds.clients_wall import WallTrial
-from sfusion.harness.trial.trial import check_facts
+from sfusion.harness.trial.trial import PlayedScenes, check_facts, left_out
 
 
 def post(base_url: str, code: str) -> Any:
@@ -108,6 +110,8 @@ def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
     trial, facts = play(patient, ask(fault={"what": {"status": 503, "retry_after": 100.0}}))
     assert (facts.calls, facts.runs[0].requests) == ([], [])
     assert trial.left_out == {"only c0001": "had not ended after 5 s, and was left behind"}
+    ends = next(one for one in check_facts(facts) if one.promise == "deadline_honoured")
+    assert (ends.state, ends.how.kind) == ("unknown", "left_behind")
 
 
 def test_a_sandbox_can_crash_and_the_clock_of_the_client_can_jump() -> None:
@@ -120,8 +124,10 @@ def test_a_sandbox_can_crash_and_the_clock_of_the_client_can_jump() -> None:
         except requests.ConnectionError:
             return "down"
 
-    events = [{"at": 0.0, "crash": "sandbox", "seconds": 2.0}, {"at": 2.0, "clock_jump": 3600.0}]
-    early, late = ask(at=1.0, together=True), ask(at=4.0, together=True)
+    # A busy machine is late: the first call has 0.9 real seconds to come while the sandbox is down.
+    events = [{"at": 0.0, "crash": "sandbox", "seconds": 10.0}, {"at": 5.0, "clock_jump": 3600.0}]
+    early = ask(at=1.0, together=True)
+    late = ask(at=14.0, together=True)
     _, facts = play(clock, early, late, events=events)
     assert [call.returned.text for call in facts if call.returned] == ["down", printed(facts)[1]]
     assert seen[-1] - seen[-2] > 3600.0
@@ -178,3 +184,54 @@ def test_the_tolerance_is_at_least_what_the_client_takes_for_a_plain_call() -> N
         [scenario(ask(seconds=0.0), name="judge-programs")]
     )
     assert SuiteFacts([journal]).tolerance >= 0.2 * wall.SPEED
+
+
+def test_a_machine_that_stops_accuses_nobody_and_is_named() -> None:
+    """A client that gives up after 3 s is right; the whole process stands still for longer."""
+    stand_still = ctypes.PyDLL(None).usleep  # keeps the interpreter's lock
+    calls = itertools.count()
+
+    def lazily_importing(base_url: str, code: str) -> str:
+        number = next(calls)
+        try:
+            answer = post(base_url, code)
+        finally:
+            if number == 2:
+                stand_still(400_000)
+        if number == 2:
+            return "nobody knows whether it ran"
+        return f"{answer['run_result']['stdout']}"
+
+    shape = shape_of(lazily_importing)
+    asks = [ask(seconds=0.0), ask(seconds=0.0), ask(end="may_have_run", fault={"what": "reset"})]
+    played = PlayedScenes("wall")
+    for scene, journal in WallTrial(shape).play([scenario(*asks)]):
+        played.add(scene, journal)
+    facts = SuiteFacts(played.journals)
+    late = [call for call in facts if call.lagged]
+    assert late
+    assert not {call.call for call in late} & {call.call for call in played_ends(facts)}
+    assert (
+        "not judged; play again when it is idle" in left_out(shape, played, facts)["this machine"]
+    )
+
+
+def test_a_command_that_was_killed_does_not_fail_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stuck_once = (
+        "import json, os, sys, time, urllib.request as r\n"
+        "for line in sys.stdin:\n"
+        "    ask = json.loads(line)\n"
+        "    if ask['call'] == 'c0001': time.sleep(60)\n"
+        "    body = json.dumps({'code': ask['code'], 'language': ask['language']}).encode()\n"
+        "    sent = r.Request(os.environ['SANDBOX_FUSION_URL'] + '/run_code', body,"
+        " {'Content-Type': 'application/json'})\n"
+        "    told = json.load(r.urlopen(sent))['run_result']['stdout']\n"
+        "    print(json.dumps({'call': ask['call'], 'text': told}), flush=True)\n"
+    )
+    monkeypatch.setattr(wall, "_PATIENCE", 2.0)
+    asks = [ask(seconds=0.0, at=0.1), ask(seconds=0.0, at=0.1)]
+    trial, facts = play(None, *asks, command=(sys.executable, "-c", stuck_once))
+    assert list(trial.left_out) == ["only c0001"]
+    assert [call.returned.text for call in facts if call.returned] == printed(facts)

@@ -18,6 +18,7 @@ from sfusion.harness.lab.commands.explain import explanations, names
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.scenarios import bundled_folder
 from sfusion.harness.lab.scenarios.reading import in_folder
+from tests import ROOT
 from tests.warm import warm
 
 GOOD = """\
@@ -91,6 +92,7 @@ def test_exit_code_3_when_something_outside_is_missing(
     ("arguments", "words"),
     [
         (("run", "nowhere.yaml"), "no such file, folder or bundled scenario"),
+        (("run", f"{ROOT}/scenarios/single-nodes.yaml"), "scenarios/single-node.yaml'?"),
         (("run", "throttled-gatway"), "did you mean 'throttled-gateway'?"),
         (("run", "--world", "sin"), "did you mean 'sim'?"),
         (("run", "-k", "nothing-like-this"), "matches none"),

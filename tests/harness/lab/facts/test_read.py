@@ -32,6 +32,7 @@ RIGHT = {
     "inside a sentence": f"结果：{json.dumps(OUT)}，错误：{json.dumps(ERR)}",
     "python": repr({"out": OUT, "err": ERR}),
     "labelled, stderr first": f"STDERR:\n{ERR}\nSTDOUT:\n{OUT}",
+    "a missing value with its name": f"{OUT}{ERR}\nfiles: None",
     "quoted": "\n".join(f"> {line}" for line in [*OUT.splitlines(), *ERR.splitlines()]),
 }
 
@@ -53,6 +54,9 @@ WRONG = {
     "another call's": (f"{OUT}{ERR}\n{token('other')}", ["foreign"]),
     "stderr first": (f"{ERR}\n{OUT}", ["stderr_first"]),
     "upper case": ((OUT + ERR).upper(), ["changed", "missing"]),
+    "escaped without markup": (html.escape(OUT) + ERR, ["changed", "scrambled"]),
+    "an insertion": (OUT.replace(B, f"{B}&nbsp;") + ERR, ["inserted"]),
+    "a missing value": (f"{OUT.rstrip()}\n{ERR}\nNone", ["null"]),
     "question marks": (f"{OUT}{ERR}".encode("ascii", "replace").decode(), ["changed"]),
 }
 
@@ -85,6 +89,10 @@ BAD_CUT = {
         f"{S[:5000]}\n[{gone(S[:5000] + S[-4000:]) + 1} cut]\n{S[-4000:]}",
         ["cut_untrue"],
     ),
+    "what is left as if it were missing": (
+        f"{S[:5000]}\n[10000 characters cut]\n{S[-5000:]}",
+        ["cut_untrue"],
+    ),
     "half a character": (f"{S[:9000]}\ufffd\n[… {gone(S[:9000])} characters cut]", ["changed"]),
 }
 
@@ -104,6 +112,12 @@ def test_warnings_of_a_program_that_succeeded_may_be_left_out_but_not_in_part() 
     assert kinds(OUT, succeeded) == []
     assert kinds(OUT + ERR[:-1], succeeded) == ["changed"]
     assert kinds(OUT) == ["missing"]
+
+
+def test_a_missing_value_in_place_of_an_empty_output_is_found() -> None:
+    assert kinds("None", ProgramTruth()) == ["null"]
+    assert kinds("None was printed.", ProgramTruth()) == []
+    assert kinds(f"{A}\nNone", ProgramTruth(f"{A}\nNone\n")) == []
 
 
 def test_the_wording_is_what_the_tool_says_itself() -> None:

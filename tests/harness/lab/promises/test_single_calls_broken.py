@@ -9,8 +9,11 @@ from typing import Any
 
 from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.lab.client import Returned, TrialAsk
+from sfusion.harness.lab.shapes import shape_of
 from sfusion.harness.lab.single_calls.calls import SuiteFacts
 from sfusion.harness.trial.trial import bundled_scenes, check_facts, play_in_sim
+from tests.harness.trial.estimators.right import by_mask
+from tests.harness.trial.estimators.wrong import lone_raw, masked_only
 from tests.harness.trial.test_sim import (
     FirstSandboxOnly,
     PausesWithAPermit,
@@ -93,8 +96,11 @@ def test_exit_code_told() -> None:
     verdict = found(WrongExit, "programs", "exit_code_told")
     assert_broken(verdict)
     assert "programs c0004" in verdict.sentence
-    assert "[played: prints '{lines}\\n'" in verdict.sentence
-    assert "answered 200; came back" in verdict.sentence
+    assert "[played: a program that prints 8 lines to stdout" in verdict.sentence
+    assert "sent once, answered 200; returned" in verdict.sentence
+    case = verdict.how.details["case"]
+    assert (case["call"], case["sent"]) == ("programs c0004", "sent once, answered 200")
+    assert len(case["returned"]) > len(verdict.sentence), "the case has all of what came back"
 
 
 def test_ends_told_apart() -> None:
@@ -152,3 +158,15 @@ def _is_known(kind: str, name: str) -> bool:
     from tests.proof.mutations import drawn
 
     return name in (MISTAKES if kind == "named" else {one.name for one in drawn()})
+
+
+def test_lost_samples_left_out() -> None:
+    for function, state in ((masked_only, "broken"), (by_mask, "held")):
+        verdict = found(shape_of(function).make, "lost-by-mask", "lost_samples_left_out")
+        assert verdict.state == state
+
+
+def test_no_lesson_without_siblings() -> None:
+    for function, state in ((lone_raw, "broken"), (by_mask, "held")):
+        verdict = found(shape_of(function).make, "lost-by-mask", "no_lesson_without_siblings")
+        assert verdict.state == state

@@ -17,8 +17,8 @@ from sfusion.harness.lab.promises import check_promises
 from sfusion.harness.lab.runs import read_tasks, run_all
 from sfusion.harness.lab.scenarios import Scenario, read_scenarios, scenario_files
 from sfusion.harness.lab.worlds import sim
-from sfusion_tools.sandbox.client import _fast_transport, chosen_transport
 from sfusion_tools.sandbox.public_transport import PublicTransport
+from sfusion_tools.sandbox.transport_choice import _fast_transport, chosen_transport
 from tests.harness.lab.promises.scenes import scene
 
 STORMY = """\

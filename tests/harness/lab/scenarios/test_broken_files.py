@@ -34,6 +34,8 @@ promises:
   - {outcomes: {ok: all}}
 """
 
+LOAD = "  calls: 10\n  program:\n    seconds: 200ms"
+
 BROKEN: dict[str, tuple[str, str, int, str]] = {
     # kind: (what is replaced, by what, line of the error, part of the message)
     "unknown top-level key": (
@@ -54,6 +56,72 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "  each: [{prints: '{long:-5}'}]",
         10,
         "{long:-5}: give a length from 0 to",
+    ),
+    "a misspelt fault of a single call": (
+        "  calls: 10",
+        "  each:\n    - {}\n    - {fault: {what: {statsu: 503}}}",
+        12,
+        "did you mean 'status'?",
+    ),
+    "a misspelt phase of a single call's fault": (
+        "  calls: 10",
+        "  each:\n    - {}\n    - {fault: {what: reset, phase: aftr}}",
+        12,
+        "phase",
+    ),
+    "a misspelt fault of a test": (
+        "  calls: 10",
+        "  each:\n    - {}\n    - {tests: [pass, {fault: {what: sandbox_eror}}]}",
+        12,
+        "did you mean 'sandbox_error'?",
+    ),
+    "a date that is no number": (
+        "  calls: 10",
+        "  each:\n    - {}\n    - {fault: {what: {status: 429, retry_at: soon}}}",
+        12,
+        "retry_at takes seconds, found 'soon'",
+    ),
+    "more single calls than can be planned": (
+        LOAD,
+        "  each:\n" + "\n".join(["    - {times: 1000}"] * 100),
+        10,
+        "`each` stands for 100,000 calls; at most 10,000 are allowed",
+    ),
+    "a need of a single call that there is not": (
+        LOAD,
+        "  each:\n    - {}\n    - {needs: [stdn]}",
+        12,
+        "did you mean 'stdin'?",
+    ),
+    "the program of a call that there is not": (
+        LOAD,
+        "  each:\n    - {}\n    - {program_of: c0009}",
+        12,
+        "program_of: there is no call 'c0009'; the calls are c0001 to c0002",
+    ),
+    "a misspelt canary": (
+        "  calls: 10",
+        "  each:\n    - {}\n    - {prints: 'a {wrod} b'}",
+        12,
+        "{wrod} is not a canary; did you mean 'word'?",
+    ),
+    "a misspelt canary in a standard input": (
+        "  calls: 10",
+        "  each:\n    - {}\n    - {stdin: '{line:x}'}",
+        12,
+        "{line:x} is not a canary; did you mean 'lines'?",
+    ),
+    "a misspelt end": (
+        "  calls: 10",
+        "  each:\n    - {}\n    - {end: okk}",
+        12,
+        "found 'okk'; did you mean 'ok'?",
+    ),
+    "a word in place of a single call": (
+        "  calls: 10",
+        "  each:\n    - {}\n    - ok",
+        12,
+        "load.each.1: expected a mapping of keys, found 'ok'",
     ),
     "unknown key in a list": (
         "{at: 1s, kill: n2-w1}",
@@ -276,7 +344,7 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "events:",
         "rollouts: {turns: [{say: hi}]}\nevents:",
         13,
-        "has one of `load`, `rollouts` and `training`; found load and rollouts",
+        "has one of `load`, `rollouts`, `training` and `episodes`; found load and rollouts",
     ),
     "rollout promise without rollouts": (
         "- every_call_ends_once",

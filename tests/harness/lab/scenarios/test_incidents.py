@@ -127,7 +127,7 @@ MISTAKES: dict[str, Mistake] = {
     "one-slow-sample": with_settings("deadline_honoured", default_timeout=3600),
     "one-turn-eats-the-budget": NO_LIMITS,
     "out-of-memory-program": with_tool("stderr_shown", reported.OnlyStdout),
-    "outage-trained-as-zeros": Mistake(
+    "outage-left-out-of-training": Mistake(
         "tool_use_kept", keys={"training": lambda part: {**part, "lost": "zero"}}
     ),
     "over-sampling": Mistake(

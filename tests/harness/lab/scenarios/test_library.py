@@ -18,8 +18,10 @@ from sfusion.harness.lab.worlds import sim
 from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
 
-FILES = [path for path in in_folder(bundled_folder()) if path.parent.name != "incidents"]
 INCIDENTS = in_folder(bundled_folder() / "incidents")
+EPISODES = in_folder(bundled_folder() / "lifecycle")
+"""Which client breaks each of them: tests/harness/lab/worlds/test_episodes.py."""
+FILES = [path for path in in_folder(bundled_folder()) if path not in (*INCIDENTS, *EPISODES)]
 
 
 class Barren(LimiterCore):
@@ -55,14 +57,14 @@ def test_bundled_scenario_breaks_when_the_code_is_broken(
 
 def test_there_are_enough_scenarios_and_each_has_an_about() -> None:
     assert len(FILES) >= 28
-    for path in FILES + INCIDENTS:
+    for path in FILES + INCIDENTS + EPISODES:
         first = read_scenarios(path)[0]
         assert first.scenario == path.stem
         assert len(first.about) > 40
 
 
 def test_the_cases_of_verls_original_design_are_covered() -> None:
-    names = {path.stem for path in FILES + INCIDENTS}
+    names = {path.stem for path in FILES + INCIDENTS + EPISODES}
     for word in (
         "single-node",
         "multi-node",
@@ -88,6 +90,8 @@ def test_the_cases_of_verls_original_design_are_covered() -> None:
 
 def test_every_promise_that_is_not_implied_is_used_by_some_scenario() -> None:
     used = {
-        promise.name for path in FILES + INCIDENTS for promise in read_scenarios(path)[0].promises
+        promise.name
+        for path in FILES + INCIDENTS + EPISODES
+        for promise in read_scenarios(path)[0].promises
     }
     assert {name for name, cls in PROMISES.items() if not cls.implied} <= used

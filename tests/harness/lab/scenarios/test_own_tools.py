@@ -317,3 +317,51 @@ def test_a_module_beside_a_scenario_is_found(tmp_path: Path) -> None:
     (result,) = run_scenario(file, check=False)
     assert result.verdicts[-1].sentence.startswith("the tool raised RuntimeError: boom")
     assert CliRunner().invoke(app, ["run", str(file), "--jobs", "1", "--trust"]).exit_code == 1
+
+
+ELSEWHERE = """
+import os
+import aiohttp
+
+ADDRESS = "http://localhost:8080"
+
+
+async def send(address, code):
+    body = {"code": code, "language": "python"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{address}/run_code", json=body) as answer:
+            return (await answer.json())["run_result"]["stdout"]
+
+
+async def by_variable(code):
+    return await send(os.environ["MY_SANDBOX"], code)
+
+
+async def by_attribute(code):
+    return await send(ADDRESS, code)
+"""
+
+
+def test_a_target_may_have_its_address_in_a_variable_or_an_attribute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Any:
+        command = ["run", "judge-idle", "--jobs", "1", *words]
+        return CliRunner().invoke(app, command)
+
+    for name, *words in (
+        ("by_variable", "--env", "MY_SANDBOX"),
+        ("by_attribute", "--attribute", "ADDRESS"),
+    ):
+        result = run("--tools", f"./elsewhere.py:{name}", *words)
+        assert "sent nothing" not in result.output
+        assert result.exit_code in (0, 1), result.output
+    missing = run("--tools", "./elsewhere.py:by_attribute")
+    assert (missing.exit_code, "--attribute NAME" in missing.output) == (2, True)
+    alone = run("--attribute", "ADDRESS")
+    assert (alone.exit_code, "name it with --tools" in alone.output) == (2, True)
+    config = run("--tools", "tools.yaml", "--env", "MY_SANDBOX")
+    assert (config.exit_code, "is a tool config" in config.output) == (2, True)

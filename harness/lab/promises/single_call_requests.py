@@ -17,6 +17,10 @@ _AT_ONCE = 0.01
 _ROUNDED = 1.0
 """Seconds by which a deadline may be missed: aiohttp ends timeouts of more than five on a whole
 one."""
+_DATE = 1.0
+"""Seconds by which a date of HTTP may be missed: it has no fractions."""
+_MICROSECOND = 1e-6
+"""To this the times of journals are rounded."""
 _LONG = 80
 """Characters of a text of which only the place is shown where it differs."""
 
@@ -109,7 +113,8 @@ def _unasked(calls: list[CallFacts], request: SentRequest) -> Wrong:
 
 def _apart(difference: SentDifference) -> tuple[str, str]:
     """Show two values; of long texts the place where they begin to differ."""
-    found, expected = difference.found, difference.expected
+    found = difference.found
+    expected = difference.expected
     if not (isinstance(found, str) and isinstance(expected, str)):
         return shown(found), shown(expected)
     if max(len(found), len(expected)) < _LONG:
@@ -118,12 +123,12 @@ def _apart(difference: SentDifference) -> tuple[str, str]:
     return _excerpt(found, start), _excerpt(expected, start)
 
 
-def _first_difference(one: str, other: str) -> int:
+def _first_difference(left: str, right: str) -> int:
     """Return the first place at which two texts differ."""
-    for place, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
+    for place, (mine, yours) in enumerate(zip(left, right, strict=False)):
+        if mine != yours:
             return place
-    return min(len(one), len(other))
+    return min(len(left), len(right))
 
 
 def _excerpt(text: str, start: int) -> str:
@@ -150,7 +155,7 @@ def _repetition(
     if any(is_late(call, request) for request in sent):
         return wrong("late", call)
     pairs = itertools.pairwise(sent)
-    if len(sent) > 1 and not any(_had_failed(call, one, other) for one, other in pairs):
+    if len(sent) > 1 and not any(_had_failed(call, *pair) for pair in pairs):
         return wrong("again", call, times=len(sent))
     if usable is not None and sent[-1].at > usable.at:
         return wrong("after_result", call)
@@ -194,8 +199,9 @@ def _early(call: CallFacts, request: SentRequest, following: SentRequest) -> Wro
     assert request.retry_after is not None
     early = request.ended + request.retry_after - following.at
     facts = {"early": early, "status": request.status, "asked": request.retry_after}
-    kind, unit = ("early_date", 1.0) if request.dated else ("early", 1e-6)
-    return unless(early <= unit + call.run.tolerance, kind, call, **facts)
+    if request.dated:
+        return unless(early <= _DATE + call.run.tolerance, "early_date", call, **facts)
+    return unless(early <= _MICROSECOND + call.run.tolerance, "early", call, **facts)
 
 
 # -- deadline_honoured --
@@ -206,14 +212,25 @@ def find_late_ends(facts: SuiteFacts) -> Findings:
     for call in facts:
         if call.ended_at is not None:
             yield _took_too_long(call)
-        elif not _was_asked_to_wait(call):
-            why = "" if call.requests else ", and had sent nothing"
-            after = call.run.horizon - call.planned.part.at
-            yield wrong("never", call, after=after, why=why)
+        elif call.endless or not _was_asked_to_wait(call):
+            yield _never_ended(call)
     for run in facts.runs:
         if run.broken_off and all(call.ended_at is not None for call in facts.of(run)):
             evidence = run.journal.events[-1:]
             yield wrong_run("never", evidence, call=run.name, after=run.horizon, why="")
+
+
+def _never_ended(call: CallFacts) -> Wrong:
+    """Return that a call had not ended, and what it had sent."""
+    sent = len(call.requests)
+    after = call.run.horizon - call.planned.part.at
+    why = "" if sent else ", and had sent nothing"
+    if call.endless:
+        after = call.requests[-1].at - call.asked_at
+        why = f", and was cut off because it was sent {sent}x"
+    elif sent > 1:
+        why = f", and was sent {sent}x"
+    return wrong("never", call, after=after, why=why)
 
 
 def _was_asked_to_wait(call: CallFacts) -> bool:
@@ -265,7 +282,7 @@ def find_crowds(facts: SuiteFacts, limit: int | None) -> Findings:
         most = limit or run.settings.rate_limit
         calls = facts.of(run)
         for start, end, flying in stretches(intervals(calls)):
-            short = end - start <= 1e-6 + run.tolerance
+            short = end - start <= _MICROSECOND + run.tolerance
             if most is None or run.divided or flying <= most or short:
                 yield None
             else:

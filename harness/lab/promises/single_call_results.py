@@ -53,6 +53,8 @@ _KINDS = {
     "foreign": "foreign",
     "scrambled": "scrambled",
     "stderr_first": "stderr_first",
+    "null": "null",
+    "inserted": "inserted",
 }
 """The kind of a finding for each thing in which a text is not what happened."""
 
@@ -109,7 +111,8 @@ def wordings_to_read(facts: SuiteFacts) -> dict[str, dict[str, CallFacts]]:
     mislead there."""
     met = wordings(facts)
     for call in facts:
-        reading, truth = call.reading, call.truth
+        reading = call.reading
+        truth = call.truth
         if reading is None or truth is None or call.run.name == BOUNDS:
             continue
         if reading.cut and not reading.wrong:
@@ -191,12 +194,9 @@ class _StatedField:
         if not self._is_used:
             return
         for call in played_ends(self._facts):
-            if (
-                call.returned is None
-                or call.returned.raised
-                or call.end == "failed"
-                or call.ask.tests
-            ):
+            if call.returned is None or call.returned.raised:
+                continue
+            if call.end == "failed" or call.ask.tests:
                 continue
             yield self._finding(call, call.returned.fields)
 
@@ -230,22 +230,40 @@ def _group_of(end: str) -> str:
 
 # -- tool_never_raises --
 
+_PROGRAM_FAILURES = ("program_error", "timeout", "compile_error", "compiler_timeout")
+_LACKS = "; it may raise if the exception carries all output and the exit code"
+
 
 def find_exceptions(facts: SuiteFacts) -> Findings:
     """Find what was raised, but for clients that report failures as exceptions."""
+    lossy = {_type_raised(call) for call in played_ends(facts) if _lost_what_it_raised(call)}
     for call in played_ends(facts):
         if call.returned is None or call.ask.tests:
             continue
-        may_raise = "raises" in facts.takes and (call.failed or call.end == "bad_arguments")
+        carries_all = call.raised_with_all and _type_raised(call) not in lossy
+        is_report = call.failed or call.end == "bad_arguments" or carries_all
+        may_raise = "raises" in facts.takes and is_report
         # SystemExit is no report: it ends the training's process.
         allowed = may_raise and not (call.returned.raised or "").startswith("SystemExit")
         what = str(call.returned.raised)[:160]
         fine = allowed or not call.returned.raised
-        yield unless(fine, "raised_single", call, end=call.end, what=what)
+        lacks = _LACKS if call.end in _PROGRAM_FAILURES and "raises" in facts.takes else ""
+        yield unless(fine, "raised_single", call, end=call.end, what=what, lacks=lacks)
     for run in facts.runs:
         for event in run.raised:
             about = {"call": run.name, "end": "begin and end", "what": event["text"][:160]}
+            about["lacks"] = ""
             yield wrong_run("raised_single", [event], **about)
+
+
+def _type_raised(call: CallFacts) -> str:
+    raised = call.returned.raised if call.returned is not None else None
+    return (raised or "").partition(":")[0]
+
+
+def _lost_what_it_raised(call: CallFacts) -> bool:
+    """Did it raise for a program that failed, without the output or the exit code?"""
+    return call.end in _PROGRAM_FAILURES and bool(_type_raised(call)) and not call.raised_with_all
 
 
 # -- metrics_are_true --
@@ -254,10 +272,11 @@ def find_exceptions(facts: SuiteFacts) -> Findings:
 def find_untrue_metrics(facts: SuiteFacts) -> Findings:
     """Find metrics that are not those of their call, or not what the wire shows."""
     for call in played_ends(facts):
-        if call.returned is None or not call.returned.fields:
+        if call.returned is None or call.returned.raised or not call.returned.fields:
             continue
         if call.later is not None:
-            before, after = shown(dict(call.returned.fields)), shown(dict(call.later))
+            before = shown(dict(call.returned.fields))
+            after = shown(dict(call.later))
             yield wrong("shared", call, field="", before=before, after=after)
             continue
         fields = call.returned.fields
