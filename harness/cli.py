@@ -105,7 +105,7 @@ def _sentence(error: Exception) -> str:
 
 
 _HARNESS = Path(__file__).parent
-_FIRST_PARAGRAPH = re.compile(r'"""``sfusion ([a-z ]+)``: (.+?)(?:"""|\n\n)', re.DOTALL)
+_FIRST_PARAGRAPH = re.compile(r'"""``sfusion ([a-z0-9 ]+)``: (.+?)(?:"""|\n\n)', re.DOTALL)
 _LONGEST_PARAGRAPH = 1000
 """Characters that are read of a module: far more than any first paragraph has."""
 _PANELS = {

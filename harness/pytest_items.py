@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .lab.runs import PromisesBroken, Task, run_one, write_run
+from .lab.runs import PromisesBroken, Task, run_one, written_run
 from .lab.runs.reporting import report_of_result
 from .lab.runs.tasks import find_modules_beside
 from .lab.scenarios import ScenarioError, read_scenarios
@@ -51,9 +51,9 @@ class ScenarioItem(pytest.Item):
         ]
         out: str | None = self.config.getoption("--sfusion-out")
         if out is not None:
-            folder = write_run(result, Path(out))
-            run = report_of_result(result, folder)
-            write_page(run)
+            with written_run(result, Path(out)) as folder:
+                run = report_of_result(result, folder)
+                write_page(run)
             self.add_report_section("call", "sfusion", run.replay)
         if not result.ok:
             raise PromisesBroken(result)

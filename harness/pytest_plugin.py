@@ -8,7 +8,7 @@ itself: YAML files are collected only where the command line or the ini option
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,18 @@ import pytest
 if TYPE_CHECKING:
     import asyncio
 
+    from ..fakes.daytona import FakeDaytona
+    from ..fakes.e2b import FakeE2B
+    from ..fakes.hosting.service import SandboxService
+    from ..fakes.openenv import FakeOpenEnv
     from ..fakes.proxy import FaultProxy
     from ..fakes.sandbox import FakeSandbox
     from ..fakes.sglang import FakeSGLangServer
+    from ..fakes.wire.events import EventSink, ServerEvent
+    from .core.traffic import Traffic
     from .lab.runs import RunResult
     from .real.targets import RealSandbox
-    from .trial.trial import TrialResult
+    from .trial.result import TrialResult
 
 _SCENARIO = re.compile(rb"^scenario[ \t]*:", re.MULTILINE)
 _MORE_OF_IT = re.compile(rb"^(promises|extends)[ \t]*:", re.MULTILINE)
@@ -30,6 +36,11 @@ _LARGEST = 1_000_001
 """One byte more than a scenario may have: its reader then says so."""
 _NAMED = pytest.StashKey[list[Path]]()
 _SENT = "sfusion_named"
+_TRAFFIC: pytest.StashKey[Traffic] = pytest.StashKey()
+"""The requests of the sandbox of a test."""
+_RUNS_CODE = pytest.StashKey[bool]()
+_CALLS_SHOWN = 20
+"""Calls that the section of a failed test lists. Chosen: a screen."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -131,9 +142,56 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
     options: dict[str, Any] = dict(getattr(request, "param", {}))
     if request.node.get_closest_marker("sandbox_faults"):
         options["faults"] = _faults(request)
+    options["journal"] = _watched(request, options.get("journal"))
+    request.node.stash[_RUNS_CODE] = options.get("executor") is not None
     with FakeSandbox(**options) as sandbox:
         yield sandbox
     _forget_sandboxes()
+
+
+def _watched(request: pytest.FixtureRequest, journal: EventSink | None) -> EventSink:
+    """Return a journal that also keeps the requests for the section of a failed test."""
+    from .core.traffic import Traffic
+
+    traffic = request.node.stash[_TRAFFIC] = Traffic()
+
+    def note(event: ServerEvent) -> None:
+        traffic.note(event)
+        if journal is not None:
+            journal(event)
+
+    return note
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a failed test end with the requests that its sandbox received."""
+    report = yield
+    if report.when == "call" and report.failed and _TRAFFIC in item.stash:
+        report.sections.append(("sfusion: what the sandbox received", _section(item)))
+    return report
+
+
+def _section(item: pytest.Item) -> str:
+    traffic = item.stash[_TRAFFIC]
+    if not traffic.requests:
+        return "no request for work; does the client use the url of the fixture?"
+    lines = [traffic.headline, *traffic.call_lines(_CALLS_SHOWN)]
+    for verdict in traffic.verdicts():
+        if verdict.remedy:
+            lines += [f"{verdict.state}: {verdict.sentence}", f"  A right client {verdict.remedy}"]
+    ran = any(attempt.brought_a_result for sent in traffic.calls.values() for attempt in sent)
+    if ran and not item.stash.get(_RUNS_CODE, True):
+        lines.append(_RUNS_NONE)
+    return "\n".join(lines)
+
+
+_RUNS_NONE = (
+    "fake_sandbox runs no code: it answers SandboxError, with a message that says so, to a program "
+    "without a script. Use the fixture `sandbox`, or executor='python', to run programs."
+)
 
 
 def _faults(request: pytest.FixtureRequest) -> Any:
@@ -193,14 +251,17 @@ def sandbox(
     server knows (was the code executed?) is None in the ledger of a proxy.
     """
     faults = _faults(request)
+    journal = _watched(request, None)
     if real_sandbox is None:
         from ..fakes.sandbox import FakeSandbox
 
-        opened: FakeSandbox | FaultProxy = FakeSandbox(executor="python", faults=faults)
+        opened: FakeSandbox | FaultProxy = FakeSandbox(
+            executor="python", faults=faults, journal=journal
+        )
     else:
         from .real.targets.proxying import proxy_in_front_of
 
-        opened = proxy_in_front_of(real_sandbox.url, faults=faults)
+        opened = proxy_in_front_of(real_sandbox.url, faults=faults, journal=journal)
     with opened:
         yield opened
     _forget_sandboxes()
@@ -231,6 +292,49 @@ def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
     options: dict[str, Any] = getattr(request, "param", {})
     with FakeSGLangServer(**options) as server:
         yield server
+
+
+@pytest.fixture
+def fake_daytona(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeDaytona]:
+    """A fake Daytona for this test, to which Daytona's SDK is pointed by its own variables.
+
+    Set options by indirect parametrisation: ``@pytest.mark.parametrize("fake_daytona", [{"model":
+    {"boot": "1s"}}], indirect=True)``.
+    """
+    from ..fakes.daytona import FakeDaytona
+
+    with FakeDaytona(**getattr(request, "param", {})) as service:
+        _point_at(service, monkeypatch)
+        yield service
+
+
+@pytest.fixture
+def fake_openenv(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeOpenEnv]:
+    """A fake OpenEnv server for this test; give its ``url`` to a client."""
+    from ..fakes.openenv import FakeOpenEnv
+
+    with FakeOpenEnv(**getattr(request, "param", {})) as service:
+        _point_at(service, monkeypatch)
+        yield service
+
+
+@pytest.fixture
+def fake_e2b(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeE2B]:
+    """A fake E2B for this test, to which E2B's SDKs are pointed by their own variables."""
+    from ..fakes.e2b import FakeE2B
+
+    with FakeE2B(**getattr(request, "param", {})) as service:
+        _point_at(service, monkeypatch)
+        yield service
+
+
+def _point_at(service: SandboxService, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in service.environment.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from glob import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +21,27 @@ from .declaring import option
 WHERE = "Where to run"
 WRITTEN = "What to write"
 
+
+def bundled_names(incomplete: str) -> list[str]:
+    """Return the names of bundled scenarios that begin so, for a shell that completes them."""
+    found = Path(str(files("sfusion")), "scenarios").rglob(f"{escape(incomplete)}*.yaml")
+    return sorted(file.stem for file in found if not file.name.startswith("_"))
+
+
 Paths = Annotated[
     list[str] | None,
     Argument(
         metavar="PATH",
         help="Files, folders or names of bundled scenarios; by default all bundled ones.",
+        autocompletion=bundled_names,
+    ),
+]
+BundledOrFile = Annotated[
+    str,
+    Argument(
+        metavar="SCENARIO",
+        help="A file, or the name of a bundled scenario.",
+        autocompletion=bundled_names,
     ),
 ]
 Keyword = Annotated[
@@ -42,6 +60,18 @@ Tools = Annotated[
         "tools of the scenario.",
         names="--tools",
     ),
+]
+AddressVariable = Annotated[
+    str | None,
+    option(
+        "Environment variable in which the target finds the address (default SANDBOX_FUSION_URL).",
+        "NAME",
+        names="--env",
+    ),
+]
+AddressAttribute = Annotated[
+    str | None,
+    option("Attribute of the target's module that holds the address.", "NAME", names="--attribute"),
 ]
 Trust = Annotated[
     bool,

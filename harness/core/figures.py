@@ -63,7 +63,7 @@ def figures_of(journal: Journal) -> RunFigures:
     outcomes = Counter(call.kind for call in calls)
     seconds = max(call.ended for call in calls) - min(call.began for call in calls)
     took = [call.seconds for call in calls if call.seconds is not None]
-    waits = [sum(one.waited for one in call.attempts) + call.waited for call in calls]
+    waits = [sum(attempt.waited for attempt in call.attempts) + call.waited for call in calls]
     return RunFigures(
         calls=len(calls),
         outcomes=dict(sorted(outcomes.items())),
@@ -86,9 +86,12 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def _failures(calls: Iterable[Call]) -> Counter[str]:
-    return Counter(
-        str(one.status) if str(one.status) in REFUSALS else one.kind
-        for call in calls
-        for one in call.attempts
-        if one.kind not in PROGRAM_OUTCOMES and one.kind != ANSWERED
-    )
+    """Count the attempts that got no result: refusals by status, others by how they ended."""
+    found: Counter[str] = Counter()
+    for call in calls:
+        for attempt in call.attempts:
+            if attempt.kind in PROGRAM_OUTCOMES or attempt.kind == ANSWERED:
+                continue
+            status = str(attempt.status)
+            found[status if status in REFUSALS else attempt.kind] += 1
+    return found

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import ENDINGS, Call, fold_call
 
 from .journal import Event, Journal
+
+if TYPE_CHECKING:
+    from .events import (
+        BeganEvent,
+        CalledEvent,
+        ClientEvent,
+        LimiterEvent,
+        ReturnedEvent,
+        SandboxEvent,
+    )
+
+E = TypeVar("E", Event, "ClientEvent", "SandboxEvent")
 
 _DISTURBING = (
     "killed",
@@ -24,7 +37,7 @@ _DISTURBING = (
 )
 
 
-def attempt_of(event: Event) -> tuple[Any, ...]:
+def attempt_of(event: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what tells the attempts of all calls apart: each sandbox counts its own."""
     return event.get("sandbox"), event.get("call"), event.get("attempt")
 
@@ -40,13 +53,13 @@ def _final_kinds() -> frozenset[str]:
     return frozenset(name for name, kind in KINDS.items() if kind.final)
 
 
-def _spoils(strike: Event, compiles: bool) -> bool:
+def _spoils(strike: SandboxEvent, compiles: bool) -> bool:
     """Does a fault leave no result in the answer, or one that nobody can read?"""
     return strike["kind"] in _final_kinds() or (compiles and strike.get("what") == "not_utf8")
 
 
-def _by_name(events: list[Event]) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = {}
+def _by_name(events: list[E]) -> dict[str, list[E]]:
+    found: dict[str, list[E]] = {}
     for event in events:
         found.setdefault(event["event"], []).append(event)
     return found
@@ -57,26 +70,30 @@ class CallEvents:
     """The events of one call, in order."""
 
     call: str
-    called: Event | None = None
+    called: CalledEvent | None = None
     endings: list[Event] = field(default_factory=list)
     """World events `returned`, `cancelled` or `lost`; exactly one if all is well."""
-    client: list[Event] = field(default_factory=list)
-    server: list[Event] = field(default_factory=list)
+    client: list[ClientEvent] = field(default_factory=list)
+    server: list[SandboxEvent] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     """All events that name the call."""
 
-    def of_client(self, event: str) -> list[Event]:
-        return self._by_name[0].get(event, [])
+    def of_client(self, event: str) -> list[ClientEvent]:
+        return self._client_by_name.get(event, [])
 
-    def of_server(self, event: str) -> list[Event]:
-        return self._by_name[1].get(event, [])
-
-    @cached_property
-    def _by_name(self) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
-        return _by_name(self.client), _by_name(self.server)
+    def of_server(self, event: str) -> list[SandboxEvent]:
+        return self._server_by_name.get(event, [])
 
     @cached_property
-    def answers(self) -> list[Event]:
+    def _client_by_name(self) -> dict[str, list[ClientEvent]]:
+        return _by_name(self.client)
+
+    @cached_property
+    def _server_by_name(self) -> dict[str, list[SandboxEvent]]:
+        return _by_name(self.server)
+
+    @cached_property
+    def answers(self) -> list[SandboxEvent]:
         """Return the answers that reached the client.
 
         It had not left, and its time was not up in that very moment.
@@ -90,7 +107,7 @@ class CallEvents:
         ]
 
     @cached_property
-    def results(self) -> list[Event]:
+    def results(self) -> list[SandboxEvent]:
         """Return the answers of the sandbox that carried a result of the program.
 
         That is as far as its ledger tells. A SandboxError and a cut body also have status 200, but
@@ -107,24 +124,28 @@ class CallEvents:
         whole = [answer for answer in given if attempt_of(answer) not in spoiled]
         return whole or self._given_in_the_end(given)
 
-    def _given_in_the_end(self, given: list[Event]) -> list[Event]:
-        """Return attempts after these answers that ended with their program.
+    def _given_in_the_end(self, given: list[SandboxEvent]) -> list[SandboxEvent]:
+        """Return the ends of attempts after these answers that came with the end of their program.
 
-        The sandbox may have crashed just then. Their answer may have been sent, and was if the tool
-        says so.
+        The sandbox crashed just then: it noted no answer, but may have sent one, and did if the
+        tool says so.
         """
-        if (self.returned or {}).get("outcome") not in PROGRAM_OUTCOMES:
+        if self.returned is None or self.returned.get("outcome") not in PROGRAM_OUTCOMES:
             return []
         struck = {attempt_of(strike) for strike in self.of_server("strike")}
-        ran = {
+        finished_at = {
             attempt_of(event): event["at"]
             for event in self.of_server("finished")
             if attempt_of(event) not in struck
         }
-        later = self.server[self.server.index(given[-1]) :] if given else self.server
-        unanswered = [event for event in later if event["event"] == "unanswered"]
-        left = [event for event in unanswered if not event.get("client_gone")]
-        return [event for event in left if ran.get(attempt_of(event)) == event["at"]]
+        first = self.server.index(given[-1]) if given else 0
+        found = []
+        for event in self.server[first:]:
+            if event["event"] != "unanswered" or event.get("client_gone"):
+                continue
+            if finished_at.get(attempt_of(event)) == event["at"]:
+                found.append(event)
+        return found
 
     @cached_property
     def is_misled(self) -> bool:
@@ -142,7 +163,7 @@ class CallEvents:
 
         A tripped guard does not count: it is meant to end the job.
         """
-        kind = (self.returned or {}).get("raised")
+        kind = None if self.returned is None else self.returned.get("raised")
         return None if kind == GuardTripped.__name__ else kind
 
     @cached_property
@@ -154,9 +175,17 @@ class CallEvents:
         return returned.get("outcome") in (None, *PROGRAM_OUTCOMES)
 
     @cached_property
-    def returned(self) -> Event | None:
+    def returned(self) -> ReturnedEvent | None:
         """Return the event `returned`; None if the call ended in another way."""
-        return next((event for event in self.endings if event["event"] == "returned"), None)
+        for event in self.endings:
+            if event["event"] == "returned":
+                return cast("ReturnedEvent", event)
+        return None
+
+    @property
+    def written_intent(self) -> dict[str, Any]:
+        """Return what its program does, as the scenario says."""
+        return {} if self.called is None else self.called.get("intent") or {}
 
     @cached_property
     def intent(self) -> dict[str, Any]:
@@ -164,7 +193,7 @@ class CallEvents:
 
         If it was stopped because it must share cores, it is one that takes too long.
         """
-        intent: dict[str, Any] = (self.called or {}).get("intent") or {}
+        intent = self.written_intent
         if not self._was_stopped:
             return intent
         stopped = {"kind": "program_timeout"}
@@ -191,15 +220,15 @@ class RunEvents:
         self.journal = journal
         self.calls: dict[str, CallEvents] = {}
         self.world: list[Event] = []
-        self.limiter: list[Event] = []
-        self.server: list[Event] = []
+        self.limiter: list[LimiterEvent] = []
+        self.server: list[SandboxEvent] = []
         self.engine: list[Event] = []
         self.cache: dict[str, Any] = {}
         """What promises have found out and share."""
         self._repeated: dict[str, list[CallEvents]] = {}
         """Calls that send the same code, by what the sandbox calls it."""
         self._owners: dict[tuple[Any, ...], CallEvents] = {}
-        by_source = {
+        by_source: dict[str, list[Any]] = {
             "world": self.world,
             "limiter": self.limiter,
             "server": self.server,
@@ -218,11 +247,11 @@ class RunEvents:
         call = self._call_of(event)
         call.events.append(event)
         if source == "client":
-            call.client.append(event)
+            call.client.append(cast("ClientEvent", event))
         elif source == "server":
-            call.server.append(event)
+            call.server.append(cast("SandboxEvent", event))
         elif event["event"] == "called":
-            call.called = event
+            call.called = cast("CalledEvent", event)
             mark = (event.get("intent") or {}).get("mark")
             if mark is not None:
                 self._repeated.setdefault(mark, []).append(call)
@@ -244,12 +273,12 @@ class RunEvents:
         A new request is that of the call under way with the fewest requests, and of several the one
         that ends first, so that each call finds a request if it can.
         """
-        key = attempt_of(event)
-        if key not in self._owners:
+        request = attempt_of(event)
+        if request not in self._owners:
             calls = self._repeated[event["call"]]
-            under_way = [call for call in calls if not call.endings] or calls[-1:]
-            self._owners[key] = min(under_way, key=self._need)
-        return self._owners[key]
+            under_way = [call for call in calls if not call.endings]
+            self._owners[request] = min(under_way or calls[-1:], key=self._need)
+        return self._owners[request]
 
     @cached_property
     def _ends(self) -> dict[str, int]:
@@ -279,10 +308,10 @@ class RunEvents:
         return _by_name(self.world)
 
     @cached_property
-    def began(self) -> Event:
+    def began(self) -> BeganEvent:
         """Return the world's first event, with the settings of the run."""
         found = self.of_world("began")
-        return found[0] if found else {}
+        return cast("BeganEvent", found[0]) if found else {}
 
     @cached_property
     def ended(self) -> Event | None:

@@ -38,12 +38,8 @@ class How:
     ) -> How:
         """Sort the parameters into those that are named in ``identity`` and details."""
         told_apart = tuple((key, str(parameters[key])) for key in identity if key in parameters)
-        return cls(
-            promise,
-            kind,
-            told_apart,
-            {key: one for key, one in parameters.items() if key not in identity},
-        )
+        details = {key: value for key, value in parameters.items() if key not in identity}
+        return cls(promise, kind, told_apart, details)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -62,10 +58,14 @@ class How:
 
 
 class _Sentences(Formatter):
+    """Formats as ``str.format`` does, but a specification may also be a noun or a separator."""
+
     def format_field(self, value: Any, spec: str) -> str:
         if isinstance(value, list):
-            return (spec or ", ").join(map(str, value))
-        return counted(value, spec) if spec[1:2].isalpha() else str(format(value, spec))
+            separator = spec or ", "
+            return separator.join(map(str, value))
+        is_noun = spec[1:2].isalpha()  # the second character of a specification such as .3f is not
+        return counted(value, spec) if is_noun else str(format(value, spec))
 
 
 def sentence_of(template: str, parameters: Mapping[str, Any]) -> str:
@@ -121,9 +121,8 @@ class Verdict:
         anything else."""
         kinds = {"promise": str, "state": str, "sentence": str, "evidence": list, "count": int}
         check_types(data, "a verdict", kinds)
-        if data["state"] not in get_args(State) or not all(
-            isinstance(one, dict) for one in data["evidence"]
-        ):
+        are_events = all(isinstance(event, dict) for event in data["evidence"])
+        if data["state"] not in get_args(State) or not are_events:
             raise ValueError(
                 f"the state of a verdict is one of {', '.join(get_args(State))}, its "
                 "evidence mappings"

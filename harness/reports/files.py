@@ -4,6 +4,7 @@ writing them."""
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from xml.etree import ElementTree
 from ..atomic_files import check_writable, write_file
 from ..commandline.json_answer import is_stdout, write_answer
 from ..core.journal import PAGE, Journal
+from ..core.place import Place
 from ..core.run_events import RunEvents
 from ..core.verdict import Verdict
 from ..errors import BadOption, HarnessError
@@ -138,9 +140,23 @@ def github_annotations(runs: Sequence[RunReport]) -> str:
             ("warning", verdict.promise, verdict.sentence) for verdict in run.in_state("unknown")
         ]
         for level, what, said in problems:
-            title = _command(f"{run.name} {what}").replace(":", "%3A").replace(",", "%2C")
-            lines.append(f"::{level} title={title}::{_command(said)}\n")
+            title = _property(f"{run.name} {what}")
+            lines.append(f"::{level} {_on_line(run.place)}title={title}::{_command(said)}\n")
     return "".join(lines)
+
+
+def in_github_actions() -> bool:
+    """Does a job of GitHub Actions read what is printed?"""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _on_line(place: Place | None) -> str:
+    """Return the properties that put an annotation on a line."""
+    return "" if place is None else f"file={_property(place.file)},line={place.line},"
+
+
+def _property(text: str) -> str:
+    return _command(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _command(text: str) -> str:

@@ -83,15 +83,11 @@ def _run_headline(run: RunReport) -> str:
         return {1: "The promise held", 2: "Both promises held"}.get(
             total, f"All {total} promises held"
         )
-    failed = (
-        f"{broken} of {total} promises {'was' if broken == 1 else 'were'} broken" if broken else ""
-    )
-    unclear = (
-        f"{unknown} {'' if broken else f'of {total} promises '}could not be judged"
-        if unknown
-        else ""
-    )
-    return ", ".join(filter(None, (failed, unclear)))
+    if not broken:
+        return f"{unknown} of {total} promises could not be judged"
+    verb = "was" if broken == 1 else "were"
+    failed = f"{broken} of {total} promises {verb} broken"
+    return f"{failed}, {unknown} could not be judged" if unknown else failed
 
 
 def _facts(run: RunReport, data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -189,6 +185,8 @@ class LearningPage:
     legend: str
     charts: Sequence[LineChart]
     tables: Sequence[PageTable]
+    notes: Sequence[str] = ()
+    """What a reader may want to know afterwards, at the end of the page."""
 
     def render(self) -> str:
         """Return the page. It loads nothing, and no script runs on it but its own."""

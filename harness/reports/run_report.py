@@ -16,6 +16,7 @@ from rich.text import Text
 from sfusion_tools.wording import counted
 
 from ..core.journal import Event
+from ..core.place import Place
 from ..core.verdict import State, Verdict
 from ..terminal import ProgressReporter
 
@@ -47,6 +48,8 @@ class RunReport:
     """Runs what its file names, so that running it again needs --trust."""
     error: str = ""
     """Why it could not be run, or why its result cannot be trusted."""
+    place: Place | None = None
+    """Where what was judged is defined, if that is known."""
 
     @cached_property
     def source(self) -> str:

@@ -66,8 +66,10 @@ def access_records(line: bytes, number: int) -> tuple[Call, ...] | None:
         return None
     if found["method"] != "POST":
         return ()
-    status, at = int(found["status"]), stamp(start)
-    began, timed = (float(number), False) if at is None else (at, True)
+    status = int(found["status"])
+    at = stamp(start)
+    timed = at is not None
+    began = float(number) if at is None else at
     attempt = Attempt(1, status=status, outcome=Outcome.of_status(status))
     return (Call("", began, None, "access", attempt.outcome, attempts=[attempt], timed=timed),)
 
@@ -77,7 +79,8 @@ def _nginx_record(found: re.Match[str], ended: float) -> Call:
     took = _NAMED_TIME.search(rest) or _BARE_TIME.search(rest)
     # nginx writes the time at which the request ended.
     seconds = None if took is None else float(took[1])
-    began, status = ended - (seconds or 0.0), int(found["status"])
+    began = ended - (seconds or 0.0)
+    status = int(found["status"])
     upstreams = _parts(_NAMED_UPSTREAMS, _BARE_UPSTREAMS, rest) or [""]
     size = 0 if found["size"] == "-" else int(found["size"][:15])
     last = Attempt(
@@ -98,19 +101,16 @@ def _tried_before(last: Attempt, upstreams: list[str], rest: str) -> Iterator[At
     if len(upstreams) == 1:
         return
     unknown = ["-"] * len(upstreams)
-    statuses, times = (
-        _parts(_NAMED_STATUSES, _BARE_STATUSES, rest),
-        _parts(_NAMED_TIMES, _BARE_TIMES, rest),
-    )
-    statuses = statuses if len(statuses) == len(upstreams) else unknown
-    times = times if len(times) == len(upstreams) else unknown
-    for number, (upstream, code, took) in enumerate(
-        zip(upstreams[:-1], statuses, times, strict=False), 1
-    ):
-        status, seconds = (
-            (None if code == "-" else int(code)),
-            (None if took == "-" else float(took)),
-        )
+    statuses = _parts(_NAMED_STATUSES, _BARE_STATUSES, rest)
+    if len(statuses) != len(upstreams):
+        statuses = unknown
+    times = _parts(_NAMED_TIMES, _BARE_TIMES, rest)
+    if len(times) != len(upstreams):
+        times = unknown
+    tried = zip(upstreams[:-1], statuses, times, strict=False)
+    for number, (upstream, code, took) in enumerate(tried, 1):
+        status = None if code == "-" else int(code)
+        seconds = None if took == "-" else float(took)
         yield Attempt(
             number, upstream, Outcome.of_status(status), status, seconds=seconds, after=last.after
         )
@@ -150,12 +150,11 @@ _LINE = re.compile(
 _LOGGER = re.compile(r" +\[[\w.]+\]( .*)?$")
 """What structlog appends: the logger's name, and more keys."""
 _PADDED = re.compile(r" {2,}.*$")
-_RUNNING, _ENDED, _FAILED = (
-    "running command ",
-    "stop running command ",
-    "exception on running command ",
-)
-_PROCESSING, _AFTER_CODE = "start processing ", "``` and files "
+_RUNNING = "running command "
+_ENDED = "stop running command "
+_FAILED = "exception on running command "
+_PROCESSING = "start processing "
+_AFTER_CODE = "``` and files "
 _MOST_OPEN = 10_000
 _LONGEST_OUTPUT = 100_000
 
@@ -185,15 +184,14 @@ class ServerOutput:
         if "[" not in text:
             return None
         found = _LINE.match(COLOUR.sub("", text))
-        return (
-            None
-            if found is None
-            else self._event(found["event"], stamp(found["start"]) or stamp(time), number)
-        )
+        if found is None:
+            return None
+        return self._event(found["event"], stamp(found["start"]) or stamp(time), number)
 
     def read_object(self, record: Mapping[str, Any], number: int) -> tuple[Call, ...] | None:
         """The same for a line that structlog wrote as JSON."""
-        event, at = record.get("event"), record.get("timestamp")
+        event = record.get("event")
+        at = record.get("timestamp")
         if not isinstance(event, str) or "level" not in record:
             return None
         return self._event(event, stamp(at) if isinstance(at, str) else None, number, is_whole=True)
@@ -219,7 +217,8 @@ class ServerOutput:
 
     def _failed(self, text: str) -> tuple[float, bool] | None:
         """The command that an exception is about: its text is followed by that of the exception."""
-        found = next((one for one in self._open if text.startswith(f"{one}:")), None)
+        begun = [command for command in self._open if text.startswith(f"{command}:")]
+        found = begun[0] if begun else None
         return None if found is None else self._open.pop(found)
 
     def rest(self) -> list[Call]:

@@ -99,17 +99,17 @@ def event_call(record: Mapping[str, Any]) -> Call:
             f"a line of version {record['event_log']!r}; this sfusion reads version {VERSION}"
         )
     attempts = record.get("attempts", [])
-    if not isinstance(attempts, list) or not all(isinstance(one, dict) for one in attempts):
+    if not isinstance(attempts, list) or not all(isinstance(attempt, dict) for attempt in attempts):
         raise BadLine("attempts must be a list of objects")
     return Call(
         name(record, "call"),
         number(record, "began"),
         duration(record, "seconds"),
-        name(record, "source") or "client",
-        outcome(record),
-        name(record, "worker"),
-        [_attempt(place, one) for place, one in enumerate(attempts, 1)],
-        name(record, "problem") or None,
+        source=name(record, "source") or "client",
+        outcome=outcome(record),
+        worker=name(record, "worker"),
+        attempts=[_attempt(place, attempt) for place, attempt in enumerate(attempts, 1)],
+        problem=name(record, "problem") or None,
         waited=duration(record, "waited") or 0.0,
         refused=name(record, "refused"),
         read=name(record, "read") if "read" in record else "",
@@ -120,20 +120,18 @@ def event_call(record: Mapping[str, Any]) -> Call:
 
 def _attempt(place: int, record: Mapping[str, Any]) -> Attempt:
     return Attempt(
-        place,
-        sandbox_label(record, "sandbox"),
-        outcome(record),
-        count(record, "status"),
-        "",
-        False,
-        duration(record, "waited") or 0.0,
-        duration(record, "seconds"),
-        number(record, "after"),
-        count(record, "sent") or 0,
-        count(record, "received") or 0,
-        duration(record, "retry_after"),
-        duration(record, "run_seconds"),
-        name(record, "fault") or None,
+        number=place,
+        endpoint=sandbox_label(record, "sandbox"),
+        outcome=outcome(record),
+        status=count(record, "status"),
+        waited=duration(record, "waited") or 0.0,
+        seconds=duration(record, "seconds"),
+        after=number(record, "after"),
+        sent=count(record, "sent") or 0,
+        received=count(record, "received") or 0,
+        retry_after=duration(record, "retry_after"),
+        execution_time=duration(record, "run_seconds"),
+        fault=name(record, "fault") or None,
     )
 
 

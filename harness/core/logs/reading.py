@@ -79,7 +79,9 @@ def _is_copy(packed: Path, plain: Path) -> bool:
 
 
 LONGEST_LINE = 20_000_000
-_MOST_TIMES, _LEAST_UNPACKED, _LEAST_LINE = 200, 4_000_000, 100
+_MOST_TIMES = 200
+_LEAST_UNPACKED = 4_000_000
+_LEAST_LINE = 100
 """A compressed file is read up to this many times its size, and up to this many bytes in any
 case: no log is packed tighter than that. Each line counts as at least so many bytes, because
 millions of empty ones take minutes."""
@@ -120,13 +122,16 @@ class LogReader:
 
         ``on_progress`` is called now and then with the bytes that have been read.
         """
-        listed = [(path, file) for path in map(Path, paths) for file in log_files(path)]
-        repeated = repeats([dump_records.requests_of(file) for _, file in listed])
+        listed: list[tuple[Path, Path]] = []
+        for path in map(Path, paths):
+            listed += [(path, file) for file in log_files(path)]
+        repeated = repeats([dump_records.requests_file_of(file) for _, file in listed])
         self.left_out = [repeated[place] for place in sorted(repeated)]
         """Why files are not read that were given."""
-        kept = [one for place, one in enumerate(listed) if place not in repeated]
+        kept = [pair for place, pair in enumerate(listed) if place not in repeated]
         self._given = [
-            _Given(path, [one[1] for one in group]) for path, group in groupby(kept, itemgetter(0))
+            _Given(path, [file for _, file in group])
+            for path, group in groupby(kept, itemgetter(0))
         ]
         self.files = [file for _, file in kept]
         self._sizes = {path: _size(path) for path in self.files}
@@ -146,16 +151,16 @@ class LogReader:
             given.check()
 
     def _read_file(self, listed: Path, given: _Given) -> Iterator[Call]:
-        path = dump_records.requests_of(listed)
+        path = dump_records.requests_file_of(listed)
         lines = _Lines(path)
-        before, size = self.bytes, self._sizes[listed]
+        before = self.bytes
+        size = self._sizes[listed]
 
         def problem(error: Exception, number: int = 1, *, tell: bool = True) -> None:
-            text = (
-                str(error)
-                if isinstance(error, InputError)
-                else f"{path}:{number}: {_reason(error)}"
-            )
+            if isinstance(error, InputError):
+                text = str(error)
+            else:
+                text = f"{path}:{number}: {_reason(error)}"
             given.problem = given.problem or text
             if tell:
                 self._on_problem(text)
@@ -166,7 +171,8 @@ class LogReader:
 
         try:
             with path.open("rb") as raw:
-                is_packed, unpacked = raw.peek(2)[:2] == b"\x1f\x8b", 0
+                is_packed = raw.peek(2)[:2] == b"\x1f\x8b"
+                unpacked = 0
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
                 on_long = (
@@ -292,11 +298,9 @@ class _Lines:
         if "request_id" in record and isinstance(record.get("outcomes"), dict):
             self.known = True
             return dump_records.request_records(record, dump_records.step_of(self._path, record))
-        if isinstance(record.get("input"), str) and isinstance(record.get("output"), str):
+        if dump_records.is_rollout(record):
             self.known = True
-            return dump_records.sample_records(
-                record, dump_records.step_of(self._path, record), number
-            )
+            return dump_records.rollout_records(record, self._path, number)
         if (found := self._output.read_object(record, number)) is not None:
             self.known = True
             return found or None
@@ -305,7 +309,8 @@ class _Lines:
         return None
 
     def _of_docker(self, text: str, time: str, number: int) -> Iterable[Call] | None:
-        line, self._is_docker = text.encode("utf-8", "replace"), True
+        self._is_docker = True
+        line = text.encode("utf-8", "replace")
         if any(not call.timed for call in access_records(line, number) or ()):
             line = f"{time} {text}".encode("utf-8", "replace")
         is_nested = line.startswith(b"{") and b'"log"' in line and b'"stream"' in line
@@ -350,7 +355,8 @@ def log_files(path: Path) -> list[Path]:
         return [path]
     if not stat.S_ISDIR(mode):
         raise LogError(f"{path}: neither a file nor a folder")
-    found = sorted(one for one in path.iterdir() if one.suffix in LOG_SUFFIXES and one.is_file())
+    logs = [file for file in path.iterdir() if file.suffix in LOG_SUFFIXES]
+    found = sorted(file for file in logs if file.is_file())
     if not found:
         raise LogError(f"{path}: no file in this folder ends with {', '.join(LOG_SUFFIXES)}")
     return found

@@ -64,11 +64,10 @@ def check_loopback(context: CheckContext, failure: str) -> Finding | None:
         or not (container or context.plan.from_container)
     ):
         return None
-    how = (
-        f"this runs in a container ({container})"
-        if container
-        else "training runs in a container (--from-container)"
-    )
+    if container:
+        how = f"this runs in a container ({container})"
+    else:
+        how = "training runs in a container (--from-container)"
     # If it answers, it runs in our own container, and perhaps all of training does.
     make = breaks if failure or context.plan.from_container else note
     return make(
@@ -204,8 +203,6 @@ def _is_pong(answer: HttpAnswer | NoAnswer) -> bool:
 
 
 def _describe(answer: HttpAnswer | NoAnswer) -> str:
-    return (
-        f"the ping returns {answer.status}"
-        if isinstance(answer, HttpAnswer)
-        else f"no answer ({answer.text})"
-    )
+    if isinstance(answer, HttpAnswer):
+        return f"the ping returns {answer.status}"
+    return f"no answer ({answer.text})"

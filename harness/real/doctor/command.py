@@ -118,8 +118,9 @@ class DoctorReporter(ProgressReporter, Observer):
     def check_ended(
         self, check: Check, number: int, found: Sequence[Finding], why_not: str
     ) -> None:
-        worst = ranked(found)[0].severity if found else None
-        style = _STYLES[worst] if worst is not None else ("dim" if why_not else "green")
+        style = "dim" if why_not else "green"
+        if found:
+            style = _STYLES[ranked(found)[0].severity]
         self.print(f"[{number:>2}/{self._total}] {check.name:<16} {_result(found, why_not)}", style)
 
     def stopped(self, left: Sequence[Check], why: str) -> None:

@@ -231,7 +231,10 @@ def _failure(result: CallResult) -> str:
 def marked(name: str, code: str, language: str = "python", hints: str = "") -> str:
     """Append the call mark as a comment, so that a fake's ledger shows which calls were the
     doctor's."""
-    sign = "//" if language in _SLASHES else "#" if language in _HASH else ""
-    if not sign:
+    if language in _SLASHES:
+        sign = "//"
+    elif language in _HASH:
+        sign = "#"
+    else:
         return code
     return f"{code}\n{sign} {mark_for(f'doctor-{name}')}{hints}\n"

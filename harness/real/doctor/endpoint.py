@@ -354,11 +354,10 @@ def _check_dead_ping(context: CheckContext) -> Finding | None:
     ping = context.ping
     if isinstance(ping, HttpAnswer) and ping.status == 200:
         return None
-    seen = (
-        f"returns {ping.status}"
-        if isinstance(ping, HttpAnswer)
-        else f"gets no answer ({ping and ping.text})"
-    )
+    if isinstance(ping, HttpAnswer):
+        seen = f"returns {ping.status}"
+    else:
+        seen = f"gets no answer ({ping and ping.text})"
     path = urlsplit(context.settings.at("v1/ping")).path
     return hurts(
         "ping-dead",

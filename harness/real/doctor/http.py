@@ -123,11 +123,10 @@ def _reason(error: Exception) -> str:
             return error.reason or str(error)
         return error.strerror or str(error) or type(error).__name__
     # aiohttp shows a bad status line on several lines with a caret below it.
-    text = (
-        error.message.rstrip(" \n^")
-        if isinstance(error, aiohttp.ClientResponseError)
-        else str(error)
-    )
+    if isinstance(error, aiohttp.ClientResponseError):
+        text = error.message.rstrip(" \n^")
+    else:
+        text = str(error)
     # It also quotes the URL, which may hold a password or a token.
     text = _URL.sub(lambda found: redact(found[0]), " ".join(text.split()))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -166,11 +165,10 @@ async def connects(host: str, port: int, *, within: float) -> NoAnswer | None:
     except OSError as error:
         why = "dns" if isinstance(error, socket.gaierror) else "refused"
         # asyncio joins the failures of several addresses into one text without an errno.
-        text = (
-            os.strerror(error.errno)
-            if error.errno and error.errno > 0
-            else (error.strerror or str(error))
-        )
+        if error.errno and error.errno > 0:
+            text = os.strerror(error.errno)
+        else:
+            text = error.strerror or str(error)
     return NoAnswer(why, text, asyncio.get_running_loop().time() - began)
 
 

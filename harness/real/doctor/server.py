@@ -308,11 +308,10 @@ async def detect_version(context: CheckContext) -> Finding | None:
     context.measured["looks_like"] = looks or None
     if not looks:
         return None
-    image = (
-        "the published image server-20250609"
-        if looks == "2025-06"
-        else "a server built after June 2025"
-    )
+    if looks == "2025-06":
+        image = "the published image server-20250609"
+    else:
+        image = "a server built after June 2025"
     return note(
         "server-version",
         seen=f"it behaves like the source of {looks} ({image}): {why}",

@@ -132,11 +132,10 @@ def _of_config(
             key: value for key, value in config.items() if key in SandboxToolConfig.model_fields
         }
     read = SandboxToolConfig.read(config, owner)
-    urls = (
-        [read.sandbox_fusion_url]
-        if isinstance(read.sandbox_fusion_url, str)
-        else read.sandbox_fusion_url
-    )
+    if isinstance(read.sandbox_fusion_url, str):
+        urls = [read.sandbox_fusion_url]
+    else:
+        urls = read.sandbox_fusion_url
     limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
     return [
         SandboxSettings(url=url, config=read, client=client, source=source, rate_limit=limit)
@@ -208,7 +207,9 @@ class Plan:
     """The run_timeout of programs that exceed it on purpose."""
 
     def burst_for(self, *, local: bool) -> int:
-        return self.burst if self.burst is not None else (BURST_LOCAL if local else BURST_REMOTE)
+        if self.burst is not None:
+            return self.burst
+        return BURST_LOCAL if local else BURST_REMOTE
 
     def levels_for(self, *, local: bool, rate_limit: int | None) -> int:
         if self.levels is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -161,12 +162,11 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     best = 0.0
     for level in levels:
         began = loop.time()
-        answers = await asyncio.gather(
+        answers_of_workers = await asyncio.gather(
             *(_work(context, f"sweep-{level}-{number}") for number in range(level))
         )
-        point = sweep.add(
-            level, [answer for some in answers for answer in some], loop.time() - began
-        )
+        answers = list(itertools.chain.from_iterable(answers_of_workers))
+        point = sweep.add(level, answers, loop.time() - began)
         without_gain = 0 if point.throughput > GAIN * best else without_gain + 1
         best = max(best, point.throughput)
         if (
@@ -202,11 +202,10 @@ def _finding_about_throttling(
     if level is None:
         return None
     statuses = " and ".join(map(str, sorted(sweep.statuses)))
-    wait = (
-        "without Retry-After"
-        if sweep.retry_after is None
-        else f"with Retry-After {sweep.retry_after:g}"
-    )
+    if sweep.retry_after is None:
+        wait = "without Retry-After"
+    else:
+        wait = f"with Retry-After {sweep.retry_after:g}"
     limit = context.settings.rate_limit
     seen = f"with {level} programs at a time, requests get {statuses} {wait}"
     change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"
@@ -233,11 +232,9 @@ def _finding_about_throttling(
 
 
 def _what(plan: Plan) -> str:
-    return (
-        "the given program"
-        if plan.program is not None
-        else f"programs that sleep {plan.sweep_sleep:g} s"
-    )
+    if plan.program is not None:
+        return "the given program"
+    return f"programs that sleep {plan.sweep_sleep:g} s"
 
 
 def _finding_about_limit(

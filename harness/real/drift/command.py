@@ -234,11 +234,10 @@ def _fake(
     if profile == "auto":
         detected = profile_of(real.answers)
         profile = detected or "2026-07"
-        why = (
-            "detected by its memory limits"
-            if detected
-            else "the default, as the answers do not show which it is"
-        )
+        if detected:
+            why = "detected by its memory limits"
+        else:
+            why = "the default, as the answers do not show which it is"
         notes.append(f"the fake plays profile {profile} ({why}); --profile overrides it")
     with probe_progress(f"fake {profile}", len(probes)) as advance:
         return asyncio.run(

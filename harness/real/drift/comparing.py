@@ -236,11 +236,9 @@ def _form(text: str) -> str:
     """How the JSON is written: with or without whitespace, with or without escapes."""
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
     spaced = "spaced" if re.search(r"\s", outside) else "compact"
-    return (
-        f"{spaced}, escaped"
-        if re.search(r"\\u(?!00[01][0-9a-fA-F])(?![dD][89a-fA-F])", text)
-        else spaced
-    )
+    if re.search(r"\\u(?!00[01][0-9a-fA-F])(?![dD][89a-fA-F])", text):
+        return f"{spaced}, escaped"
+    return spaced
 
 
 def _values(place: str, key: str, was: Any, now: Any) -> Iterator[Found]:

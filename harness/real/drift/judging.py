@@ -378,11 +378,15 @@ async def fake_answers(
     """Ask a fake that is started in this process."""
     # The fake refuses foreign names and web pages, which the real server serves: allow those that
     # the probes imitate.
-    hosts = {name for probe in probes for name in _HOST.findall(probe.raw or "")}
-    asked = [probe.request.sent_headers for probe in probes if probe.request is not None]
-    origins = {
-        value for headers in asked for name, value in headers.items() if name.lower() == "origin"
-    }
+    hosts = set[str]()
+    origins = set[str]()
+    for probe in probes:
+        hosts.update(_HOST.findall(probe.raw or ""))
+        if probe.request is None:
+            continue
+        for name, value in probe.request.sent_headers.items():
+            if name.lower() == "origin":
+                origins.add(value)
     async with FakeSandbox(
         executor=executor, profile=profile, allow_hosts=hosts, allow_origins=origins
     ) as sandbox:
@@ -415,8 +419,14 @@ def profile_of(answers: Mapping[str, ProbeAnswer]) -> Profile | None:
     """Return the profile that these answers show, or None if they do not show it."""
     answer = answers.get(REVEALS_PROFILE)
     body = answer.json() if answer is not None else None
-    status = body.get("status") if isinstance(body, dict) else None
-    return "2025-06" if status == "Success" else "2026-07" if status == "Failed" else None
+    if not isinstance(body, dict):
+        return None
+    match body.get("status"):
+        case "Success":
+            return "2025-06"
+        case "Failed":
+            return "2026-07"
+    return None
 
 
 def _sent(request: Mapping[str, Any]) -> Any:

@@ -71,10 +71,13 @@ class Server:
         login = basic_auth(parts)
         if login is not None and "authorization" not in {name.lower() for name in carried}:
             carried["authorization"] = login
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        host = parts.hostname or ""
         return cls(
-            parts.scheme, host, port, parts.path.rstrip("/"), parts.query, tuple(carried.items())
+            scheme=parts.scheme,
+            host=parts.hostname or "",
+            port=parts.port or _default_port(parts.scheme),
+            base=parts.path.rstrip("/"),
+            query=parts.query,
+            headers=tuple(carried.items()),
         )
 
     def can_send(self, probe: Probe) -> bool:
@@ -86,9 +89,13 @@ class Server:
     def authority(self) -> str:
         """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return (
-            host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
-        )
+        if self.port == _default_port(self.scheme):
+            return host
+        return f"{host}:{self.port}"
+
+
+def _default_port(scheme: str) -> int:
+    return 443 if scheme == "https" else 80
 
 
 def request_bytes(probe: Probe, server: Server) -> bytes:
@@ -134,11 +141,10 @@ async def exchange(
     except TimeoutError:
         answer = ProbeAnswer(failure=f"no answer within {timeout:g} s")
     except asyncio.IncompleteReadError as error:
-        after = (
-            f"after {len(error.partial)} bytes of the answer"
-            if error.partial
-            else "without an answer"
-        )
+        if error.partial:
+            after = f"after {len(error.partial)} bytes of the answer"
+        else:
+            after = "without an answer"
         answer = ProbeAnswer(failure=f"the connection was closed {after}")
     except OSError:
         answer = ProbeAnswer(failure="the connection was reset")

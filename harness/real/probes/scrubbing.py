@@ -338,12 +338,16 @@ class Scrubber:
         return content if clean == text else base64.b64encode(clean.encode()).decode()
 
 
-def secrets_of(probes: Iterable[Probe]) -> list[str]:
+def probe_secrets(probes: Iterable[Probe]) -> list[str]:
     """Values of the probes' headers whose names sound like secrets."""
-    sent = [probe.request.sent_headers for probe in probes if probe.request is not None]
-    return [
-        value for headers in sent for name, value in headers.items() if _SECRET_HEADER.search(name)
-    ]
+    found: list[str] = []
+    for probe in probes:
+        if probe.request is None:
+            continue
+        for name, value in probe.request.sent_headers.items():
+            if _SECRET_HEADER.search(name):
+                found.append(value)
+    return found
 
 
 def _of_header(value: str) -> list[str]:

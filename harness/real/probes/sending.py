@@ -13,7 +13,7 @@ from pathlib import Path
 from ...errors import Unreachable
 from .model import Probe, ProbeRequest
 from .raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
-from .scrubbing import Scrubber, secrets_of
+from .scrubbing import Scrubber, probe_secrets
 
 AT_ONCE = 4
 PATIENCE = 60.0
@@ -151,5 +151,5 @@ def scrubber_for(
         users=[user],
         paths=[str(Path.home()), os.getcwd()],
         environ=os.environ,
-        also_secret=secrets_of(probes),
+        also_secret=probe_secrets(probes),
     )

@@ -173,11 +173,10 @@ class Container(RealSandbox):
         if state.get("OOMKilled") or state.get("ExitCode") == _SIGKILLED:
             # The engine hears of the memory limit and of the exit from two sources, in either
             # order.
-            surely = (
-                "killed"
-                if state.get("OOMKilled")
-                else f"killed (exit code {_SIGKILLED}), most likely"
-            )
+            if state.get("OOMKilled"):
+                surely = "killed"
+            else:
+                surely = f"killed (exit code {_SIGKILLED}), most likely"
             why = f"{surely} at its memory limit of {size(self._options.memory)}"
             hint = f"raise it with {PREFIX}MEMORY"
         else:
@@ -255,17 +254,15 @@ def remove_leftovers(engine: ContainerEngine, say: Callable[[str], None]) -> lis
     for container in found:
         name = container["Names"][0].lstrip("/") if container.get("Names") else container["Id"][:12]
         owner = Owner.read((container.get("Labels") or {}).get(LABEL, ""))
-        alive = (
-            owner.is_alive(here, running=container.get("State") == "running")
-            if owner is not None
-            else None
-        )
+        if owner is not None:
+            alive = owner.is_alive(here, running=container.get("State") == "running")
+        else:
+            alive = None
         if alive is None:
-            who = (
-                f"process {owner.pid} of {owner.host.partition(' ')[0]}"
-                if owner
-                else "an unknown process"
-            )
+            if owner:
+                who = f"process {owner.pid} of {owner.host.partition(' ')[0]}"
+            else:
+                who = "an unknown process"
             say(
                 f"left alone: container {name}, started by {who}, which is not visible from here; "
                 f"remove it with docker rm -f {name}"

@@ -141,11 +141,10 @@ class PullProgress:
         done = sum(layer.done for layer in self.layers.values())
         line = f"pulling {self.image}: {done} of {len(self.layers)} layers"
         total = sum(layer.total for layer in self.layers.values())
-        return (
-            f"{line}, {size(sum(layer.current for layer in self.layers.values()))} of {size(total)}"
-            if total
-            else line
-        )
+        if not total:
+            return line
+        loaded = sum(layer.current for layer in self.layers.values())
+        return f"{line}, {size(loaded)} of {size(total)}"
 
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
@@ -312,11 +311,10 @@ def _unreachable(address: str, named_by: str, error: Exception) -> TargetError:
             "(usually docker; then log in again), or point DOCKER_HOST to your own engine"
         )
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        why = (
-            "there is no such socket"
-            if isinstance(error, FileNotFoundError)
-            else "connection refused"
-        )
+        if isinstance(error, FileNotFoundError):
+            why = "there is no such socket"
+        else:
+            why = "connection refused"
         return MissingTarget(
             f"{where} does not answer: {why}; start Docker (for example `systemctl start "
             "docker`), or point "

@@ -20,9 +20,10 @@ from typing import Annotated
 
 import typer
 
-from sfusion_tools.formats import format_for, get_format
+from sfusion_tools.formats import Format, get_format
 from sfusion_tools.rollout import RolloutLimits
-from sfusion_tools.tokenizers import load_tokenizer
+from sfusion_tools.rollout.guess import format_of
+from sfusion_tools.tokenizers import Tokenizer, load_tokenizer
 from sfusion_tools.wording import counted
 
 from ....fakes.faults import load_rules
@@ -105,14 +106,13 @@ def rollout(
             ]
         )
     loaded = load_tokenizer(tokenizer)
-    known = None if format else format_for(template=getattr(loaded, "chat_template", None))
     plan = RolloutPlan(
         out=out,
         problems=problems,
         group=group,
         steps=steps,
         seed=seed,
-        format=(known or get_format(format or "hermes")).name,
+        format=_format(format, loaded).name,
         policy=read_policy(policy, marks=group > 1),
         executor=(sandbox_executor or SandboxExecutor.PYTHON).value,
         faults=tuple(load_rules(faults)) if faults is not None else (),
@@ -152,3 +152,18 @@ def _print_counts(counts: RolloutCounts, out: Path, steps: int) -> None:
     if counts.failed:
         failed = counted(counts.failed, "request")
         typer.echo(f"{failed} failed; the first reason: {counts.first_failure}", err=True)
+
+
+def _format(name: str | None, tokenizer: Tokenizer) -> Format:
+    """Return the format that was asked for, or else the chat template's."""
+    if name:
+        return get_format(name)
+    if not getattr(tokenizer, "chat_template", None):
+        return get_format("hermes")
+    found = format_of(tokenizer)
+    if found is None:
+        raise HarnessError(
+            "the tool-call format cannot be told from the chat template: no format that we have "
+            "reads back the calls that it writes; name it with --format"
+        )
+    return found

@@ -16,8 +16,9 @@ from textual.widgets import Collapsible, Static
 
 from sfusion_tools.wording import counted
 
-from ...core.dumps.sample import Sample, TurnPart, TurnView, read_call, split_turns
+from ...core.dumps.sample import Sample
 from ...terminal import printable
+from .parts import TurnPart, TurnView, split_turns
 
 HIT = "black on yellow"
 _TITLE_LENGTH = 72
@@ -60,12 +61,12 @@ def _turn(turn: TurnView, term: str, expanded: bool, *, collapsible: bool) -> Wi
 
 
 def _part(part: TurnPart, term: str, expanded: bool) -> Widget:
-    if part.kind != "call":
+    call = part.call
+    if call is None:
         return _text(part.text, term, part.kind)
-    call = read_call(part.text)
     name = printable(call.name)
-    if not call.arguments:
-        title = f"call {name} (malformed arguments)" if name != "?" else "malformed call"
+    if call.problem:
+        title = f"malformed call to {name}" if name != "?" else "malformed call"
         return _collapsible(title, highlighted(part.text, term), part.text, term, expanded)
     lines = sum(value.count("\n") + 1 for _, value in call.arguments)
     title = f"call {name} · {counted(lines, 'line')}"
@@ -111,11 +112,10 @@ def _collapsible(title: str, body: Text, searched: str, term: str, expanded: boo
 
 def highlighted(text: str, term: str) -> Text:
     """The text with search hits highlighted and control characters spelled out."""
-    cut = (
-        text
-        if len(text) <= _MAX_LENGTH
-        else f"{text[:_MAX_LENGTH]}\n… {len(text) - _MAX_LENGTH:,} more characters"
-    )
+    if len(text) <= _MAX_LENGTH:
+        cut = text
+    else:
+        cut = f"{text[:_MAX_LENGTH]}\n… {len(text) - _MAX_LENGTH:,} more characters"
     return _hits(Text(printable(cut, keep="\n\t")), term)
 
 

@@ -134,4 +134,6 @@ def sign_of(sample: Sample) -> tuple[str, str]:
 def _score_colour(score: float | None) -> str:
     if score is None:
         return "bright_black"
-    return "green" if score > 0 else "red" if score < 0 else "yellow"
+    if score > 0:
+        return "green"
+    return "red" if score < 0 else "yellow"

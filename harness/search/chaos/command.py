@@ -35,7 +35,7 @@ from ...core.run_events import RunEvents
 from ...core.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from ...lab.promises.permit_steps import server_steps
 from ...lab.promises.permits import FlightCount, count_in_flight
-from ...lab.runs import RunResult, Task, run_one, write_run
+from ...lab.runs import RunResult, Task, run_one, written_run
 from ...lab.runs.reporting import report_of_result
 from ...lab.scenarios.events import EventPart
 from ...lab.scenarios.model import Scenario
@@ -364,7 +364,9 @@ def _sentence(event: EventPart) -> str:
 def count_at_sandbox(journal: Journal) -> FlightCount:
     """Count the requests in flight against the limit from the sandbox's own events."""
     run = RunEvents(journal)
-    return count_in_flight(server_steps(run, run.began["lease"]), run.began["limit"])
+    limit = run.began["limit"]
+    assert limit is not None, "the tools of chaos have a limit"
+    return count_in_flight(server_steps(run, run.began["lease"]), limit)
 
 
 _STYLES = {"held": "green", "broken": "bold red", "unknown": "yellow"}
@@ -402,7 +404,8 @@ def chaos(
             played.append(finished)
             if out is not None:
                 for result in (finished.real, finished.sims[0]):
-                    write_page(report_of_result(result, write_run(result, out)))
+                    with written_run(result, out) as folder:
+                        write_page(report_of_result(result, folder))
             if not is_stdout(json_file):
                 # Each time: a run of hours may be interrupted.
                 _write_rounds(played, seed, nodes, json_file)
@@ -465,11 +468,10 @@ def _headline(rounds: Sequence[Round]) -> str:
     agreeing = sum(not played.disagreements for played in rounds)
     moved = sum(played.moved for played in rounds)
     calls = sum(played.outcomes[0].total() for played in rounds)
-    held = (
-        "every promise held"
-        if all(played.state == "held" for played in rounds)
-        else _counts(rounds)
-    )
+    if all(played.state == "held" for played in rounds):
+        held = "every promise held"
+    else:
+        held = _counts(rounds)
     took = sum(played.real.wall_seconds for played in rounds) / len(rounds)
     return (
         f"{counted(len(rounds), 'round')}: {held}. "

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +37,7 @@ from ...commandline.declaring import command, option
 from ...commandline.options import Html, Jobs, On, Out, RayAddress, Seed, Tools, Trust
 from ...errors import BadOption
 from ...lab.promises import PROMISES
-from ...lab.runs import Task, read_tasks, write_run
+from ...lab.runs import Task, read_tasks, written_run
 from ...lab.runs.reporting import report_of_result
 from ...lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted, read_tools
 from ...lab.scenarios import scenario_files
@@ -51,7 +51,7 @@ from ..shrink import Budget, Reproduces, shrink, with_promise
 from .case import HANG, LOGGED, HuntCase, play_case, run_bounded, scenario_of
 from .corpus import Corpus
 from .generate import valid
-from .hunt import BATCH, Found, Hunt
+from .hunt import BATCH, Found, Hunt, Tally
 
 _STATES = ("held", "broken", "unknown", "not_applicable")
 _EVENTS = (
@@ -72,6 +72,20 @@ _EVERY = 10.0
 """Seconds between two lines of a build log (chosen)."""
 
 
+def _never_seen(tally: Tally) -> Iterator[str]:
+    """Yield the faults, outcomes and events that no case showed."""
+    for kind, cls in sorted(KINDS.items()):
+        for phase in cls.phases:
+            if not tally.strikes[f"{kind} {phase}"]:
+                yield f"fault {kind} in phase {phase}"
+    for outcome in Outcome:
+        if not tally.outcomes[outcome.value]:
+            yield f"outcome {outcome.value}"
+    for name in _EVENTS:
+        if not tally.events[name]:
+            yield f"event {name}"
+
+
 def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> str:
     """Return the page. It loads nothing, and no script runs on it but its own."""
     tally = hunt.tally
@@ -86,22 +100,12 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
     promises = [
         (name, [tally.states[f"{name} {state}"] for state in _STATES]) for name in sorted(PROMISES)
     ]
-    never = [
-        f"fault {kind} in phase {phase}"
-        for kind, cls in sorted(KINDS.items())
-        for phase in cls.phases
-        if not tally.strikes[f"{kind} {phase}"]
-    ]
-    never += [
-        f"outcome {outcome.value}" for outcome in Outcome if not tally.outcomes[outcome.value]
-    ]
-    never += [f"event {name}" for name in _EVENTS if not tally.events[name]]
+    never = list(_never_seen(tally))
     never += [f"a verdict held on {name}" for name, counts in promises if not counts[0]]
+    findings = counted(len(found), "finding") if found else "Nothing found"
     return render_page(
         "hunt.html.j2",
-        headline=f"{counted(len(found), 'finding')} in {counted(tally.cases, 'case')}"
-        if found
-        else f"Nothing found in {counted(tally.cases, 'case')}",
+        headline=f"{findings} in {counted(tally.cases, 'case')}",
         tool=tools[0].get("class_name", "") if tools else "SandboxFusionTool",
         facts=[
             ("cases", f"{tally.cases:,}"),
@@ -258,14 +262,13 @@ def _hunt_down(
                 break
         rate = played / max(shown.seconds, 1e-9)
         out = options.out
-        runs = (
-            []
-            if out is None
-            else [
+        if out is None:
+            runs = []
+        else:
+            runs = [
                 _write_run(fresh_failure, tools, out, smaller=options.shrink)
                 for fresh_failure in fresh
             ]
-        )
         _print_end(shown=shown, hunt=hunt, runs=runs, played=played, rate=rate, options=options)
     if options.html is not None:
         write_file(options.html, render_hunt(hunt, tools, options.seed))
@@ -330,8 +333,8 @@ def _write_run(found: Found, tools: Entries | None, out: Path, *, smaller: bool)
         if same(scenario):
             scenario = shrink(scenario, same, SHRINKING).scenario
     result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
-    folder = write_run(result, out)
-    write_page(report_of_result(result, folder))
+    with written_run(result, out) as folder:
+        write_page(report_of_result(result, folder))
     return folder
 
 

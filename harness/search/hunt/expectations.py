@@ -16,6 +16,7 @@ from typing import Any
 from sfusion_tools.sandbox.program import COMPILED
 
 from ....fakes.faults import Output, Rule, Status
+from ....fakes.lifecycle.model import Lifecycle
 from ....fakes.sandbox.models import Queue, Quota
 from ...lab.scenarios.model import Scenario
 from ...lab.scenarios.program import PreparedCall, ProgramPart
@@ -211,7 +212,9 @@ class Expectation:
         """Does no sandbox refuse requests or get slower under load?"""
         models = [part.model for part in self.scenario.sandbox.settings]
         return not any(
-            isinstance(model, Queue | Quota) or model.cores is not None or model.spawn_cost
+            isinstance(model, Queue | Quota | Lifecycle)
+            or model.cores is not None
+            or model.spawn_cost
             for model in models
         )
 

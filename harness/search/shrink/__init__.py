@@ -57,9 +57,8 @@ def failures_of(result: RunResult) -> list[Failure]:
         found.append(Failure(result.error_how or How(ERROR), result.error))
     stuck = next((event for event in result.journal.events if event["event"] == "stuck"), None)
     if stuck is not None:
-        found.append(
-            Failure(How(STUCK, "raised", (("raised", stuck.get("raised", "")),)), stuck["text"])
-        )
+        how = How(STUCK, "raised", identity=(("raised", stuck.get("raised", "")),))
+        found.append(Failure(how, stuck["text"]))
     return list(dict.fromkeys(found))
 
 
@@ -68,9 +67,19 @@ def with_promise(scenario: Scenario, failure: Failure) -> Scenario:
     if failure.promise not in PROMISES:
         return scenario
     named = [
-        made for made in scenario.plain.get("promises", []) if failure.promise in (made, *made)
+        declared
+        for declared in scenario.plain.get("promises", [])
+        if _declares(declared, failure.promise)
     ]
     return scenario.changed(promises=named or [failure.promise])
+
+
+def _declares(declared: Any, promise: str) -> bool:
+    """Is this entry of `promises` about that promise? It is its name, or a mapping from its name to
+    its parameters."""
+    if isinstance(declared, str):
+        return declared == promise
+    return promise in declared
 
 
 class Reproduces:
@@ -85,19 +94,17 @@ class Reproduces:
     def __init__(self, scenario: Scenario, failure: Failure, *, run: Run = run_one) -> None:
         self.failure = failure
         self._run = run
-        self._control = scenario.own_config is None and self._passes(scenario)
+        is_foreign = scenario.own_config is None
+        self._compare = is_foreign and self._right_tool_passes(scenario)
 
     def __call__(self, scenario: Scenario) -> bool:
-        if not any(failure == self.failure for failure in _failures(self._run, scenario)):
+        if self.failure not in _failures(self._run, scenario):
             return False
-        return not self._control or self._passes(scenario)
+        return not self._compare or self._right_tool_passes(scenario)
 
-    def _passes(self, scenario: Scenario) -> bool:
-        """Does a right tool keep the promise?"""
-        return all(
-            failure.promise != self.failure.promise
-            for failure in _failures(run_one, with_right_tool(scenario))
-        )
+    def _right_tool_passes(self, scenario: Scenario) -> bool:
+        failures = _failures(run_one, with_right_tool(scenario))
+        return all(failure.promise != self.failure.promise for failure in failures)
 
 
 def with_right_tool(scenario: Scenario) -> Scenario:
@@ -115,6 +122,7 @@ def with_right_tool(scenario: Scenario) -> Scenario:
 
 
 def _failures(run: Run, scenario: Scenario) -> list[Failure]:
+    """Return how a scenario fails; not at all if it cannot be run."""
     with suppress(HarnessError, SfusionError):
         return failures_of(run(Task(scenario, "sim", trusted=True)))
     return []
@@ -178,6 +186,8 @@ def shrink(
 
 
 class _Search:
+    """The smallest scenario until now, and the search for one that is smaller."""
+
     def __init__(
         self,
         scenario: Scenario,
@@ -215,11 +225,15 @@ class _Search:
         for variant in reduction(self.data):
             if self._try(variant):
                 return True
-            if is_seeded(variant) and any(map(self._try, other_seeds(variant, _OTHER_SEEDS))):
-                return True
+            if not is_seeded(variant):
+                continue
+            for reseeded in other_seeds(variant, _OTHER_SEEDS):
+                if self._try(reseeded):
+                    return True
         return False
 
     def _try(self, data: Data) -> bool:
+        """Take over a candidate if it fails in the same way; return whether it does."""
         key = _key(data)
         if key in self._seen:
             return False
@@ -228,10 +242,7 @@ class _Search:
             scenario = Scenario.from_data(data)
         except ValueError:
             return False
-        spent = time.monotonic() - self._began
-        if self.cases >= self._budget.cases or (
-            self._budget.seconds is not None and spent >= self._budget.seconds
-        ):
+        if self._is_exhausted():
             raise _Exhausted
         self.cases += 1
         same = self._same(scenario)
@@ -240,6 +251,13 @@ class _Search:
             self.data = data
         self._on_case(self.cases, self.smallest)
         return same
+
+    def _is_exhausted(self) -> bool:
+        if self.cases >= self._budget.cases:
+            return True
+        if self._budget.seconds is None:
+            return False
+        return time.monotonic() - self._began >= self._budget.seconds
 
 
 def _key(data: Any) -> str:

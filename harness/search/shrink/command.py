@@ -86,11 +86,10 @@ def failure_to_shrink(task: Task, promise: str | None = None) -> tuple[RunResult
     found = failures_of(result)
     wanted = [failure for failure in found if promise in (None, failure.promise)]
     if not wanted:
-        others = (
-            f"; it breaks {', '.join(dict.fromkeys(failure.promise for failure in found))}"
-            if found
-            else ""
-        )
+        others = ""
+        if found:
+            names = dict.fromkeys(failure.promise for failure in found)
+            others = f"; it breaks {', '.join(names)}"
         broken = "no promise is broken" if promise is None else f"{promise} is not broken"
         raise BadOption(
             f"{task.name}: {broken} when it is run in world sim{others}: there is nothing to shrink"
@@ -144,8 +143,13 @@ def keep(
         *(promise for promise in dict.fromkeys(broken) if promise not in stated),
     ]
     data["scenario"] = name or _name(task.scenario.scenario, (broken or stated)[0])
-    comment = tell(result, found[0]) if found else [f"Broke {', '.join(broken)}."] if broken else []
-    data["about"] = comment[0] if comment else data["about"]
+    comment: list[str] = []
+    if found:
+        comment = tell(result, found[0])
+    elif broken:
+        comment = [f"Broke {', '.join(broken)}."]
+    if comment:
+        data["about"] = comment[0]
     target = folder / f"{data['scenario']}.yaml"
     if target.exists():
         raise BadOption(f"{target} exists already; give another FILE with --keep")
@@ -164,11 +168,10 @@ def _name(scenario: str, promise: str) -> str:
 
 def scenario_file(scenario: Scenario, comment: list[str]) -> str:
     """Return the text of a scenario file that begins with a comment."""
-    head = [
-        line
-        for text in comment
-        for line in ([text] if text.startswith(" ") else textwrap.wrap(text, _WIDTH))
-    ]
+    head: list[str] = []
+    for text in comment:
+        is_literal = text.startswith(" ")
+        head += [text] if is_literal else textwrap.wrap(text, _WIDTH)
     data = yaml.safe_dump(
         scenario.written, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
     )
@@ -207,11 +210,10 @@ def tell(result: RunResult, failure: Failure) -> list[str]:
 def _events(result: RunResult, verdict: Verdict | None) -> list[tuple[Event, str]]:
     """Return the events of the calls in the evidence, and the disturbances, each with its text."""
     run = RunEvents(result.journal)
-    shown = (
-        []
-        if verdict is None
-        else [*_named(verdict), *(event.get("call") for event in verdict.evidence)]
-    )
+    if verdict is None:
+        shown = []
+    else:
+        shown = [*_named(verdict), *(event.get("call") for event in verdict.evidence)]
     calls = (
         list(dict.fromkeys(call for call in shown if call in run.calls))[:_CALLS]
         or list(run.calls)[:1]
@@ -332,20 +334,21 @@ def shrink(options: ShrinkOptions) -> None:
     if options.seconds and run.name != SHRUNK and not (run / SHRUNK).is_file():
         _search(options)
         run = run if run.is_dir() and options.to is None else options.file
-    folder, name = (
-        (options.keep, None)
-        if options.keep.suffix != ".yaml"
-        else (options.keep.parent, options.keep.stem)
-    )
+    folder = options.keep
+    name = None
+    if options.keep.suffix == ".yaml":
+        folder = options.keep.parent
+        name = options.keep.stem
     file = keep(run, folder, name, tools=options.tools, trust=options.trust)
-    more = (
-        f" --tools {options.tools}"
-        if options.tools is not None
-        else " --trust"
-        if options.trust
-        else ""
-    )
+    more = _options_to_run(options.tools, needs_trust=options.trust)
     typer.echo(f"{file}\nrun it: sfusion run {file}{more}")
+
+
+def _options_to_run(tools: Path | None, *, needs_trust: bool) -> str:
+    """Return the options with which a scenario that was written is run, each after a blank."""
+    if tools is not None:
+        return f" --tools {tools}"
+    return " --trust" if needs_trust else ""
 
 
 def _search(options: ShrinkOptions) -> str:
@@ -373,14 +376,8 @@ def _search(options: ShrinkOptions) -> str:
         stopped = "" if found.finished else "; the search was stopped before its end"
         shown.print(f"  to   {size(found.scenario)}, in {counted(found.cases, 'run')}{stopped}")
         shown.print(str(file))
-        trusted = any(found.scenario.runs())
-        more = (
-            f" --tools {options.tools}"
-            if options.tools is not None
-            else " --trust"
-            if trusted
-            else ""
-        )
+        needs_trust = any(found.scenario.runs())
+        more = _options_to_run(options.tools, needs_trust=needs_trust)
         shown.print(f"run it:  sfusion run {file}{more}")
     return more
 
@@ -390,9 +387,13 @@ def counts_of(scenario: Scenario) -> tuple[int, int, int, int]:
     load = scenario.load
     rollouts = scenario.rollouts
     sandbox = scenario.sandbox
+    calls = 0
     rules = len(sandbox.faults) + sum(len(part.faults or ()) for part in sandbox.each.values())
-    rules += len(rollouts.faults) if rollouts is not None else 0
-    calls = load.count if load is not None else rollouts.count if rollouts is not None else 0
+    if rollouts is not None:
+        calls = rollouts.count
+        rules += len(rollouts.faults)
+    if load is not None:
+        calls = load.count
     deviations = scenario.schedule.deviations or () if scenario.schedule is not None else ()
     return calls, rules, len(scenario.events), len(deviations)
 

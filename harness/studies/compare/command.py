@@ -28,7 +28,7 @@ from ...commandline.declaring import command, option
 from ...commandline.json_answer import text_stream, write_json
 from ...commandline.options import Html, Json
 from ...core.journal import Event
-from ...errors import BadOption
+from ...errors import BadOption, JournalError
 from ...lab.runs.directory import edited_line, read_run
 from ...lab.scenarios.reading import JOURNAL
 from ...reports import Reports
@@ -144,11 +144,10 @@ class CompareReporter(ProgressReporter):
             self.print(text, "bold red" if worse else "green")
 
     def _print_one(self, comparison: RunComparison) -> None:
-        name = (
-            comparison.before.name
-            if comparison.before.name == comparison.after.name
-            else f"{comparison.before.name} -> {comparison.after.name}"
-        )
+        if comparison.before.name == comparison.after.name:
+            name = comparison.before.name
+        else:
+            name = f"{comparison.before.name} -> {comparison.after.name}"
         self.print(f"{name}: {comparison.sentence}", "bold red" if comparison.worse else "bold")
         if (
             comparison.before.journal.header["scenario"]
@@ -165,12 +164,17 @@ class CompareReporter(ProgressReporter):
 
 
 def _sign(change: float) -> str:
-    return "worse" if change > 0 else "better" if change < 0 else ""
+    """Return the sign of something of which more is worse."""
+    if change > 0:
+        return "worse"
+    return "better" if change < 0 else ""
 
 
 def _outcome_sign(change: RunChange) -> str:
     grown = change.after - change.before
-    return _sign(-grown if change.what == "ok" else grown if change.what in FAILURES else 0)
+    if change.what == "ok":
+        return _sign(-grown)
+    return _sign(grown) if change.what in FAILURES else ""
 
 
 def _figure_sign(change: RunChange, comparison: RunComparison) -> str:
@@ -197,11 +201,10 @@ def _arrow(change: RunChange) -> str:
 def _value(value: Any) -> str:
     if value is None:
         return "(none)"
-    text = (
-        value
-        if isinstance(value, str) and value.isprintable() and value
-        else json.dumps(value, default=str)
-    )
+    if isinstance(value, str) and value.isprintable() and value:
+        text = value
+    else:
+        text = json.dumps(value, default=str)
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
@@ -247,13 +250,20 @@ def compare(
 ) -> int:
     Reports(html=html, json=json_file).check()
     pairs, gone, new = _paired_folders(before, after)
+    only_before = [path.name for path in gone]
+    only_after = [path.name for path in new]
     found = []
+    edited = _edited_lines(pairs)
     with CompareReporter(text_stream(json_file), len(pairs), "comparing") as shown:
         for number, (old, now) in enumerate(pairs, 1):
-            found.append(compare_runs(_read_recorded(old), _read_recorded(now)))
+            try:
+                found.append(compare_runs(_read_recorded(old), _read_recorded(now)))
+            except JournalError as error:
+                if not edited:
+                    raise
+                edited.append(f"not compared: {error}")
             shown.progress(number)
-        shown.finish(found, [path.name for path in gone], [path.name for path in new])
-        edited = list(filter(None, (edited_line(folder) for pair in pairs for folder in pair)))
+        shown.finish(found, only_before, only_after)
         for line in edited:
             shown.print(line, "bold red")
     if html is not None:
@@ -261,19 +271,26 @@ def compare(
     document = {
         "compare": 1,
         "runs": [as_dict(comparison) for comparison in found],
-        "only_before": [path.name for path in gone],
-        "only_after": [path.name for path in new],
+        "only_before": only_before,
+        "only_after": only_after,
         "edited": edited,
     }
     write_json(json_file, document)
-    worse = any(comparison.worse for comparison in found)
-    return (
-        1
-        if worse
-        or edited
-        or (exact and (gone or new or not all(comparison.same for comparison in found)))
-        else 0
-    )
+    if edited or any(comparison.worse for comparison in found):
+        return 1
+    differs = bool(gone or new) or not all(comparison.same for comparison in found)
+    return int(exact and differs)
+
+
+def _edited_lines(pairs: Sequence[tuple[Path, Path]]) -> list[str]:
+    """Say which runs were edited since they were recorded."""
+    lines: list[str] = []
+    for pair in pairs:
+        for folder in pair:
+            line = edited_line(folder)
+            if line:
+                lines.append(line)
+    return lines
 
 
 def _read_recorded(folder: Path) -> RecordedRun:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from ...core.events import ReturnedEvent
 from ...core.figures import RunFigures, figures_of
 from ...core.journal import Event, Journal
 from ...core.run_events import RunEvents
@@ -199,7 +200,7 @@ def _numbers(figures: RunFigures) -> dict[str, float]:
     return {name: getattr(figures, name) for name in FIGURES}
 
 
-def _text(returned: Event | None) -> str | None:
+def _text(returned: ReturnedEvent | None) -> str | None:
     return None if returned is None else f"{returned.get('text') or ''}{returned.get('tail') or ''}"
 
 

@@ -51,11 +51,9 @@ class InFlight:
 
         def until(time: float) -> float:
             place = bisect_right(self.times, time) - 1
-            return (
-                sums[place] + (time - self.times[place]) * speed(self.counts[place])
-                if place >= 0
-                else 0.0
-            )
+            if place >= 0:
+                return sums[place] + (time - self.times[place]) * speed(self.counts[place])
+            return 0.0
 
         return lambda began, ended: until(ended) - until(began)
 
@@ -111,11 +109,9 @@ def known_of(calls: Iterable[Call]) -> Known:
     calls = list(calls)
     if not all(call.timed for call in calls):
         return "order"
-    return (
-        "durations"
-        if sum(seconds_of(call) is not None for call in calls) > len(calls) / 2
-        else "times"
-    )
+    if sum(seconds_of(call) is not None for call in calls) > len(calls) / 2:
+        return "durations"
+    return "times"
 
 
 _ENDINGS: dict[Outcome | None, Ending] = {
@@ -223,7 +219,7 @@ def _attempts_of(record: Call) -> list[Attempt]:
     return [Attempt(1, outcome=record.outcome, seconds=record.seconds)]
 
 
-def requests_of(records: Iterable[Call], start: float, end: float) -> list[TimedAttempt]:
+def timed_requests(records: Iterable[Call], start: float, end: float) -> list[TimedAttempt]:
     """All attempts in the order in which they began, with times counted from ``start``.
 
     One whose end was not seen is a hang if it began long before the log ended, else it was still

@@ -51,11 +51,10 @@ class PermitWaits:
     @property
     def evidence(self) -> str:
         requests = counted(self.of, "request")
-        how = (
-            f"and began {1 / self.pace:.3g} s after the one before"
-            if self.pace
-            else f"with {self.limit} in flight"
-        )
+        if self.pace:
+            how = f"and began {1 / self.pace:.3g} s after the one before"
+        else:
+            how = f"with {self.limit} in flight"
         waited = (
             f"{self.waited:,} of {requests} waited for a permit, {self.median:.3g} s each, {how}"
         )
@@ -63,11 +62,10 @@ class PermitWaits:
 
     @property
     def says(self) -> str:
-        own = (
-            f"requests_per_second {rounded(self.pace):g}"
-            if self.pace
-            else f"rate_limit {self.limit}"
-        )
+        if self.pace:
+            own = f"requests_per_second {rounded(self.pace):g}"
+        else:
+            own = f"rate_limit {self.limit}"
         return (
             f"limited by the client's own {own}: {self.share:.0%} of the time is waits for a permit"
         )

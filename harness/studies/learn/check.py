@@ -40,7 +40,7 @@ class Comparison:
     agrees: bool
 
 
-def compare(log: Figures, run: Figures) -> list[Comparison]:
+def compare_figures(log: Figures, run: Figures) -> list[Comparison]:
     """Compare what the log shows with what the learned scenario does, each within its bound."""
     rows: list[Comparison] = []
     for outcome in dict.fromkeys((*log.outcomes, *run.outcomes)):
@@ -148,7 +148,7 @@ def check(learned: Learned, text: str) -> Checked:
         )
     again = learn(calls)
     rows = (
-        *compare(learned.figures, again.figures),
+        *compare_figures(learned.figures, again.figures),
         *_compare_times(learned.course, again.course),
         *_compare_limits(learned, text),
     )

@@ -24,7 +24,7 @@ _MOSTLY = 0.9
 """The share of the calls without a permit that must have waited equally long (chosen)."""
 _SAME = 0.02
 """The share by which equal times may differ (chosen)."""
-_MOMENT = 0.05
+_NOTICED = 0.05
 """Seconds within which a busy client notices that a time is over (chosen)."""
 _CLEAR = 0.1
 """How much shorter than others a request must be, because a busy client may note the end of an
@@ -141,21 +141,21 @@ def _no_permit(ended: Sequence[Call]) -> CallLimit | None:
 def without_cut(
     requests: Sequence[TimedAttempt], limits: Iterable[CallLimit]
 ) -> list[TimedAttempt]:
-    """How a request that the end of its call cut short would have ended is unknown.
+    """Return the requests; how one would have ended that the end of its call cut short is unknown.
 
     It hung all the same if it was under way for much longer than nearly all answers (others came
     when an outage ended), or if another one of its call hung.
     """
     answers = sorted(request.seconds for request in requests if request.ending == "answered")
     usual = answers[int(_NEARLY_ALL * len(answers))] if answers else 0.0
-    cut = {
-        call.attempts[-1]
-        for limit in limits
-        for call in limit.calls
-        if call.attempts
-        and len(_hangs([call])) == 1
-        and (call.attempts[-1].seconds or 0.0) < _LONG * usual
-    }
+    cut = set[Attempt]()
+    for limit in limits:
+        for call in limit.calls:
+            if not call.attempts or len(_hangs([call])) != 1:
+                continue
+            last = call.attempts[-1]
+            if (last.seconds or 0.0) < _LONG * usual:
+                cut.add(last)
     return [
         replace(request, ending="unknown") if request.attempt in cut else request
         for request in requests
@@ -174,14 +174,12 @@ def _reached(
         reverse=True,
     )
     took = [hang.seconds or 0.0 for hang in _hangs(near)]
-    answers = (
-        attempt.seconds or 0.0
-        for call in ended
-        for attempt in call.attempts
-        if ending_of(attempt) == "answered"
-    )
-    others = max(max(took, default=0.0), max(answers, default=0.0))
-    return near if took and others - min(took) > max(_CLEAR * others, _MOMENT) else []
+    others = max(took, default=0.0)
+    for call in ended:
+        for attempt in call.attempts:
+            if ending_of(attempt) == "answered":
+                others = max(others, attempt.seconds or 0.0)
+    return near if took and others - min(took) > max(_CLEAR * others, _NOTICED) else []
 
 
 def _hangs(calls: Iterable[Call]) -> list[Attempt]:
@@ -197,7 +195,7 @@ def _without_waits(call: Call) -> float:
 
 
 def _tolerance(seconds: float) -> float:
-    return max(_SAME * seconds, _MOMENT)
+    return max(_SAME * seconds, _NOTICED)
 
 
 _MARGIN = 10.0

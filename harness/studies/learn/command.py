@@ -166,11 +166,10 @@ def _origin(logs: Sequence[Path], window: Window, calls: Sequence[Call]) -> str:
     first = datetime.fromtimestamp(calls[0].began, UTC)
     last = datetime.fromtimestamp(calls[-1].began, UTC)
     when = f"{first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC" if first.year > 1970 else ""
-    part = (
-        f"{len(calls):,} calls"
-        if window.is_whole
-        else f"{len(calls):,} of {window.of:,} calls (those with most trouble)"
-    )
+    if window.is_whole:
+        part = f"{len(calls):,} calls"
+    else:
+        part = f"{len(calls):,} of {window.of:,} calls (those with most trouble)"
     return f"{files}, {part}" + (f", {when}" if when else "")
 
 
@@ -197,11 +196,10 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
     if not learned.causes and not figures.is_enough:
         shown.print("too few calls to name a cause", "yellow")
     elif not learned.causes:
-        unseen = (
-            ""
-            if window.is_whole
-            else f" in the {figures.calls:,} of {window.of:,} calls that were examined"
-        )
+        if window.is_whole:
+            unseen = ""
+        else:
+            unseen = f" in the {figures.calls:,} of {window.of:,} calls that were examined"
         shown.print(f"nothing went wrong{unseen or ', as far as this log shows'}", "green")
     for place, cause in enumerate(learned.causes):
         where = f" of {cause.sandbox}" if cause.sandbox and cause.sandbox not in cause.says else ""

@@ -62,11 +62,9 @@ class Law:
     def longer(self, log: float) -> float:
         """The share of programs that run longer."""
         z = (log - self.middle) / self.sigma
-        return (
-            math.erfc(z / math.sqrt(2)) / 2
-            if self.shape == "lognormal"
-            else math.exp(-math.exp(min(z, 500.0)))
-        )
+        if self.shape == "lognormal":
+            return math.erfc(z / math.sqrt(2)) / 2
+        return math.exp(-math.exp(min(z, 500.0)))
 
     def likelihood(self, log: float) -> float:
         """The logarithm of the density of a logarithm; that of an outlier has a bound."""
@@ -184,34 +182,39 @@ def _judged(programs: Sequence[ProgramRun], busy: InFlight, cores: float) -> _Ju
 
     given = busy.integral(speed)
     work = tuple(max(given(program.began, program.ended), SHORTEST) for program in programs)
-    logs = [math.log(seconds) for seconds in work]
-    ended = [log for log, program in zip(logs, programs, strict=True) if not program.is_cut]
-    cut = [log for log, program in zip(logs, programs, strict=True) if program.is_cut]
+    ended: list[float] = []
+    cut: list[float] = []
+    took: list[float] = []
+    speeds: list[float] = []
+    for program, seconds in zip(programs, work, strict=True):
+        if program.is_cut:
+            cut.append(math.log(seconds))
+            continue
+        ended.append(math.log(seconds))
+        took.append(math.log(max(program.ended - program.began, SHORTEST)))
+        speeds.append(math.log(speed(busy.at(program.ended))))
     if not ended:
         return _Judged(Law("lognormal", 0.0, 1.0), 1.0, -math.inf, work)
     # Of a program that ended: the density of its work, by how fast work was done when it ended.
-    speeds = sum(
-        math.log(speed(busy.at(program.ended))) for program in programs if not program.is_cut
-    ) - sum(ended)
+    by_work = sum(speeds) - sum(ended)
+    by_clock = -sum(took)
+    laws = [(_lognormal, True), (_weibull, True)]
+    if cut:
+        # That some programs never end is believed only if that explains clearly more of those that
+        # were stopped.
+        laws += [(_lognormal, False), (_weibull, False)]
     best: _Judged | None = None
-    # That some programs never end is believed only if that explains clearly more of those that were
-    # stopped.
-    for fit, ends in ((_lognormal, True), (_weibull, True), (_lognormal, False), (_weibull, False))[
-        : 4 if cut else 2
-    ]:
+    for fit, ends in laws:
         law, endless = _fitted(fit, ended, cut, ends=ends)
-        found = sum(map(law.likelihood, ended)) + len(ended) * math.log1p(-min(endless, 0.999))
-        found += sum(math.log(endless + (1 - endless) * law.longer(log) + 1e-9) for log in cut)
-        found -= 0.0 if ends else _POSSIBLE
+        likelihood = sum(map(law.likelihood, ended))
+        likelihood += len(ended) * math.log1p(-min(endless, 0.999))
+        likelihood += sum(math.log(endless + (1 - endless) * law.longer(log) + 1e-9) for log in cut)
+        if not ends:
+            likelihood -= _POSSIBLE
         # Where all programs are equal, what differs is the clock, not the work.
-        took = (
-            math.log(max(program.ended - program.began, SHORTEST))
-            for program in programs
-            if not program.is_cut
-        )
-        found += speeds if law.sigma > _NARROWEST else -sum(took)
-        if best is None or found > best.likelihood:
-            best = _Judged(law, endless, found, work)
+        likelihood += by_work if law.sigma > _NARROWEST else by_clock
+        if best is None or likelihood > best.likelihood:
+            best = _Judged(law, endless, likelihood, work)
     assert best is not None
     return best
 

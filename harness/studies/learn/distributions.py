@@ -57,11 +57,10 @@ class Fit:
         size = f"n = {self.size:,}"
         if self.shape == "constant":
             return f"constant, {size}"
-        name = (
-            f"{len(self.numbers)} quantiles (no simple shape fits)"
-            if self.shape == "choice"
-            else self.shape
-        )
+        if self.shape == "choice":
+            name = f"{len(self.numbers)} quantiles (no simple shape fits)"
+        else:
+            name = self.shape
         return f"{name}, KS distance {self.distance:.3f}, {size}"
 
 

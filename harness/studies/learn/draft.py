@@ -112,11 +112,10 @@ class _Draft:
         rules: list[tuple[Data, str]] = []
         slow = sandbox.slowness
         if slow.what:
-            between = (
-                (slow.between[0], min(slow.between[1], self._horizon))
-                if slow.between is not None
-                else None
-            )
+            if slow.between is not None:
+                between = (slow.between[0], min(slow.between[1], self._horizon))
+            else:
+                between = None
             rules.append((_rule(slow.kind, slow.what, between), f"{slow.says}: {slow.evidence}"))
         if sandbox.slower is not None:
             why_slow = f"slower than the other sandboxes: {sandbox.slower}"

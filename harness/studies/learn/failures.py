@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 from typing import Any, Literal
 
@@ -184,6 +184,12 @@ class _Burst:
         return began, ended
 
     def _without_times(self, what: dict[str, Any], phase: str | None) -> FailureFit:
+        lasting = f"from request {self.first + 1} to request {self.last}"
+        burst = self._burst(what, phase, lasting)
+        return replace(burst, evidence=f"{self._count}; when is not in the log", after=self.first)
+
+    def _burst(self, what: dict[str, Any], phase: str | None, lasting: str) -> FailureFit:
+        """Return failures of some of the requests in a stretch of the log."""
         return FailureFit(
             kind="burst",
             family=self.of.family,
@@ -191,12 +197,8 @@ class _Burst:
             of=len(self._inside),
             what=what,
             phase=phase,
-            says=(
-                f"{self.of.name} from request {self.first + 1} to request {self.last}, "
-                f"{self._share:.0%} of the requests"
-            ),
-            evidence=f"{self._count}; when is not in the log",
-            after=self.first,
+            says=f"{self.of.name} {lasting}, {self._share:.0%} of the requests",
+            evidence=self._count,
         )
 
     def _crash(self) -> FailureFit | None:
@@ -251,17 +253,9 @@ class _Burst:
     def _failures(self, what: dict[str, Any], phase: str | None) -> FailureFit:
         began, ended = self._span
         rate = len(self.hit) / max(ended - began, 1e-9)
-        return FailureFit(
-            kind="burst",
-            family=self.of.family,
-            failed=len(self.hit),
-            of=len(self._inside),
-            what=what,
-            phase=phase,
-            says=(
-                f"{self.of.name} from {began:.4g} s to {ended:.4g} s, "
-                f"{self._share:.0%} of the requests"
-            ),
+        burst = self._burst(what, phase, f"from {began:.4g} s to {ended:.4g} s")
+        return replace(
+            burst,
             evidence=f"{self._count} in that time ({rate:.3g} per second)",
             between=(max(0.0, began), max(ended, began + 0.001)),
         )
@@ -279,11 +273,9 @@ def _is_outage(requests: Sequence[TimedAttempt], hit: Sequence[int], of: Sequenc
 
 
 def _lasting(start: float, end: float) -> str:
-    return (
-        f"for {end - start:.3g} s, from {start:.4g} s on"
-        if end < math.inf
-        else f"from {start:.4g} s to the end of the log"
-    )
+    if end < math.inf:
+        return f"for {end - start:.3g} s, from {start:.4g} s on"
+    return f"from {start:.4g} s to the end of the log"
 
 
 def _answered_within(

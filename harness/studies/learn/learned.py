@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
-from ..look.digest import clocks_apart
-from .attempts import InFlight, TimedAttempt, known_of, outcome_of, requests_of, seconds_of
+from ..look.clocks import clocks_apart
+from .attempts import InFlight, TimedAttempt, known_of, outcome_of, seconds_of, timed_requests
 from .causes import Cause, PermitWaits, find_causes, find_permit_waits
 from .client_settings import Noted, client_settings, find_call_limits, without_cut
 from .cores import CoresFit
@@ -56,7 +56,7 @@ class Figures:
         return max(OUTCOME_POINTS, 200 * math.sqrt(share * (1 - share) / calls))
 
 
-def figures_of(calls: Sequence[Call]) -> Figures:
+def log_figures(calls: Sequence[Call]) -> Figures:
     outcomes = Counter(outcome for outcome in map(outcome_of, calls) if outcome is not None)
     durations = sorted(seconds for seconds in map(seconds_of, calls) if seconds is not None)
     ends = sorted(call.began + (seconds_of(call) or 0.0) for call in calls)
@@ -299,6 +299,14 @@ class Learned:
         return self.causes[0].kind if self.causes else "none"
 
 
+def _last_seen(call: Call) -> float:
+    """Return when a call, or the last of its attempts, ended as far as the log tells."""
+    last = call.began + (seconds_of(call) or 0.0)
+    for attempt in call.attempts:
+        last = max(last, call.began + attempt.after + (attempt.seconds or 0.0))
+    return last
+
+
 def learn(calls: Sequence[Call]) -> Learned:
     """Learn from calls, which are not empty and in the order in which they began.
 
@@ -307,17 +315,9 @@ def learn(calls: Sequence[Call]) -> Learned:
     everything = calls
     calls = [call for call in calls if call.source == "client"] or calls
     start = calls[0].began
-    end = max(
-        *(call.began + (seconds_of(call) or 0.0) for call in calls),
-        *(
-            call.began + attempt.after + (attempt.seconds or 0.0)
-            for call in calls
-            for attempt in call.attempts
-        ),
-        start,
-    )
+    end = max(start, max(map(_last_seen, calls)))
     limits = find_call_limits(calls)
-    requests = without_cut(requests_of(calls, start, end), limits)
+    requests = without_cut(timed_requests(calls, start, end), limits)
     known = known_of(calls)
     unsent = {call for limit in limits for call in limit.calls if not call.attempts}
     permits = find_permit_waits(requests, [seconds_of(call) or 0.0 for call in unsent])
@@ -325,7 +325,7 @@ def learn(calls: Sequence[Call]) -> Learned:
     load = find_load(calls, start, end)
     programs = find_programs(calls, sandboxes)
     workers = len({call.worker for call in calls})
-    figures = figures_of(calls)
+    figures = log_figures(calls)
     peak = InFlight((request.began, request.ended) for request in requests).peak
     knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
     return Learned(

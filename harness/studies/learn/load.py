@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
@@ -32,17 +32,20 @@ _MOST_CALLERS = 100_000
 """Callers of a scenario, at most (chosen)."""
 _ASSUMED = 16
 """Callers where a log has no times (chosen)."""
-_MOMENT = 0.0005
+_UNNOTICED = 0.0005
 """Seconds of a pause that nobody would notice (chosen)."""
 _PLATEAU = 0.03
 """The share of the time with all callers under way that shows that there are no more of them
 (chosen)."""
+_SHORTEST = 1e-9
+"""Seconds that a log lasts at least, so that a rate can be told (chosen)."""
 _AGAIN = 8
 """How often the most calls must be under way again to be all callers (chosen)."""
 _LESS_THAN_CHANCE = 0.6
 """The variance of calls under way, by their mean, below which their number has a bound (chosen)."""
 _PAUSE = 0.05
-"""The share of the time of a call from which on a pause of all callers separates steps (chosen)."""
+"""The share of the time of a call from which on a pause counts: one of all callers separates
+steps, one of a caller is drawn (chosen)."""
 _MOST_UNSEEN = 1.5
 """How many times as many callers there may be as were ever under way at once (chosen)."""
 
@@ -66,17 +69,12 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     known = known_of(calls)
     if known == "order":
         callers = min(_ASSUMED, len(calls))
-        return LoadFit(
-            "closed", callers, counted(callers, "caller"), "assumed, the log has no times"
-        )
+        says = counted(callers, "caller")
+        return LoadFit("closed", callers, says, "assumed, the log has no times")
+    starts = [call.began - start for call in calls]
     if known == "times":
-        return _open(
-            [call.began - start for call in calls], "the log does not say how many were under way"
-        )
-    spans = [
-        (call.began, end if (took := seconds_of(call)) is None else call.began + took)
-        for call in calls
-    ]
+        return _open(starts, "the log does not say how many were under way")
+    spans = [_span(call, end) for call in calls]
     outstanding = InFlight(spans)
     peak = max(1, outstanding.peak)
     if end <= start or len(calls) < 3:
@@ -84,49 +82,80 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     steps = _steps(spans, outstanding)
     if steps is not None:
         return steps
-    # Beginning and end are unlike the rest: callers start together, and the last ones are alone.
-    low = calls[len(calls) // 10].began
-    high = calls[-1 - len(calls) // 10].began
-    mean = outstanding.mean(low, high) if high > low else float(peak)
-    starts = [call.began - start for call in calls]
-    within = len(calls) - 2 * (len(calls) // 10) - 1
-    rate = within / (high - low) if high > low else len(calls) / max(starts[-1], 1e-9)
+    middle = _middle(calls, outstanding, start)
     lasting = max(1, outstanding.lasting_peak())
-    is_full = mean >= _STEADY * lasting
-    callers = (
-        lasting
-        if is_full
-        else _callers(
-            begins=[call.began for call in calls],
-            outstanding=outstanding,
-            mean=mean,
-            low=low,
-            high=high,
-        )
+    if middle.mean >= _STEADY * lasting:
+        return _closed(lasting, middle, spans, peak)
+    callers = _callers(
+        begins=[call.began for call in calls],
+        outstanding=outstanding,
+        mean=middle.mean,
+        low=middle.low,
+        high=middle.high,
     )
-    if (
-        not is_full
-        and not _is_bounded(outstanding, mean, low, high)
-        and _is_open(calls, outstanding, callers)
-    ):
+    is_bounded = _is_bounded(outstanding, middle.mean, middle.low, middle.high)
+    if not is_bounded and _is_open(calls, outstanding, callers):
         return _open(starts, f"calls came evenly, whether few or up to {peak} were under way")
-    pause = max(0.0, (callers - mean) / rate)
+    return _closed(callers, middle, spans, peak)
+
+
+def _span(call: Call, end: float) -> tuple[float, float]:
+    """Return from when to when a call was under way: without an end, until that of the log."""
+    took = seconds_of(call)
+    return call.began, end if took is None else call.began + took
+
+
+class _Middle(NamedTuple):
+    """The log without its first and last tenth of calls.
+
+    Beginning and end are unlike the rest: callers start together, and the last ones are alone.
+    """
+
+    low: float
+    high: float
+    mean: float
+    """Calls under way."""
+    rate: float
+    """Calls per second."""
+
+
+def _middle(calls: Sequence[Call], outstanding: InFlight, start: float) -> _Middle:
+    tenth = len(calls) // 10
+    low = calls[tenth].began
+    high = calls[-1 - tenth].began
+    if high > low:
+        rate = (len(calls) - 2 * tenth - 1) / (high - low)
+        return _Middle(low, high, outstanding.mean(low, high), rate)
+    took = calls[-1].began - start
+    peak = max(1, outstanding.peak)
+    return _Middle(low, high, float(peak), len(calls) / max(took, _SHORTEST))
+
+
+def _closed(
+    callers: int, middle: _Middle, spans: Sequence[tuple[float, float]], peak: int
+) -> LoadFit:
+    """Return the load of callers that each make one call after the other."""
+    pause = max(0.0, (callers - middle.mean) / middle.rate)
     took = statistics.fmean(ended - began for began, ended in spans)
-    think: Any = {"exponential": rounded(pause)} if pause > 0.05 * took else rounded(pause)
+    think: Any = None
+    if pause > max(_UNNOTICED, _PAUSE * took):
+        think = {"exponential": rounded(pause)}
+    elif pause > _UNNOTICED:
+        think = rounded(pause)
     return LoadFit(
         kind="closed",
         concurrency=callers,
         says=f"{counted(callers, 'caller')}, each making one call after the other",
         evidence=(
-            f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, "
-            f"{rate:.3g} per second"
+            f"at most {counted(peak, 'call')} under way, {middle.mean:.3g} on average, "
+            f"{middle.rate:.3g} per second"
         ),
-        think=think if pause > _MOMENT else None,
+        think=think,
     )
 
 
 def _open(starts: Sequence[float], evidence: str) -> LoadFit:
-    rate = len(starts) / max(starts[-1], _MOMENT)
+    rate = len(starts) / max(starts[-1], _UNNOTICED)
     says = f"{rate:.3g} calls per second, whatever becomes of them"
     think = {"uniform": [0, rounded(starts[-1])]}
     return LoadFit(

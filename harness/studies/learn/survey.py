@@ -30,7 +30,19 @@ older than the stretch (chosen)."""
 _AS_BAD = 0.95
 """The share of the most trouble of a stretch from which on chance decides which stretch has the
 most (chosen)."""
-_MOSTLY = 2 / 3
+_MOST_ALIKE = 2 / 3
+"""The share of the worst part's trouble up to which another part is different enough to show a
+change (chosen)."""
+_NEARLY_AS_LONG = 0.8
+"""The share of the worst part's calls that such a part has at least (chosen)."""
+_NEARLY_FULL = 0.9
+"""The share of the calls of the fullest part from which on another is as good to learn from
+(chosen)."""
+_TENTHS = 10
+"""The first of so many parts of the calls is the beginning (chosen)."""
+_LONGEST_LOG = 20.0
+"""The logarithm of how many times as long calls may take, so that trouble stays finite (chosen: no
+log has more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +78,21 @@ class _Counts(NamedTuple):
     logs: float = 0.0
     """The sum of the logarithms of their durations, which a few very long ones do not change."""
 
-    def plus(self, other: _Counts, sign: int = 1) -> _Counts:
-        return _Counts._make(mine + sign * its for mine, its in zip(self, other, strict=True))
+    def plus(self, other: _Counts) -> _Counts:
+        return _Counts(
+            calls=self.calls + other.calls,
+            troubled=self.troubled + other.troubled,
+            timed=self.timed + other.timed,
+            logs=self.logs + other.logs,
+        )
+
+    def minus(self, other: _Counts) -> _Counts:
+        return _Counts(
+            calls=self.calls - other.calls,
+            troubled=self.troubled - other.troubled,
+            timed=self.timed - other.timed,
+            logs=self.logs - other.logs,
+        )
 
     @property
     def mean(self) -> float:
@@ -79,27 +104,29 @@ class _Counts(NamedTuple):
         return more if self.timed and more > _SLOWER else 0.0
 
     def trouble(self, usual: float) -> float:
-        """Calls that failed, were retried, or would have fitted into the time lost."""
-        return self.troubled + self.timed * math.expm1(min(self.longer(usual), 20.0))
+        """Calls that failed, were retried, or would have fitted into the time lost.
 
-
-def _usual(parts: Sequence[_Part]) -> float:
-    """The mean of the logarithms in the quiet parts of a log."""
-    fullest = max(part.counts.calls for part in parts)
-    means = sorted(
-        part.counts.mean for part in parts if part.counts.calls >= fullest / 2 and part.counts.timed
-    )
-    return means[int(_QUIET * len(means))] if means else 0.0
+        Calls that take r times as long as usual leave no room for r - 1 others.
+        """
+        return self.troubled + self.timed * math.expm1(min(self.longer(usual), _LONGEST_LOG))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Buckets of one stretch, from one place to another."""
+    """Buckets in a row of one stretch: those from place ``first`` up to, but not at, ``last``."""
 
     stretch: int
     first: int
     last: int
     counts: _Counts
+
+
+def _usual(parts: Sequence[_Part]) -> float:
+    """The mean of the logarithms in the quiet parts of a log."""
+    fullest = max(part.counts.calls for part in parts)
+    full = [part.counts for part in parts if part.counts.calls >= fullest / 2]
+    means = sorted(counts.mean for counts in full if counts.timed)
+    return means[int(_QUIET * len(means))] if means else 0.0
 
 
 class Survey:
@@ -112,20 +139,28 @@ class Survey:
         self._buckets: dict[int, _Counts] = {}
 
     def add(self, record: Call) -> None:
-        trouble = has_trouble(record)
+        is_troubled = has_trouble(record)
         self.calls += 1
-        self.troubled += trouble
-        if math.isfinite(record.began):
-            took = None if trouble else seconds_of(record)
-            is_timed = took is not None and math.isfinite(took)
-            log = math.log(max(took or 0.0, _SHORTEST)) if is_timed else 0.0
-            self._count(math.floor(record.began / self._width), _Counts(1, trouble, is_timed, log))
-            if len(self._buckets) > _MOST_BUCKETS:
-                old = self._buckets
-                self._buckets = {}
-                self._width = 2 * self._width
-                for bucket, counts in old.items():
-                    self._count(bucket // 2, counts)
+        self.troubled += is_troubled
+        if not math.isfinite(record.began):
+            return
+        bucket = math.floor(record.began / self._width)
+        took = None if is_troubled else seconds_of(record)
+        if took is not None and math.isfinite(took):
+            log = math.log(max(took, _SHORTEST))
+            self._count(bucket, _Counts(calls=1, timed=1, logs=log))
+        else:
+            self._count(bucket, _Counts(calls=1, troubled=int(is_troubled)))
+        if len(self._buckets) > _MOST_BUCKETS:
+            self._widen()
+
+    def _widen(self) -> None:
+        """Make buckets twice as wide."""
+        old = self._buckets
+        self._buckets = {}
+        self._width = 2 * self._width
+        for bucket, counts in old.items():
+            self._count(bucket // 2, counts)
 
     def _count(self, bucket: int, counts: _Counts) -> None:
         self._buckets[bucket] = self._buckets.get(bucket, _Counts()).plus(counts)
@@ -134,20 +169,18 @@ class Survey:
         """Return the stretch of at most about ``most`` calls that has the most trouble; None for
         an empty log."""
         stretches = list(self._stretches())
-        parts = [
-            part
-            for number, stretch in enumerate(stretches)
-            for part in self._parts(number, stretch, most)
-        ]
+        parts: list[_Part] = []
+        for number, stretch in enumerate(stretches):
+            parts += self._parts(number, stretch, most)
         if not parts:
             return None
         usual = _usual(parts)
-        worst = max(part.counts.trouble(usual) for part in parts)
-        best = [part for part in parts if part.counts.trouble(usual) >= _AS_BAD * worst]
-        fullest = max(part.counts.calls for part in best)
-        full = [part for part in best if part.counts.calls >= 0.9 * fullest]
+        most_trouble = max(part.counts.trouble(usual) for part in parts)
+        worst = [part for part in parts if part.counts.trouble(usual) >= _AS_BAD * most_trouble]
+        fullest = max(part.counts.calls for part in worst)
+        full = [part for part in worst if part.counts.calls >= _NEARLY_FULL * fullest]
         chosen = full[len(full) // 2]  # in the middle, so that there is a before and an after
-        if worst and self._goes_on(stretches[chosen.stretch], chosen, usual):
+        if most_trouble and self._goes_on(stretches[chosen.stretch], chosen, usual):
             chosen = _with_change(parts, chosen, usual)
         buckets = stretches[chosen.stretch]
         counts = chosen.counts
@@ -164,18 +197,24 @@ class Survey:
         )
 
     def _parts(self, number: int, stretch: list[int], most: int) -> Iterator[_Part]:
+        """Yield the longest parts of a stretch that have at most ``most`` calls.
+
+        A window slides over the buckets: at each place it takes in as many as it may, but at least
+        one, and then lets go of the first.
+        """
+        buckets = [self._buckets[bucket] for bucket in stretch]
         last = 0
         counts = _Counts()
-        for first, bucket in enumerate(stretch):
-            while last < len(stretch) and (
-                last == first or counts.calls + self._buckets[stretch[last]].calls <= most
+        for first, first_counts in enumerate(buckets):
+            while last < len(buckets) and (
+                last == first or counts.calls + buckets[last].calls <= most
             ):
-                counts = counts.plus(self._buckets[stretch[last]])
+                counts = counts.plus(buckets[last])
                 last += 1
             yield _Part(number, first, last, counts)
-            if last == len(stretch):
+            if last == len(buckets):
                 break
-            counts = counts.plus(self._buckets[bucket], -1)
+            counts = counts.minus(first_counts)
 
     def _goes_on(self, stretch: list[int], part: _Part, usual: float) -> bool:
         """True if there is as much trouble at the beginning of a part as later, so that its
@@ -183,12 +222,13 @@ class Survey:
         begin = _Counts()
         for bucket in stretch[part.first : part.last]:
             begin = begin.plus(self._buckets[bucket])
-            if begin.calls >= part.counts.calls / 10:
+            if begin.calls * _TENTHS >= part.counts.calls:
                 break
         expected = part.counts.trouble(usual) * begin.calls / part.counts.calls
         return begin.trouble(usual) >= _GOES_ON * expected
 
     def _stretches(self) -> Iterator[list[int]]:
+        """Yield the buckets of each stretch in order: a pause without any call ends it."""
         stretch: list[int] = []
         for bucket in sorted(self._buckets):
             if stretch and (bucket - stretch[-1]) * self._width > _PAUSE:
@@ -200,21 +240,24 @@ class Survey:
 
 
 def _with_change(parts: list[_Part], worst: _Part, usual: float) -> _Part:
-    """The nearest part that trouble as long as the worst one begins in, else the nearest that it
-    ends in."""
-    most = _MOSTLY * worst.counts.trouble(usual)
-    same = [
-        part
-        for part in parts
-        if part.stretch == worst.stretch and part.counts.calls >= 0.8 * worst.counts.calls
-    ]
-    earlier = [
-        part for part in same if part.first < worst.first and part.counts.trouble(usual) <= most
-    ]
-    later = [
-        part for part in same if part.first > worst.first and part.counts.trouble(usual) <= most
-    ]
-    return earlier[-1] if earlier else later[0] if later else worst
+    """Return the nearest part in which the trouble of the worst part begins; if there is none, the
+    nearest in which it ends; if there is none either, the worst part.
+
+    Such a part is about as long, and has less trouble, because some of it is before or after.
+    """
+    most = _MOST_ALIKE * worst.counts.trouble(usual)
+    fewest = _NEARLY_AS_LONG * worst.counts.calls
+    earlier = None
+    for part in parts:
+        if part.stretch != worst.stretch or part.counts.calls < fewest:
+            continue
+        if part.counts.trouble(usual) > most:
+            continue
+        if part.first > worst.first:
+            return earlier or part  # parts are in order: this is the first one after the worst
+        if part.first < worst.first:
+            earlier = part
+    return earlier or worst
 
 
 def sample(records: Iterable[Call], window: Window, most: int) -> list[Call]:

@@ -16,7 +16,7 @@ _LEAST = 1e-6
 """Seconds below which no duration is counted, so that each has a logarithm (chosen)."""
 _LOG_LEAST = math.log(_LEAST)
 _ZERO = -10_000
-_TRIMMED = 0.05
+TRIMMED = 0.05
 """The share of the shortest and of the longest durations that is left out (chosen)."""
 _ENOUGH = 20
 """Durations from which on a typical one says something (chosen)."""
@@ -77,7 +77,7 @@ class Durations:
         to tell."""
         if self.sums.count < _ENOUGH:
             return None
-        low = math.ceil(_TRIMMED * self.sums.count)
+        low = math.ceil(TRIMMED * self.sums.count)
         high = self.sums.count - low
         before = 0
         total = 0.0

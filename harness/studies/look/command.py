@@ -62,15 +62,22 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
     )
     share = found.failed / found.calls if found.calls else 0.0
     is_bad = share > 0.05 or summary.attempts_stand_out(found)
+    if worse is not None:
+        headline = _capital(summary.sentence(found, worse)) + summary.blame(found)
+        state = "broken"
+    else:
+        headline = summary.failing(found) + summary.blame(found)
+        state = "unknown" if is_bad else "held"
     most = max((bucket.calls for bucket in found.over_time), default=0)
+    files = found.files[:_MOST_FILES]
+    if len(found.files) > _MOST_FILES:
+        files.append("…")
     return {
-        "headline": _capital(summary.sentence(found, worse))
-        if worse is not None
-        else summary.failing(found),
+        "headline": headline,
         "about": summary.title(found),
-        "state": "broken" if worse is not None else "unknown" if is_bad else "held",
+        "state": state,
         "notes": summary.notes(found),
-        "files": [*found.files[:_MOST_FILES], *(["…"] if len(found.files) > _MOST_FILES else [])],
+        "files": files,
         "facts": _facts(found),
         "bars": [_bar(found, number, row, most) for number, row in enumerate(found.over_time)],
         "most": f"{most:,}",

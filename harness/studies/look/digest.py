@@ -3,42 +3,18 @@ does not grow with it."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-import statistics
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt, Call
 
+from ...core.dumps.text_clusters import TextClusters
 from .axis import FINEST, Durations, SandboxSums, TimeAxis, size_of
-
-_FEWEST = 20
-_SHORTEST_SHIFT = 2.0
-_SHIFT = 0.1
-"""Calls of a worker, and seconds or share of its time, from which on its clock may be another
-one (chosen)."""
-
-
-def clocks_apart(workers: Iterable[Sequence[float]]) -> float:
-    """By how many seconds the clocks of workers seem to differ; 0 if they do not.
-
-    Of each worker: when its first call began, when its last one ended, and how many it made.
-    """
-    spans = [(first, last) for first, last, calls in workers if calls >= _FEWEST]
-    if len(spans) < 2:
-        return 0.0
-    earliest = min(spans)
-    least = max(_SHORTEST_SHIFT, _SHIFT * statistics.median(last - first for first, last in spans))
-    late = [(first - earliest[0], last - earliest[1]) for first, last in spans]
-    shifted = [span for span in late if span[0] >= least]
-    same = all(abs(a - b) <= max(_SHORTEST_SHIFT, 0.2 * a) for a, b in shifted)
-    return max(a for a, _ in shifted) if shifted and same else 0.0
-
+from .clocks import Clock, clock_of
+from .samples import Samples
 
 MOST_NAMES = 50
 """Sandboxes, faults and problems that are counted by name; the rest is counted together
@@ -46,10 +22,7 @@ MOST_NAMES = 50
 MOST_WORKERS = 100_000
 """Workers whose clocks are compared (chosen: bounds the memory)."""
 OTHERS = "(others)"
-KEPT = 150
-"""Calls of each sample: the first, the last, the slowest, those with most attempts, and of each
-kind (chosen)."""
-
+"""The name under which the rest is counted."""
 _HUNG = Outcome.TRANSPORT_TIMEOUT.value
 NO_ANSWER = frozenset({Outcome.UNREACHABLE.value, Outcome.BAD_ARGUMENTS.value})
 """Kinds of calls and attempts that got no answer of a sandbox, so that their time says nothing
@@ -67,16 +40,17 @@ def happened_at(record: Call, ended: float) -> float:
     return record.began + last.after + last.seconds
 
 
-Clock = Literal["unix", "seconds", "line", "step"]
-"""What times count: unix time, seconds of a run, lines of an access log, steps of a training."""
-_EARLIEST_DATE = 1e8
-"""Smaller times count from the beginning of a run (chosen)."""
+_SEVERAL = 3
+"""Attempts that must all be lost before a call itself is suspected (chosen, as in poison)."""
 
 
-def clock_of(record: Call) -> Clock:
-    if record.timed:
-        return "unix" if record.began > _EARLIEST_DATE else "seconds"
-    return "step" if record.source == "dump" else "line"
+def _lost_every_attempt(record: Call) -> bool:
+    if len(record.attempts) < _SEVERAL:
+        return False
+    for attempt in record.attempts:
+        if attempt.outcome is None or not attempt.outcome.is_infrastructure:
+            return False
+    return True
 
 
 @dataclass(slots=True)
@@ -101,15 +75,20 @@ class Digest:
         self.problems: Counter[str] = Counter()
         self.read: Counter[tuple[str, str]] = Counter()
         """What the model read of failures: outcome and text."""
+        self.texts = TextClusters()
+        """What a dump's tools answered that is taken for output only because nobody knows it."""
+        self.texts_by_step: Counter[int] = Counter()
+        self.losing: list[float] = []
+        """When calls began that lost every one of several attempts."""
         self.sandboxes: dict[str, SandboxCounts] = {}
         self.workers: dict[str, tuple[float, float, int]] = {}
-        """When the first call of each began, and its last one ended; and how many it made."""
+        """When the first call of each began, when its last one ended, and how many it made."""
         self.seconds = Durations()
         self.waits = Durations()
         self.retried = 0
         self.refused = 0
         """Calls that the guard did not let through."""
-        self._samples = _Samples()
+        self._samples = Samples()
 
     @property
     def clock(self) -> Clock:
@@ -142,11 +121,15 @@ class Digest:
         self.refused += bool(record.refused)
         if record.problem is not None:
             _count(self.problems, record.problem)
-        if record.read:
+        if record.source == "dump":
+            self._add_text(record)
+        elif record.read:
             _count(self.read, (kind, record.read))
+        if _lost_every_attempt(record) and len(self.losing) < MOST_WORKERS:
+            self.losing.append(record.began)
         self._add_worker(record)
         self._add_times(record, axis)
-        # From here on buckets may become wider, and one that was looked up part of another.
+        # From here on buckets may become wider: one that was looked up before may be merged away.
         if record.attempts:
             self.retried += len(record.attempts) > 1
             for attempt in record.attempts:
@@ -154,6 +137,13 @@ class Digest:
         else:
             self._add_vain_wait(record, axis)
         self._samples.add(record, kind)
+
+    def _add_text(self, record: Call) -> None:
+        """Count what a dump's tool answered."""
+        step = int(record.began)
+        self.texts_by_step[step] += 1
+        if record.outcome is Outcome.OK:
+            self.texts.add(record.read, step, record.group)
 
     def _axis_of(self, record: Call) -> TimeAxis:
         """Return the axis of a call's clock."""
@@ -204,12 +194,13 @@ class Digest:
 
     def _add_attempt(self, record: Call, attempt: Attempt, axis: TimeAxis) -> None:
         self.attempts += 1
-        label = attempt.endpoint
         began, ended = record.span(attempt)
+        label = attempt.endpoint
+        if label not in self.sandboxes and len(self.sandboxes) >= MOST_NAMES:
+            label = OTHERS
         counts = self.sandboxes.get(label)
         if counts is None:
-            label = label if len(self.sandboxes) < MOST_NAMES else OTHERS
-            counts = self.sandboxes.setdefault(label, SandboxCounts())
+            counts = self.sandboxes[label] = SandboxCounts()
         outcome = attempt.kind
         bucket = axis.bucket(began if ended is None or outcome == _HUNG else ended)
         counts.outcomes[outcome] += 1
@@ -236,51 +227,6 @@ class Digest:
             for record in self._samples.records()
             if clock_of(record) == clock and axis.number(record.began) in stretch
         ]
-
-
-class _Samples:
-    def __init__(self) -> None:
-        self._first: list[Call] = []
-        self._last: deque[Call] = deque(maxlen=KEPT)
-        self._slowest: list[tuple[float, int, Call]] = []
-        self._most: list[tuple[int, int, Call]] = []
-        self._kinds: dict[str, list[Call]] = {}
-        self._seen: Counter[str] = Counter()
-        self._number = itertools.count()
-
-    def add(self, record: Call, kind: str) -> None:
-        if len(self._first) < KEPT:
-            self._first.append(record)
-            return
-        self._last.append(record)
-        number = next(self._number)
-        if record.seconds is not None and (
-            len(self._slowest) < KEPT or record.seconds > self._slowest[0][0]
-        ):
-            _keep(self._slowest, (record.seconds, number, record))
-        if len(record.attempts) > 1 and (
-            len(self._most) < KEPT or len(record.attempts) > self._most[0][0]
-        ):
-            _keep(self._most, (len(record.attempts), number, record))
-        # Spread over the log: the sample is thinned out whenever it is full, and then takes only
-        # every second call.
-        kept = self._kinds.setdefault(kind, [])
-        seen = self._seen[kind]
-        self._seen[kind] += 1
-        if seen % (1 << (seen // (2 * KEPT)).bit_length()) == 0:
-            kept.append(record)
-            if len(kept) > 2 * KEPT:
-                del kept[1::2]
-
-    def records(self) -> list[Call]:
-        heaps = [record for heap in (self._slowest, self._most) for _, _, record in heap]
-        kinds = [record for kept in self._kinds.values() for record in kept]
-        chosen = {id(record): record for record in [*self._first, *self._last, *heaps, *kinds]}
-        return sorted(chosen.values(), key=lambda record: record.began)
-
-
-def _keep(heap: list[Any], item: Any) -> None:
-    (heapq.heappush if len(heap) < KEPT else heapq.heappushpop)(heap, item)
 
 
 def _count(counter: Counter[Any], name: str | tuple[str, str]) -> None:

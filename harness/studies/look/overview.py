@@ -14,9 +14,10 @@ from sfusion_tools.outcome import FAILURES, OUTCOMES, Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text
 
-from .axis import Durations, TimeBucket, failures, loads
+from .axis import TRIMMED, Durations, TimeBucket, failures, loads
 from .changes import LEAST_RATIO, Shift, changed_durations, changed_shares, suspect
-from .digest import Clock, Digest, SandboxCounts, clocks_apart
+from .clocks import Clock, clocks_apart
+from .digest import Digest, SandboxCounts
 
 FINE = 1_000
 """Stretches of time in the chart of what was in flight (chosen)."""
@@ -88,6 +89,11 @@ class SandboxRow:
     outcomes: dict[str, int]
 
 
+_MINUTE = 60.0
+_DAY = 86_400.0
+"""Logs that last shorter than these are told with milliseconds, and without dates."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
     """Everything that ``sfusion look`` tells."""
@@ -131,6 +137,10 @@ class Overview:
     malformed: dict[str, int]
     read: list[tuple[str, int, str]]
     """What the model read: outcome, number of calls, text. Empty if the log does not know."""
+    unknown_texts: list[str] = field(default_factory=list)
+    """Texts of a dump's tools that nobody knows and that may be failures."""
+    losing: int = 0
+    """Calls that lost every attempt while most others of their time succeeded."""
     files: list[str] = field(default_factory=list)
     lines: int = 0
     skipped: int = 0
@@ -149,13 +159,15 @@ class Overview:
                     moment = datetime.fromtimestamp(at, UTC)
                 except (OverflowError, ValueError, OSError):
                     return f"{at:.0f}"
-                if short and self.end - self.start < 86_400:
-                    return (
-                        f"{moment:%H:%M:%S}"
-                        if self.end - self.start >= 60
-                        else f"{moment:%H:%M:%S.%f}"[:-3]
-                    )
-                return f"{moment:%m-%d %H:%M:%S}" if short else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+                if not short:
+                    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+                span = self.end - self.start
+                if span >= _DAY:
+                    return f"{moment:%m-%d %H:%M:%S}"
+                if span >= _MINUTE:
+                    return f"{moment:%H:%M:%S}"
+                milliseconds = f"{moment.microsecond // 1000:03}"
+                return f"{moment:%H:%M:%S}.{milliseconds}"
             case "seconds":
                 return f"{at:.1f} s"
         return f"{self.unit} {at:.0f}"
@@ -166,35 +178,57 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
     axis = digest.axis
     fine = axis.merged(STRETCHES)
     shown = axis.merged(FINE)
-    client = digest.sources["client"] + digest.sources["dump"]
+    calls_of_clients = digest.sources["client"] + digest.sources["dump"]
+    suspected, since, until = suspect(digest.sandboxes, fine)
+    rows = map(_sandbox_row, digest.sandboxes.items())
     return Overview(
-        digest.calls,
-        digest.attempts,
-        axis.start,
-        axis.end,
-        digest.timed,
-        digest.clock,
-        digest.off_axis,
-        dict(digest.kinds.most_common()),
-        failures(digest.kinds),
-        len(digest.workers),
-        dict(digest.sources.most_common()),
-        _percentiles(digest.seconds),
-        _percentiles(digest.waits),
-        digest.retried,
-        digest.refused,
-        clocks_apart(digest.workers.values()),
-        max(crowd(shown, "in_flight"), default=0),
-        max(crowd(shown, "waiting"), default=0),
-        sum(sandbox.sums.failed for sandbox in digest.sandboxes.values()),
-        _stretches(axis.merged(stretches)),
-        _turns(fine),
-        sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
-        *suspect(digest.sandboxes, fine),
-        dict(digest.faults.most_common()),
-        dict(digest.problems.most_common()),
-        _read(digest) if client else [],
+        calls=digest.calls,
+        attempts=digest.attempts,
+        start=axis.start,
+        end=axis.end,
+        timed=digest.timed,
+        unit=digest.clock,
+        off_axis=digest.off_axis,
+        outcomes=dict(digest.kinds.most_common()),
+        failed=failures(digest.kinds),
+        workers=len(digest.workers),
+        sources=dict(digest.sources.most_common()),
+        seconds=_percentiles(digest.seconds),
+        waits=_percentiles(digest.waits),
+        retried=digest.retried,
+        refused=digest.refused,
+        clocks_apart=clocks_apart(digest.workers.values()),
+        most_in_flight=max(crowd(shown, "in_flight"), default=0),
+        longest_queue=max(crowd(shown, "waiting"), default=0),
+        failed_attempts=sum(sandbox.sums.failed for sandbox in digest.sandboxes.values()),
+        over_time=_stretches(axis.merged(stretches)),
+        turns=_turns(fine),
+        sandboxes=sorted(rows, key=lambda row: -row.attempts),
+        suspect=suspected,
+        suspect_since=since,
+        suspect_until=until,
+        faults=dict(digest.faults.most_common()),
+        malformed=dict(digest.problems.most_common()),
+        read=_read(digest) if calls_of_clients else [],
+        unknown_texts=[text.sentence for text in digest.texts.suspects(digest.texts_by_step)],
+        losing=_losing(digest, axis.merged(stretches)),
     )
+
+
+_HEALTHY = 0.5
+"""The least share of calls that must have got a result where one lost every attempt (chosen)."""
+
+
+def _losing(digest: Digest, merged: Sequence[tuple[float, float, TimeBucket]]) -> int:
+    """Count the calls that lost every attempt while most others of their time succeeded."""
+    count = 0
+    for began in digest.losing:
+        for start, end, bucket in merged:
+            if start <= began < end:
+                fine = bucket.calls - failures(bucket.kinds)
+                count += fine >= _HEALTHY * bucket.calls
+                break
+    return count
 
 
 def crowd(fine: Sequence[tuple[float, float, TimeBucket]], what: str) -> list[int]:
@@ -260,7 +294,7 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
                     )
                 )
     near = _NEAR * (fine[0][1] - fine[0][0]) if fine else 0.0
-    news = _without_quick_failures(turns, near)
+    news = _without_failures_as_durations(turns, near)
     return sorted(news, key=lambda turn: (turn.at, SEVERITY.index(turn.what)))
 
 
@@ -296,13 +330,18 @@ def _mostly(
     return kind
 
 
-def _without_quick_failures(turns: Sequence[Turn], near: float) -> Iterator[Turn]:
-    """Leave out calls that became faster when more of them failed: calls that fail at once are
-    not faster ones."""
-    worse = [turn.at for turn in turns if turn.what == "failed" and turn.worse]
+def _without_failures_as_durations(turns: Sequence[Turn], near: float) -> Iterator[Turn]:
+    """Leave out calls that became faster when more of them failed, and that took longer when fewer
+    did: calls that fail at once are not faster ones, and a recovery is not slow. A few failures
+    do not change the typical duration, which leaves the shortest and longest calls out."""
+    failing = [
+        turn for turn in turns if turn.what == "failed" and max(turn.before, turn.after) > TRIMMED
+    ]
     for turn in turns:
-        is_faster = turn.what == "duration" and not turn.worse
-        if not is_faster or not any(abs(turn.at - at) <= near for at in worse):
+        explained = any(
+            turn.worse != other.worse and abs(turn.at - other.at) <= near for other in failing
+        )
+        if turn.what != "duration" or not explained:
             yield turn
 
 

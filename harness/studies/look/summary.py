@@ -16,6 +16,7 @@ ROWS = 12
 """Rows of a table (chosen: what fits on a screen)."""
 _SHOWN = 8
 """Names of one kind that are listed (chosen)."""
+_DOES_WORSE = "does worse than the others"
 _NOTICED = 0.05
 """The share of failed attempts from which on they are told beside calls (chosen)."""
 
@@ -31,7 +32,7 @@ class LookReporter(ReadingReporter):
                 f"no call in {counted(len(found.files), 'file')} of {many(found.lines, 'line')}"
             )
             return
-        self.print(title(found), "bold")
+        self.print(title(found) + blame(found), "bold")
         for line in notes(found):
             self.print(line, "yellow")
         self.print()
@@ -110,11 +111,10 @@ class LookReporter(ReadingReporter):
 
 def title(found: Overview) -> str:
     """Return the first line of a summary."""
-    share = (
-        failing(found)
-        if attempts_stand_out(found)
-        else f"{_share(found.failed, found.calls)} failed"
-    )
+    if attempts_stand_out(found):
+        share = failing(found)
+    else:
+        share = f"{_share(found.failed, found.calls)} failed"
     parts = [f"{many(found.calls, 'call')}, {share}"]
     lasted = f" ({duration(max(0.0, found.end - found.start))})" if found.timed else ""
     parts.append(f"{found.when(found.start)} to {found.when(found.end)}{lasted}")
@@ -149,18 +149,16 @@ def notes(found: Overview) -> list[str]:
     """Return what a reader must know to trust the numbers."""
     lines = []
     if not found.timed and found.unit == "line":
-        lack = (
-            "Most calls have no time: lines stand"
-            if found.off_axis
-            else "The log has no times: its lines stand"
-        )
+        if found.off_axis:
+            lack = "Most calls have no time: lines stand"
+        else:
+            lack = "The log has no times: its lines stand"
         lines.append(f"{lack} for them, and durations are unknown.")
     if found.off_axis:
-        why = (
-            "have none, or one that is far from all others"
-            if found.timed
-            else "have other times than most"
-        )
+        if found.timed:
+            why = "have none, or one that is far from all others"
+        else:
+            why = "have other times than most"
         lines.append(f"Not on the time axis, because they {why}: {many(found.off_axis, 'call')}.")
     lines += found.left_out
     if found.problems:
@@ -172,6 +170,16 @@ def notes(found: Overview) -> list[str]:
             f"Workers began and ended up to {duration(found.clocks_apart)} apart: if they "
             "ran side by side, their "
             "clocks differ, and times here are those of their own clocks."
+        )
+    lines += [
+        f"A text that nobody knows, perhaps of lost calls: {text}. `sfusion poison DUMP` shows "
+        "how to count it."
+        for text in found.unknown_texts[:_SHOWN]
+    ]
+    if found.losing:
+        lines.append(
+            f"{many(found.losing, 'call')} lost every attempt while most others of that time "
+            "succeeded: perhaps their programs cause it."
         )
     if found.refused:
         lines.append(
@@ -218,9 +226,14 @@ def sandbox_cells(row: SandboxRow) -> tuple[str, ...]:
     return row.sandbox or "(not named)", f"{row.attempts:,}", failed, took(row.p50), took(row.p95)
 
 
+def blame(found: Overview) -> str:
+    """Return which sandbox does worse than the others, as the end of a headline."""
+    return f"; {found.suspect} {_DOES_WORSE}" if found.suspect else ""
+
+
 def suspicion(found: Overview) -> str:
     """Return which sandbox does worse than the others, and when."""
-    text = f"{found.suspect} does worse than the others"
+    text = f"{found.suspect} {_DOES_WORSE}"
     if found.suspect_since is not None:
         text += (
             f" from {found.when(found.suspect_since)}{' on' if found.suspect_until is None else ''}"

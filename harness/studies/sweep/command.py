@@ -36,7 +36,7 @@ from ...errors import BadOption, ScenarioError
 from ...lab.runs.seeded import SeededOptions
 from ...lab.runs.tasks import Task, admit_tasks
 from ...lab.scenarios.reading import vary
-from ...learning import train_summary as learning
+from ...learning import swept as learning
 from ...learning.trained import Trained, check_played, play_training
 from ...reports import Reports
 from ...reports.html import render_page
@@ -59,6 +59,8 @@ from .result import HEAD, NOTICED, SweepResult, shown
 Run = TypeVar("Run")
 
 
+_WORTH_SAYING = 20.0
+"""Seconds from which on it is said how long a sweep takes (chosen: people begin to wonder)."""
 _SHOWN = 5
 """Notes that are printed (chosen: what fits on a screen beside the table)."""
 
@@ -67,17 +69,30 @@ class SweepReporter(ProgressReporter):
     """Shows each setting as it ends; ``finish`` prints the table."""
 
     def __init__(
-        self, out: TextIO, grid: Grid, clock: Callable[[], float] = time.monotonic
+        self,
+        out: TextIO,
+        grid: Grid,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        side_by_side: int = 1,
     ) -> None:
         super().__init__(out, grid.runs, "sweeping")
         self._grid = grid
+        self._side_by_side = side_by_side
         self._clock = clock
         self._began = clock()
 
     def run_ended(self, done: int) -> None:
-        """Move the bar, and say how long the rest takes."""
-        left = (self._clock() - self._began) * (self._grid.runs - done) / done
-        self.progress(done, f"about {duration(left)} left")
+        """Move the bar, and say how long the rest takes: once the first runs have ended also on a
+        line, for what is no terminal."""
+        took = self._clock() - self._began
+        left = took * (self._grid.runs - done) / done
+        line = ""
+        if done == self._side_by_side and left >= _WORTH_SAYING:
+            line = f"{counted(self._grid.runs, 'run')}: about {duration(left)} left"
+            if self._grid.seeds > 1:
+                line += "; --seeds 1 is faster"
+        self.progress(done, f"about {duration(left)} left", line=line)
 
     def setting_ended(self, number: int, values: Values, measured: Measured) -> None:
         count = len(self._grid.settings)
@@ -184,11 +199,10 @@ def charts(result: SweepResult) -> list[LineChart]:
             for condition, curve in result.curves.items()
         ]
 
-    durations = (
-        of("p95")
-        if several
-        else [line for name in ("p50", "p95", "p99") for line in of(name, name)]
-    )
+    if several:
+        durations = of("p95")
+    else:
+        durations = [line for name in ("p50", "p95", "p99") for line in of(name, name)]
     lost = (
         of("wasted") if several else [*of("wasted", "wasted"), *of("refused", "of these refused")]
     )
@@ -250,8 +264,8 @@ class SweepOptions(SeededOptions):
 
 @command
 def sweep(options: SweepOptions) -> int:
-    grid = Grid(tuple(read_axes(options.vary or ())), options.seeds)
     task = _task(options)
+    grid = Grid(tuple(read_axes(options.vary or ())), options.seeds_of(task))
     varied = next((axis.values for axis in grid.axes if axis.path == SCENARIO), ())
     tasks = list(
         grid.tasks(task, {name: _task(replace(options, scenario=str(name))) for name in varied})
@@ -269,7 +283,9 @@ def sweep(options: SweepOptions) -> int:
     measured: list[Measured] = []
     with (
         options.workers(grid.runs) as workers,
-        SweepReporter(text_stream(options.json), grid) as shown,
+        SweepReporter(
+            text_stream(options.json), grid, side_by_side=options.side_by_side(grid.runs)
+        ) as shown,
     ):
         played = _by_setting(grid, workers.map(play_sample, tasks), shown.run_ended)
         for values, samples in zip(grid.settings, played, strict=True):

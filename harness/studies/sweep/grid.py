@@ -79,11 +79,11 @@ def read_axis(text: str) -> Axis:
         raise BadOption(
             f"--vary {text}: the values are not YAML ({why}); expected {_MEANT}"
         ) from None
-    values = list(
-        {
-            label(value): value for text_value in listed for value in _expanded(text_value, text)
-        }.values()
-    )
+    by_label: dict[str, Any] = {}
+    for written in listed:
+        for value in _expanded(written, text):
+            by_label[label(value)] = value
+    values = list(by_label.values())
     if not values:
         raise BadOption(f"--vary {text}: no values; expected {_MEANT}")
     if len(values) > MOST_VALUES:

@@ -79,6 +79,15 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
     )
 
 
+def _value_of(recommendation: Recommendation) -> str:
+    """Return the recommended value as it is shown."""
+    if recommendation.cannot_tell:
+        return "cannot tell"
+    if recommendation.value is None:
+        return "none"
+    return label(recommendation.value)
+
+
 def within(
     recommendation: Recommendation, least: float, most: float | None, unknown: str
 ) -> Recommendation:
@@ -95,9 +104,11 @@ def within(
             recommendation,
             sensitivity="; ".join(filter(None, (recommendation.sensitivity, unknown))),
         )
-    shown = f"{least:g}" + (
-        "" if least == most else f" to {most:g}" if most is not None else " and more"
-    )
+    shown = f"{least:g}"
+    if most is None:
+        shown += " and more"
+    elif most != least:
+        shown += f" to {most:g}"
     reason = (
         f"the model would say {label(recommendation.value)}, but the log that it was learned "
         f"from tells only about {shown}"
@@ -114,15 +125,17 @@ def recommend_for_all(
     If there is none, the one that loses least where it loses most; None if no value works under
     every condition.
     """
-    judged = [_judged(curve) for curve in curves.values()]
-    places = range(len(values))
-    worst = [
-        max(losses[place] if allowed[place] else 1.0 for allowed, losses, _ in judged)
-        for place in places
-    ]
+    allowed_losses = []
+    good = [True] * len(values)
+    for curve in curves.values():
+        allowed, losses, good_here = _judged(curve)
+        allowed_losses.append(
+            [loss if may else 1.0 for loss, may in zip(losses, allowed, strict=True)]
+        )
+        good = [both and here for both, here in zip(good, good_here, strict=True)]
+    worst = [max(losses) for losses in zip(*allowed_losses, strict=True)]
     if min(worst) >= 1.0:
         return None
-    good = [all(good[place] for _, _, good in judged) for place in places]
     place = good.index(True) if any(good) else worst.index(min(worst))
     return values[place], max(0.0, worst[place])
 
@@ -134,34 +147,34 @@ def _judged(curve: Sequence[Measured]) -> tuple[list[bool], list[float], list[bo
     Those may be recommended that work and, if there are any, keep every promise; of these, the ones
     at which most calls end ok: failing fast is no throughput.
     """
+    allowed = _allowed(curve)
+    if not any(allowed):
+        return allowed, [1.0] * len(curve), allowed
+    candidates = [measured for measured, may in zip(curve, allowed, strict=True) if may]
+    best = max(candidates, key=lambda measured: measured.throughput.median).throughput
+    losses: list[float] = []
+    good: list[bool] = []
+    for measured, may in zip(curve, allowed, strict=True):
+        loss = 1 - measured.throughput.median / best.median
+        tolerated = WITHIN_SPREAD if measured.throughput.high >= best.low else NEAR_BEST
+        losses.append(loss)
+        good.append(may and loss <= tolerated)
+    return allowed, losses, good
+
+
+def _allowed(curve: Sequence[Measured]) -> list[bool]:
+    """Return which settings may be recommended."""
     working = [measured.throughput.median > 0 and not measured.errors for measured in curve]
     keeping = [
         works and not measured.broken for works, measured in zip(working, curve, strict=True)
     ]
-    good = keeping if any(keeping) else working
-    most = max(
-        (measured.ok_share for measured, may in zip(curve, good, strict=True) if may), default=0.0
-    )
-    allowed = [
+    fit = keeping if any(keeping) else working
+    shares = [measured.ok_share for measured, may in zip(curve, fit, strict=True) if may]
+    most = max(shares, default=0.0)
+    return [
         may and measured.ok_share >= most - NOTICED
-        for measured, may in zip(curve, good, strict=True)
+        for measured, may in zip(curve, fit, strict=True)
     ]
-    if not any(allowed):
-        return allowed, [1.0] * len(curve), allowed
-    best = max(
-        (measured for measured, may in zip(curve, allowed, strict=True) if may),
-        key=lambda measured: measured.throughput.median,
-    )
-    losses = [1 - measured.throughput.median / best.throughput.median for measured in curve]
-    tolerated = [
-        WITHIN_SPREAD if measured.throughput.high >= best.throughput.low else NEAR_BEST
-        for measured in curve
-    ]
-    return (
-        allowed,
-        losses,
-        [may and loss <= top for may, loss, top in zip(allowed, losses, tolerated, strict=True)],
-    )
 
 
 def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
@@ -359,19 +372,10 @@ class SweepResult:
         """Each condition, the value to set, and the reason with what other values lose."""
         said = []
         for name, recommendation in self.recommendations.items():
-            value = (
-                "cannot tell"
-                if recommendation.cannot_tell
-                else "none"
-                if recommendation.value is None
-                else label(recommendation.value)
-            )
-            knee = (
-                f"; the knee is at {label(recommendation.knee)}"
-                if recommendation.knee is not None and recommendation.knee != recommendation.value
-                else ""
-            )
-            said.append((name, value, f"{recommendation.sentence}{knee}"))
+            sentence = recommendation.sentence
+            if recommendation.knee not in (None, recommendation.value):
+                sentence += f"; the knee is at {label(recommendation.knee)}"
+            said.append((name, _value_of(recommendation), sentence))
         return said
 
     def sentences(self) -> list[str]:
@@ -440,11 +444,9 @@ def shown(found: SeedSpread, figure: str) -> str:
 def _with_percent(found: SeedSpread) -> str:
     """A figure and how far its seeds lie from the median at most: ``79.6 ±1%``."""
     far = max(found.high - found.median, found.median - found.low)
-    return (
-        f"{plain(found.median)} ±{far / found.median:.0%}"
-        if far and found.median
-        else plain(found.median)
-    )
+    if far and found.median:
+        return f"{plain(found.median)} ±{far / found.median:.0%}"
+    return plain(found.median)
 
 
 def _short(measured: Measured, figure: str) -> str:

@@ -98,5 +98,21 @@ def test_h_is_help_and_completion_can_be_installed() -> None:
         short, long = (CliRunner().invoke(app, [*command, option]) for option in ("-h", "--help"))
         assert short.exit_code == 0
         assert short.output == long.output
-    shell = {"_SFUSION_COMPLETE": "complete_bash", "COMP_WORDS": "sfusion expl", "COMP_CWORD": "1"}
-    assert CliRunner().invoke(app, [], env=shell, prog_name="sfusion").output.split() == ["explain"]
+    assert completed("sfusion", "expl") == ["explain"]
+
+
+@pytest.mark.parametrize("command", ["run", "check", "train", "sweep"])
+def test_names_of_bundled_scenarios_are_completed(command: str) -> None:
+    names = ["outage-left-out-of-training", "outage-trained-as-zeros"]
+    assert completed("sfusion", command, "outage-") == names
+    assert completed("sfusion", command, "/nowhere/outage-[") == []
+
+
+def completed(*words: str) -> list[str]:
+    """Return what a shell is offered after these words."""
+    shell = {
+        "_SFUSION_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    return CliRunner().invoke(app, [], env=shell, prog_name="sfusion").output.split()

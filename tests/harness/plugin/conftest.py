@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml  # noqa: F401 # pytester forgets what a run imported, and libyaml cannot be imported twice
 
 QUIET = """\
 scenario: quiet

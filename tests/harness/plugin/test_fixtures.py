@@ -17,7 +17,7 @@ import urllib.request
 import pytest
 
 import sfusion
-from sfusion import PromisesBroken
+from sfusion import PromisesBroken, ScenarioError
 
 QUIET = """{QUIET}"""
 LOUD = """{LOUD}"""
@@ -74,6 +74,14 @@ def test_a_scenario_from_text(run_scenario):
     assert result.ok and result.journal.header["seed"] == 11
 
 
+def test_a_change_that_cannot_be_is_named(run_scenario):
+    with pytest.raises(ScenarioError) as wrong:
+        run_scenario(QUIET, seed="x")
+    assert str(wrong.value).startswith("run_scenario seed=x: seed: input should be a valid integer")
+    with pytest.raises(ScenarioError, match="unknown key 'sed'; did you mean 'seed'"):
+        run_scenario(QUIET, sed=3)
+
+
 def test_a_scenario_from_data_and_from_a_file(run_scenario, tmp_path):
     data = {{
         "scenario": "data",
@@ -98,7 +106,7 @@ def test_a_broken_promise_fails_the_test(run_scenario):
 
 def test_every_fixture_works_in_a_user_suite(pytester: pytest.Pytester, run_pytest: Run) -> None:
     pytester.makepyfile(SUITE)
-    run_pytest("--strict-markers").assert_outcomes(passed=9)
+    run_pytest("--strict-markers").assert_outcomes(passed=10)
 
 
 def test_a_broken_client_fails_with_the_table_of_its_trial(
@@ -123,3 +131,58 @@ def test_a_broken_client_fails_with_the_table_of_its_trial(
     done.stdout.fnmatch_lines(
         ["*ClientBroken: run is broken", "*Played in virtual time*", "*broken*sent_as_asked*"]
     )
+
+
+FAILING = """
+import json
+import urllib.request
+
+import pytest
+
+
+def call(url, code):
+    body = json.dumps({"code": code, "language": "python"}).encode()
+    request = urllib.request.Request(url + "/run_code", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["run_result"]["stdout"]
+
+
+@pytest.mark.sandbox_faults([{"name": "busy", "every": 2, "what": {"status": 429}}])
+def test_it_never_tries_again(fake_sandbox):
+    for number in range(2):
+        call(fake_sandbox.url, f"print({number})")
+
+
+def test_it_hides_why_nothing_was_printed(fake_sandbox):
+    assert call(fake_sandbox.url, "print(1)") == "1"
+
+
+def test_it_sends_nothing(fake_sandbox):
+    assert not fake_sandbox.url
+
+
+def test_with_real_code(sandbox):
+    assert call(sandbox.url, "print(1)") == "2"
+
+
+def test_that_passes(fake_sandbox):
+    call(fake_sandbox.url, "print(1)")
+"""
+
+
+def test_a_failed_test_ends_with_what_its_sandbox_received(
+    pytester: pytest.Pytester, run_pytest: Run
+) -> None:
+    pytester.makepyfile(FAILING)
+    done = run_pytest("-q", "-p", "no:sfusion_scenarios")
+    done.assert_outcomes(failed=4, passed=1)
+    text = done.stdout.str()
+    assert text.count("- sfusion: what the sandbox received -") == 4
+    first, hidden, nothing, real = text.split("- sfusion: what the sandbox received -")[1:]
+    assert "429 (busy); was not sent again" in first
+    assert "advice: not sent again: 1 of 1 that failed at first (1 after 429)" in first
+    assert "A right client tries again after 429" in first
+    assert "fake_sandbox runs no code" in hidden
+    assert "no request for work; does the client use the url of the fixture?" in nothing
+    assert "1 call, 1 request" in real
+    assert "runs no code" not in real

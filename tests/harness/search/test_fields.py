@@ -46,7 +46,9 @@ def name_of(field: Field) -> str:
 
 
 TURN = {"programs": [{"prints": "4\n"}], "sees": "4"}
+_LOST = {"groups": [[1, "lost", 0], [1, 1, 0]], "lost_by": "mask", "lost_reward": 7}
 NOT_HUNTED: list[dict[str, Any]] = [
+    {"load": {"needs": ["groups"], "each": [_LOST, {"groups": [[1, 0]]}]}},
     {
         "incident": "volcengine/verl#1",
         "expected": "It goes on.",
@@ -59,7 +61,7 @@ NOT_HUNTED: list[dict[str, Any]] = [
             "executor": "python",
             "instances": 2,
             "each": {"sandbox-1": {"model": {"kind": "queue", "workers": 3, "status": 500}}},
-            "faults": [{"what": "reset", "may_not_strike": True}],
+            "faults": [{"what": "reset", "may_not_strike": True, "on": "exec"}],
         },
         "load": {"calls": 3, "program": [{"call": "c0001", "real": True, "code": "print(1)"}, {}]},
         "cluster": {"nodes": 2},
@@ -115,8 +117,13 @@ NOT_HUNTED: list[dict[str, Any]] = [
                     "tests": [
                         "fail",
                         {"does": "more", "fault": {"what": "reset", "phase": "after"}},
+                        {"does": "fail", "expects": "10\n", "prints": "11\n"},
                     ],
                     "executes": False,
+                },
+                {
+                    "tests": [{"expects": "{word}\n", "prints": "x\n", "seconds": 2.0}],
+                    "among": 2,
                 },
             ],
         },
@@ -138,12 +145,28 @@ NOT_HUNTED: list[dict[str, Any]] = [
             "lost": "mask",
             "divide_by": "kept",
             "learning_rate": 2.0,
+            "aggregation": "token-mean",
+            "kl": 0.1,
+            "format_reward": 0.2,
+            "endless": "lost",
             "think": "1s",
             "seconds": "1s",
             "update_time": "1s",
             "behaviours": [
                 {"name": "head", "right": 0.5, "share": 2.0},
                 {"name": "call", "right": 0.9, "calls": 2, "again": 1, "guess": 0.5},
+                {
+                    "name": "long",
+                    "right": 0.5,
+                    "calls": 1,
+                    "best": 0.8,
+                    "learns": 0.5,
+                    "spread": 0.5,
+                    "tokens": 20,
+                    "tokens_lost": 10,
+                    "length": 2.0,
+                    "provokes": 0.1,
+                },
             ],
         },
     },

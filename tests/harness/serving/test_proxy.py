@@ -86,7 +86,9 @@ async def test_command_prints_its_address_and_applies_its_options(
         assert (await one(served.port, run_code())).body == b"ok"
         code, output = await served.end(signal.SIGTERM)
     assert code == 0
-    assert output.splitlines() == ["stopping: requests in flight get 5 s to finish", "stopped"]
+    said = output.splitlines()
+    assert said[:2] == ["stopping: requests in flight get 5 s to finish", "stopped"]
+    assert said[2] == "Verdict over the traffic: 1 call, 2 requests, at most 1 in flight"
     noted = [json.loads(line) for line in journal.read_text().splitlines()]
     assert all(before < event["at"] < time.time() for event in noted)
     calls = list(read_records([tmp_path / "logs"]))
@@ -208,3 +210,20 @@ def test_help_explains_rules_phases_and_admin() -> None:
     )
     for words in ("--faults flaky.yaml", "`before` forwarding", "PUT /__sfusion/faults"):
         assert words in output
+
+
+@pytest.mark.parametrize("flags", [[], ["--judge"]])
+async def test_the_traffic_is_judged_when_it_ends(flags: list[str], tmp_path: Path) -> None:
+    """Of any client, without an adapter: here one that ignores Retry-After."""
+    rules = "- {first: 1, what: {status: 429, retry_after: 60}}\n"
+    faults = written(tmp_path / "faults.yaml", rules)
+    async with (
+        scripted_upstream(always(OK, [])) as server,
+        serving(server.url, "--faults", str(faults), *flags) as served,
+    ):
+        assert (await one(served.port, run_code())).status == 429
+        assert (await one(served.port, run_code())).status == 200
+        code, output = await served.end(signal.SIGTERM)
+    assert code == (1 if flags else 0)
+    assert "  broken   retry_after_honoured    call 1 was sent again " in output
+    assert "A right client waits as long as Retry-After says" in output

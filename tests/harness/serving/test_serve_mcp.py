@@ -6,15 +6,19 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import socket
+import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.serving.whole_requests import LEFT, MOST_WAITING, SLOW
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.mcp_server import code_server
 from sfusion_tools.mcp_tool import McpTool
@@ -62,8 +66,8 @@ def files(folder: Path, faults: list[Any], **config: Any) -> list[str]:
 
 
 @asynccontextmanager
-async def serving(*arguments: str) -> AsyncIterator[str]:
-    """Run the command on a free port; yield the address."""
+async def serving(*arguments: str, errors: list[str] | None = None) -> AsyncIterator[str]:
+    """Run the command on a free port; yield the address. `errors` receives what it said."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         warm("sfusion"), "serve", "mcp", "--port", "0", *arguments, stdout=pipe, stderr=pipe
@@ -79,7 +83,9 @@ async def serving(*arguments: str) -> AsyncIterator[str]:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE):
-            await process.communicate()
+            _, said = await process.communicate()
+        if errors is not None:
+            errors += said.decode().splitlines()
 
 
 async def call(client: Any, code: str) -> tuple[str, Any, bool]:
@@ -127,6 +133,54 @@ async def test_programs_run_and_every_failure_is_a_typed_truthful_answer(tmp_pat
             )
             assert "There is no such tool" in (await client.call_tool("search", {})).content[0].text
         await _through_the_registry(tmp_path, address)
+
+
+RESETS = 200
+HALF = (
+    b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b"content-length: 100\r\n\r\n{"
+)
+
+
+def half_sent(address: str) -> socket.socket:
+    """Return a connection on which half of a request was sent."""
+    connection = socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), PATIENCE)
+    connection.sendall(HALF)
+    return connection
+
+
+async def list_tools(address: str) -> list[str]:
+    async with mcp.Client(address) as client:
+        return [tool.name for tool in (await client.list_tools()).tools]
+
+
+async def test_clients_that_reset_their_connections_are_counted_without_a_traceback() -> None:
+    errors: list[str] = []
+    async with serving("--executor", "scripted", errors=errors) as address:
+        for _ in range(RESETS):
+            connection = await asyncio.to_thread(half_sent, address)
+            # Closing sends a reset then, and no end.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+        assert await list_tools(address) == [NAME]
+    first, total = errors
+    assert first.startswith(f"clients {LEFT}; they are counted")
+    assert total == f"{RESETS} clients {LEFT}"
+
+
+async def test_of_many_requests_that_never_end_the_oldest_is_refused() -> None:
+    errors: list[str] = []
+    with ExitStack() as stack:
+        async with serving("--executor", "scripted", errors=errors) as address:
+            oldest, *_ = [
+                stack.enter_context(await asyncio.to_thread(half_sent, address))
+                for _ in range(MOST_WAITING + 1)
+            ]
+            answer = await asyncio.to_thread(oldest.recv, 100)
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            assert await list_tools(address) == [NAME]
+    assert errors[0].startswith(f"clients {SLOW}; they are counted")
+    assert not [line for line in errors if "Traceback" in line]
 
 
 class _ok:

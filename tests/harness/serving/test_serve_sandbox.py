@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.executors.python import executor as executors
 from sfusion.harness.cli import app
 from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.serving.commands import serve_sandbox
@@ -198,6 +199,18 @@ async def test_the_start_says_how_programs_are_confined_and_what_a_missing_kerne
         monkeypatch.setattr(serve_sandbox, "find_spec", lambda name: None)
         await serve_sandbox._print_banner(sandbox, "no faults")
         assert "\nnotebooks need ipykernel, which is missing: " in capsys.readouterr().out
+
+
+def test_a_server_whose_python_runs_no_program_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 127\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(executors, "default_path", lambda: str(tmp_path))
+    refused = CliRunner().invoke(app, ["serve", "sandbox", "--port", "0", "--executor", "python"])
+    assert refused.exit_code == 3, refused.output
+    assert "cannot run programs here: `python -S -c ''` ended with exit code 127" in refused.stderr
 
 
 def test_a_server_that_must_be_contained_does_not_start_otherwise() -> None:

@@ -152,9 +152,9 @@ async def test_a_token_file_that_programs_can_read_is_refused(open_file: Path) -
         with pytest.raises(
             BadOption, match="the programs that this server runs can read"
         ) as caught:
-            await refuse_readable(sandbox, open_file)
+            await refuse_readable(sandbox.executor, open_file)
         assert TOKEN not in str(caught.value)
-        await refuse_readable(sandbox, Path("/dev/null"))
+        await refuse_readable(sandbox.executor, Path("/dev/null"))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[-1])

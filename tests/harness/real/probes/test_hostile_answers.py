@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.core.dumps.sample import read_call
 from sfusion.harness.real.drift.comparing import compare
 from sfusion.harness.real.drift.judging import REVEALS_PROFILE, lacking, profile_of
 from sfusion.harness.real.probes.cassette import read_response, response_record
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server, exchange
 from sfusion.harness.real.probes.scrubbing import Scrubber
+from sfusion.harness.rollouts.viewer.parts import split_turns
 
 DEEP = [b"[" * 100_000 + b"]" * 100_000, b'{"a": ' * 900 + b"1" + b"}" * 900]
 PROBE = Probe(
@@ -26,7 +26,7 @@ READERS: dict[str, Callable[[ProbeAnswer], Any]] = {
     "compared": lambda answer: compare(PROBE, answer, ProbeAnswer(200, (), b"{}")),
     "profile": lambda answer: profile_of({REVEALS_PROFILE: answer}),
     "lacking": lambda answer: lacking(PROBE, answer),
-    "a call in the viewer": lambda answer: read_call(answer.body.decode()),
+    "a call in the viewer": lambda answer: split_turns(answer.body.decode()),
 }
 
 

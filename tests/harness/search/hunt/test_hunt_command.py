@@ -35,13 +35,18 @@ def options(folder: Path, tool: type[GoodTool]) -> HuntOptions:
     )
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """Return the runs in a folder, where there may be a lock beside them."""
+    return [path for path in folder.iterdir() if path.is_dir()]
+
+
 def test_each_finding_of_a_case_is_a_run_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = options(tmp_path, ExitCodeIgnored)
     assert hunt(given) == 1
     assert "\x1b" not in capsys.readouterr().out
-    runs = {run.name.split("-", 2)[2]: run for run in (tmp_path / "found").iterdir()}
+    runs = {run.name.split("-", 2)[2]: run for run in runs_in(tmp_path / "found")}
     assert {"text-is-truthful", "outcomes"} <= runs.keys()
     for name, run in runs.items():
         (promise,) = yaml.safe_load((run / "scenario.yaml").read_text())["promises"]
@@ -64,7 +69,7 @@ def test_tools_that_block_or_exit_end_neither_the_hunt_nor_its_shrinking(
     if tool is Blocking:
         monkeypatch.setattr(case_module, "REAL_SECONDS", 2.0)
     assert hunt(options(tmp_path, tool)) == 1
-    (run,) = (tmp_path / "found").iterdir()
+    (run,) = runs_in(tmp_path / "found")
     assert run.name.endswith("-error")
 
 

@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from sfusion.harness.studies.learn.attempts import requests_of
+from sfusion.harness.studies.learn.attempts import timed_requests
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.learn.sandbox_fit import QuotaFit, find_quota
+from sfusion.harness.studies.learn.quota_fit import QuotaFit, find_quota
 from sfusion_tools.record import Call
 from tests.harness.studies.learn.records import call
 
 
 def quota_of(calls: list[Call]) -> QuotaFit | None:
     calls = sorted(calls, key=lambda one: one.began)
-    return find_quota(requests_of(calls, 0.0, calls[-1].began + 1), "durations")
+    return find_quota(timed_requests(calls, 0.0, calls[-1].began + 1), "durations")
 
 
 def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[Call]:

@@ -2,7 +2,7 @@
 that does the same.
 
 Here the log is the journal of a run in virtual time. ``benchmarks/learn_round_trips.py`` plays the
-same productions in real time; docs/learn.md has its figures.
+same productions in real time; docs/logs.md#learn-a-scenario has its figures.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def test_summary_page_and_json_of_a_training_that_degrades(tmp_path):
     lines = output.splitlines()
     assert lines[0].startswith("3,001 calls, 8.")
     assert lines[0].endswith(
-        "% failed, 2025-11-15 09:46:40 UTC to 2025-11-15 10:46:40 UTC (60 min 0 s), 4 workers"
+        "% failed, 2025-11-15 09:46:40 UTC to 2025-11-15 10:46:40 UTC (60 min 0 s), 4 workers; "
+        "http://10.0.0.2:8080 does worse than the others"
     )
     assert re.search(
         r"^2025-11-15 10:0[67]:\d\d UTC: it got worse: "
@@ -60,6 +61,7 @@ def test_summary_page_and_json_of_a_training_that_degrades(tmp_path):
     assert re.search(r"^failed .*█.*up to", output, re.M)
     page = (tmp_path / "page.html").read_text()
     assert "it got worse: 2" in page
+    assert re.search(r"<h1>.*; http://10.0.0.2:8080 does worse than the others</h1>", page)
     data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
     assert 400 < len(data["calls"]) < 1500
     assert max(data["inFlight"][1]) >= 2 > 0 < max(data["waiting"][1])

@@ -227,6 +227,24 @@ def test_a_single_odd_duration_is_not_a_change(odd):
     assert told.turns == []
 
 
+@pytest.mark.parametrize("until_recovery", [("unreachable", 0.01), ("ok", 0.3)], ids=lambda e: e[0])
+def test_a_recovery_is_not_told_as_calls_that_took_longer(
+    until_recovery: tuple[str, float],
+) -> None:
+    """Calls that fail at once end, and the others take as long as ever. Calls that succeed and
+    take longer from then on are told."""
+
+    def calls() -> Iterable[Call]:
+        for number in range(1000):
+            outcome, seconds = until_recovery if number < 500 else ("ok", 1.0)
+            yield call_at("c", START + number, seconds, "client", outcome)
+
+    turns = [(turn.what, turn.worse) for turn in found(calls()).turns]
+    assert turns == [
+        ("failed", False) if until_recovery[0] == "unreachable" else ("duration", True)
+    ]
+
+
 def test_one_sandbox_is_never_a_suspect():
     told = found(
         call("server", attempt_at(START + number, 1.0, "s", 500, "sandbox_error"))

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion.harness.core.figures import RunFigures, figures_of
 from sfusion.harness.lab.runs import read_tasks, run_scenario
-from sfusion.harness.studies.sweep.command import SweepReporter
+from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.studies.sweep.command import SweepOptions, SweepReporter
 from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
 from sfusion.harness.studies.sweep.result import SweepResult
 
@@ -206,6 +207,22 @@ def test_a_narrow_terminal_shows_whole_numbers() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(10.0, "8 runs: about 30 s left; --seeds 1 is faster\n"), (1.0, "")],
+)
+def test_a_log_says_how_long_a_sweep_takes_once_the_first_runs_ended(
+    seconds: float, said: str
+) -> None:
+    grid = Grid((Axis("tools.rate_limit", (1, 2)),), 4)
+    clock = iter([0.0, seconds / 2, seconds, 2 * seconds])
+    out = StringIO()
+    with SweepReporter(out, grid, lambda: next(clock), side_by_side=2) as shown:
+        for done in (1, 2, 3):
+            shown.run_ended(done)
+    assert re.sub(r"(\d+)\.\d+ s", r"\1 s", out.getvalue()) == said
+
+
 def test_a_matrix_needs_a_choice(scenario: Path) -> None:
     scenario.write_text(SCENARIO + "matrix: {cluster.nodes: [1, 2]}\n")
     vary = ["--vary", "tools.rate_limit=4", "--seeds", "1", "--jobs", "1"]
@@ -216,3 +233,12 @@ def test_a_matrix_needs_a_choice(scenario: Path) -> None:
     ) == (2, True)
     assert sweep(scenario, *vary, "-k", "nodes=2")[0] == 0
     assert "matches no cell" in sweep(scenario, *vary, "-k", "nodes=3")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "seeds", "played"),
+    [("throttled-gateway", 0, 3), ("outage-trained-as-zeros", 0, 10), ("throttled-gateway", 7, 7)],
+)
+def test_a_training_has_more_seeds_by_default(name: str, seeds: int, played: int) -> None:
+    task = read_tasks(scenario_files([name]), "sim")[0]
+    assert SweepOptions(name, seeds=seeds).seeds_of(task) == played
