@@ -49,14 +49,22 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links out of docs/ to the copied pages."""
-    return _linked(markdown, "../")
+    to_docs = "../" * page.file.src_uri.count("/")
+    return _linked(markdown, f"{to_docs}../", to_docs)
 
 
-def _linked(text: str, up: str) -> str:
-    """Rewrite links that leave the folder; one to a file that the site does not have becomes plain
-    text."""
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Say of the Chinese pages that they are Chinese: browsers choose fonts and voices by that."""
+    if page.file.src_uri == COPIED["README.zh-CN.md"] or page.file.src_uri.startswith("zh/"):
+        return output.replace('<html lang="en"', '<html lang="zh-Hans"', 1)
+    return output
+
+
+def _linked(text: str, up: str, to_docs: str = "") -> str:
+    """Rewrite links that leave docs/, to which ``to_docs`` leads; one to a file that the site does
+    not have becomes plain text."""
 
     def replaced(found: re.Match[str]) -> str:
         label, target = found[1], found[2]
@@ -64,7 +72,7 @@ def _linked(text: str, up: str) -> str:
         if not up and path.startswith("docs/"):
             return f"[{label}]({path.removeprefix('docs/')}{hash_}{anchor})"
         if path.removeprefix(up) in COPIED:
-            return f"[{label}]({COPIED[path.removeprefix(up)]}{hash_}{anchor})"
+            return f"[{label}]({to_docs}{COPIED[path.removeprefix(up)]}{hash_}{anchor})"
         return label
 
     out_of_docs = re.escape(up) if up else r"(?!https?:|#)"
@@ -93,9 +101,12 @@ def reference() -> str:
             lines += [f"### {one.name}", "", one.about, ""]
             if one.fields:
                 lines += ["| field | meaning |", "|---|---|"]
-                lines += [
-                    f"| `{key}` | {about.replace('|', chr(92) + '|')} |"
-                    for key, about in one.fields.items()
-                ]
+                lines += [f"| `{key}` | {_cell(about)} |" for key, about in one.fields.items()]
                 lines.append("")
     return "\n".join(lines)
+
+
+def _cell(about: str) -> str:
+    """Return what a field means as a cell of a table. The settings of the tool link to sections of
+    the page that they were written for."""
+    return about.replace("|", r"\|").replace("](#", "](tool.md#")
