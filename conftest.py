@@ -45,7 +45,12 @@ with suppress(ImportError):  # the environments with verl do not have it
     settings.register_profile(
         "same", derandomize=True, deadline=None, max_examples=40, suppress_health_check=quiet
     )
-    settings.load_profile("same")
+    # Forty fixed examples find nothing new: a weekly job draws others, and keeps those that fail in
+    # its database.
+    settings.register_profile(
+        "random", deadline=None, max_examples=400, suppress_health_check=quiet, print_blob=True
+    )
+    settings.load_profile(os.environ.get("SFUSION_EXAMPLES", "same"))
 
     # It also draws constants that it finds in the modules loaded so far, which depend on the tests
     # that ran before.

@@ -19,11 +19,13 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sweeping import swept
+from sfusion.harness.core.figures import RunFigures
 from sfusion.harness.core.run_events import RunEvents
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task
@@ -31,7 +33,7 @@ from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample, read_axis
+from sfusion.harness.studies.sweep.grid import GridSample, play_sample
 from sfusion.harness.studies.sweep.result import SweepResult
 
 GRID = "tools.rate_limit=2..32"
@@ -293,33 +295,24 @@ def round_trip(
 def sweep(
     scenario: Scenario, seeds: int, keep: Path | None = None, values: str = GRID
 ) -> SweepResult:
-    grid = Grid((read_axis(values),), seeds)
-    samples = [_played(task, keep) for task in grid.tasks(Task(scenario, "sim"))]
-    measured = [
-        Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)
-    ]
-    return SweepResult(
-        scenario=scenario.title,
-        about=scenario.about,
-        seed=scenario.seed,
-        grid=grid,
-        measured=measured,
-        observed=scenario.observed,
-    )
+    def play(tasks: Iterable[Task]) -> list[GridSample]:
+        return [_played(task, keep) for task in tasks]
+
+    return swept(scenario, values, seeds, play)
 
 
-def _played(task: Task, keep: Path | None) -> Any:
+def _played(task: Task, keep: Path | None) -> GridSample:
+    """Play a run, or read what it gave before."""
     if keep is None:
         return play_sample(task)
-    import pickle
-
     data = task.scenario.changed(scenario="x", about="x").model_dump(mode="json")
     del data["observed"]
     file = keep / "played" / hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(pickle.dumps(play_sample(task)))
-    return pickle.loads(file.read_bytes())
+        file.write_text(json.dumps(asdict(play_sample(task))))
+    kept = json.loads(file.read_text())
+    return GridSample(RunFigures(**kept["figures"]), tuple(kept["broken"]), kept["error"])
 
 
 def _task(given: tuple[Production, int, Path | None]) -> RoundTrip:

@@ -20,7 +20,7 @@ import aiohttp
 from benchmarks.benchmark import Contest, in_turn, repeat
 from benchmarks.figures import OURS
 from benchmarks.ground import Ground
-from sfusion_tools.sandbox.client import SWITCH
+from sfusion_tools.sandbox.transport_choice import SWITCH
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 Call = Callable[[], Awaitable[object]]

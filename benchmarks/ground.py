@@ -60,6 +60,10 @@ class Ground:
         self._servers[key] = process, int(line)
         return int(line)
 
+    def process(self, kind: str, *arguments: str) -> int:
+        """Return the process id of a server that was started."""
+        return self._servers[kind, *arguments][0].pid
+
     def url(self, kind: str, *arguments: str) -> str:
         return f"http://127.0.0.1:{self.port(kind, *arguments)}"
 

@@ -1,8 +1,8 @@
 """The figures of docs/learning.md. Not a test: `settings` takes about 15 minutes of CPU time, the
 rest one.
 
-    python -m benchmarks.learned [settings shares divisors push closed-form] [--seeds 20] [--write
-    docs/learning.md]
+    python -m benchmarks.learned [settings shares moved provoked divisors push closed-form]
+    [--seeds 20] [--write docs/learning.md]
 
 `settings` plays trainings through the whole stack. The others need only its random draws, which
 give the same curves (tests/harness/learning/test_training.py). With ``--write``, the first table
@@ -20,12 +20,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sfusion.fakes.faults.chance import uniform
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.lab.spreading import open_workers
-from sfusion.harness.lab.toy import TrainedStep, expected_p, simulate, uses_tool
+from sfusion.harness.lab.toy import (
+    expected,
+    simulate,
+    simulate_share,
+    turning_share,
+    uses_tool,
+)
 from sfusion.harness.learning.trained import (
     Spread,
     Trained,
@@ -34,6 +39,7 @@ from sfusion.harness.learning.trained import (
     play_training,
     seeds_of,
 )
+from sfusion_tools.advantages import Handling
 
 Row = Sequence[str]
 TRAINING: dict[str, Any] = {"steps": 24, "prompts": 2, "group": 6, "learning_rate": 1.5}
@@ -67,7 +73,33 @@ HANDLINGS: dict[str, tuple[str, int, bool]] = {
 }
 """What the trainer does, attempts of a call that fail independently, and whether the trainer
 knows of a loss."""
-TWO = [{"name": "head", "right": 0.6}, {"name": "tool", "right": 0.95, "calls": 1}]
+TWO: list[dict[str, Any]] = [
+    {"name": "head", "right": 0.6, "learns": 0},
+    {"name": "tool", "right": 0.95, "calls": 1, "learns": 0},
+]
+"""Skills that stand still, as in the closed form."""
+MOVED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "nothing: skills stand still": ({}, {}, {}),
+    "skills learn, without the tool up to 0.8": ({"learns": 1, "best": 0.8}, {"learns": 1}, {}),
+    "skills learn, without the tool up to 1": ({"learns": 1}, {"learns": 1}, {}),
+    "skills learn, without the tool a tenth as fast": ({"learns": 0.1}, {"learns": 1}, {}),
+    "questions of different difficulty (`spread: 2`)": ({"spread": 2}, {"spread": 2}, {}),
+    "a format reward of 0.2, lost with the call": ({}, {}, {"format_reward": 0.2}),
+    "programs run twice as long (`length: 2`)": ({}, {"length": 2}, {}),
+    "after a loss it guesses, right with 0.3": ({}, {"guess": 0.3}, {}),
+    "after a loss it calls again (`again: 1`)": ({}, {"again": 1}, {}),
+    "lost samples a third as long, `seq-mean-token-mean`": (
+        {"tokens": 60},
+        {"tokens": 60, "tokens_lost": 20},
+        {"aggregation": "seq-mean-token-mean"},
+    ),
+    "lost samples three times as long, `seq-mean-token-mean`": (
+        {"tokens": 20},
+        {"tokens": 20, "tokens_lost": 60},
+        {"aggregation": "seq-mean-token-mean"},
+    ),
+}
+"""What is changed of the head, of the tool and of the training of the closed form."""
 
 
 def scenario(failure: dict[str, Any], tools: dict[str, Any], training: dict[str, Any]) -> Scenario:
@@ -76,11 +108,12 @@ def scenario(failure: dict[str, Any], tools: dict[str, Any], training: dict[str,
 
 
 def settings(seeds: int) -> Iterator[Row]:
-    """P(tool) at the end for each setting and failure."""
+    """Healthy score and P(tool) at the end for each setting and failure."""
     yield ["setting", *FAILURES]
     part = TrainingPart.model_validate(TRAINING)
     twins = [uses_tool(part, simulate(part, seed)[-1].p) for seed in range(seeds)]
-    yield ["(without faults)", *[str(Spread.of(twins))] * len(FAILURES)]
+    healthy = Spread.of([simulate(part, seed)[-1].healthy for seed in range(seeds)])
+    yield ["(without faults)", *[f"{healthy.middle:.2f}; {Spread.of(twins)}"] * len(FAILURES)]
     jobs = min(os.cpu_count() or 1, seeds)
     with open_workers(jobs, "here", None) as workers:
         for name, (tools, training) in SETTINGS.items():
@@ -93,28 +126,18 @@ def settings(seeds: int) -> Iterator[Row]:
 
 def told(runs: Sequence[TrainedRun], training: dict[str, Any]) -> str:
     found = Trained(TrainingPart.model_validate({**TRAINING, **training}), runs)
+    ended = f"{found.last(at('healthy')).middle:.2f}; {found.last(at('tool'))}"
     stops = sorted(run.stopped for run in runs if run.stopped is not None)
     if stops:
         where = f"{stops[0]}" if stops[0] == stops[-1] else f"{stops[0]} to {stops[-1]}"
-        return f"{found.last(at('tool'))}; {len(stops)} of {len(runs)} stopped, in step {where}"
+        return f"{ended}; {len(stops)} of {len(runs)} stopped, in step {where}"
     assert all(len(run.steps) == found.part.steps for run in runs)
     same = all(run.steps[-1]["p"] == run.steps[-1]["twin"]["p"] for run in runs)
-    return "as without faults" if same else str(found.last(at("tool")))
-
-
-def trained(
-    part: TrainingPart, seed: int, share: float, attempts: int = 1, *, seen: bool = True
-) -> list[TrainedStep]:
-    """Train without the stack; each attempt of a call fails with this chance."""
-
-    def lost(call: str) -> bool:
-        return all(uniform(seed, "lost", call, number) < share for number in range(attempts))
-
-    return simulate(part, seed, lost, seen=seen)
+    return "as without faults" if same else ended
 
 
 def shares(seeds: int) -> Iterator[Row]:
-    """P(tool) at the end by the share of calls that are lost, and P(several calls) at 10 %."""
+    """Healthy score and P(tool) at the end by the share of lost calls; P(several calls) at 10 %."""
     columns = (0.1, 0.3, 0.4, 0.6, 0.8)
     yield [
         "handling",
@@ -123,12 +146,53 @@ def shares(seeds: int) -> Iterator[Row]:
     ]
     for name, (handling, attempts, seen) in HANDLINGS.items():
         part = TrainingPart.model_validate({"lost": handling})
-        ends = {
-            share: [trained(part, seed, share, attempts, seen=seen)[-1].p for seed in range(seeds)]
-            for share in columns
-        }
-        found = [str(Spread.of([uses_tool(part, p) for p in ends[share]])) for share in columns]
-        yield [name, *found, str(Spread.of([uses_tool(part, p, 2) for p in ends[0.1]]))]
+        row = [name]
+        several = ""
+        for share in columns:
+            ends = [
+                simulate_share(part, seed, share, attempts=attempts, seen=seen)[-1]
+                for seed in range(seeds)
+            ]
+            healthy = Spread.of([end.healthy for end in ends])
+            tool = Spread.of([uses_tool(part, end.p) for end in ends])
+            row.append(f"{healthy.middle:.2f}; {tool}")
+            several = several or str(Spread.of([uses_tool(part, end.p, 2) for end in ends]))
+        yield [*row, several]
+
+
+def moved(seeds: int) -> Iterator[Row]:
+    """The share of lost calls that costs the tool, by what the closed form leaves out."""
+    yield ["what is different", "scored zero", "loss mask only"]
+    for name, (head, tool, training) in MOVED.items():
+        behaviours = [{**TWO[0], **head}, {**TWO[1], **tool}]
+        part = TrainingPart.model_validate({"steps": 200, "behaviours": behaviours, **training})
+        found = [turning_share(part, handling) for handling in (Handling.ZERO, Handling.MASK)]
+        yield [name, *("never" if share is None else f"{share * 100:.0f} %" for share in found)]
+
+
+def provoked(seeds: int) -> Iterator[Row]:
+    """A program that never ends where the attempt would be wrong: how likely it is after so many
+    steps, and how often the model is really right."""
+    counts = (50, 100, 200, 400)
+    yield [
+        "programs that never end",
+        *(f"after {count} steps" for count in counts),
+        "really right at first",
+        "at the end",
+    ]
+    honest = {"name": "honest", "share": 0.9, "right": 0.55, "calls": 1, "learns": 0}
+    hang = {"name": "hang", "share": 0.1, "right": 0.45, "calls": 1, "learns": 0, "provokes": 1}
+    for name, endless in (("are scored", "scored"), ("count as lost, excluded", "lost")):
+        part = TrainingPart.model_validate(
+            {"steps": 400, "lost": "exclude", "endless": endless, "behaviours": [honest, hang]}
+        )
+        steps = expected(part, 0.0)
+        yield [
+            name,
+            *(f"{steps[count - 1].p[1]:.2f}" for count in counts),
+            f"{steps[0].healthy:.2f}",
+            f"{steps[-1].healthy:.2f}",
+        ]
 
 
 def divisors(seeds: int) -> Iterator[Row]:
@@ -143,7 +207,8 @@ def divisors(seeds: int) -> Iterator[Row]:
                 for seed in range(seeds)
             ]
             found = [
-                [trained(part, seed, share)[-1] for seed in range(seeds)] for share in (0.6, 0.8)
+                [simulate_share(part, seed, share)[-1] for seed in range(seeds)]
+                for share in (0.6, 0.8)
             ]
             found += [[steps[step - 1] for steps in outages] for step in (19, 21)]
             yield [
@@ -165,7 +230,7 @@ def push(seeds: int) -> Iterator[Row]:
     ]
     part = TrainingPart.model_validate({"steps": 1, "prompts": 32})
     for share in (0.1, 0.3, 0.6):
-        steps = [trained(part, seed, share)[0] for seed in range(seeds)]
+        steps = [simulate_share(part, seed, share)[0] for seed in range(seeds)]
         pushes = [fmean(step.push[name] for step in steps) for name in ("zero", "mask", "exclude")]
         yield [
             f"{share * 100:.0f} %",
@@ -184,14 +249,19 @@ def closed_form(seeds: int) -> Iterator[Row]:
         row = [f"{share * 100:.0f} %"]
         for handling in ("zero", "mask"):
             part = TrainingPart.model_validate({"behaviours": TWO, "lost": handling})
-            ends = [uses_tool(part, trained(part, seed, share)[-1].p) for seed in range(10 * seeds)]
-            row += [str(Spread.of(ends)), f"{uses_tool(part, expected_p(part, share)):.2f}"]
+            ends = [
+                uses_tool(part, simulate_share(part, seed, share)[-1].p)
+                for seed in range(10 * seeds)
+            ]
+            row += [str(Spread.of(ends)), f"{expected(part, share)[-1].tool:.2f}"]
         yield row
 
 
 TABLES: dict[str, tuple[Callable[[int], Iterator[Row]], str]] = {
     "settings": (settings, "What each setting is worth"),
     "shares": (shares, "How much is unlearned"),
+    "moved": (moved, "What moves the threshold"),
+    "provoked": (provoked, "What the model can cause must be scored"),
     "divisors": (divisors, "What to divide by"),
     "push": (push, "What one step pushes"),
     "closed-form": (closed_form, "The closed form"),

@@ -96,6 +96,14 @@ async def _proxy(upstream: str) -> None:
         await asyncio.Event().wait()
 
 
+async def _sglang() -> None:
+    from sfusion.fakes.sglang import FakeSGLangServer
+
+    async with FakeSGLangServer() as server:
+        print(server.port, flush=True)
+        await asyncio.Event().wait()
+
+
 async def _httpserver(body: str) -> None:
     """pytest-httpserver with one handler, in threads."""
     from pytest_httpserver import HTTPServer
@@ -114,6 +122,7 @@ _KINDS: dict[str, Callable[..., Awaitable[None]]] = {
     "pass-through": _pass_through,
     "fake": _fake,
     "proxy": _proxy,
+    "sglang": _sglang,
     "httpserver": _httpserver,
 }
 

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 from sfusion.harness import reports
 from sfusion.harness.reports.line_chart import LineChart, chart_style
 
+_WIDTH = 528
+_HEIGHT = 314
+"""Of a chart with the room beside and below it."""
+_IN_A_ROW = 2
+"""Charts beside each other: three on a page of 900 pixels would have letters of 7."""
 _BASE = Path(reports.__file__).parent / "assets" / "base.css"
 
 
-def svg_file(chart: LineChart) -> str:
+def svg_file(*charts: LineChart) -> str:
+    """Return charts in rows, from the left to the right."""
+    width = _WIDTH * min(len(charts), _IN_A_ROW)
+    height = 24 + _HEIGHT * math.ceil(len(charts) / _IN_A_ROW)
+    parts = []
+    for place, chart in enumerate(charts):
+        row, column = divmod(place, _IN_A_ROW)
+        at = f'x="{_WIDTH * column}"'
+        if row:
+            at += f' y="{_HEIGHT * row}"'
+        parts.append(f'<svg {at} width="480" height="290">{chart.svg()}</svg>')
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" class="lc" viewBox="-24 -24 528 338" '
-        'width="528" height="338">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="lc" '
+        f'viewBox="-24 -24 {width} {height}" width="{width}" height="{height}">'
         f"<style>{_palettes()}{chart_style()}</style>"
         f'<rect x="-24" y="-24" width="100%" height="100%" fill="var(--card)"/>'
-        f'<svg width="480" height="290">{chart.svg()}</svg></svg>\n'
+        f"{''.join(parts)}</svg>\n"
     )
 
 

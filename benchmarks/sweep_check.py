@@ -26,12 +26,13 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sweeping import swept
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.core.logs.reading import read_records
-from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
 from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.lab.spreading import open_workers
@@ -39,7 +40,7 @@ from sfusion.harness.lab.worlds.calling import Workload, call_tool
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample, read_axis
+from sfusion.harness.studies.sweep.grid import play_sample
 from sfusion.harness.studies.sweep.result import SweepResult
 from sfusion_tools.event_log import flush_event_logs
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -93,19 +94,8 @@ def scenario_of(name: str, calls: int) -> Scenario:
 
 
 def sweep(scenario: Scenario, seeds: int) -> SweepResult:
-    grid = Grid((read_axis(RANGE),), seeds)
     with open_workers(2) as workers:
-        samples = list(workers.map(play_sample, grid.tasks(Task(scenario, "sim"))))
-    measured = [
-        Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)
-    ]
-    return SweepResult(
-        scenario=scenario.title,
-        about=scenario.about,
-        seed=scenario.seed,
-        grid=grid,
-        measured=measured,
-    )
+        return swept(scenario, RANGE, seeds, partial(workers.map, play_sample))
 
 
 async def real_throughput(scenario: Scenario, limit: int) -> float:
@@ -168,28 +158,14 @@ def learned_from_real_calls(args: argparse.Namespace) -> bool:
     for cause in learned.causes:
         print(f"{cause.says}: {cause.evidence}")
     (scenario,) = parse_scenarios(scenario_text(learned, "learned", args.url))
-    axis = read_axis("tools.rate_limit=2,4,8,16,32")
+    values = "tools.rate_limit=2,4,8,16,32"
     with open_workers(2) as workers:
-        samples = list(
-            workers.map(play_sample, Grid((axis,), args.seeds).tasks(Task(scenario, "sim")))
-        )
-    measured = [
-        Measured.of(samples[start : start + args.seeds])
-        for start in range(0, len(samples), args.seeds)
-    ]
-    result = SweepResult(
-        scenario="learned",
-        about="",
-        seed=0,
-        grid=Grid((axis,), args.seeds),
-        measured=measured,
-        observed=scenario.observed,
-    )
+        result = swept(scenario, values, args.seeds, partial(workers.map, play_sample))
     print(*result.sentences(), result.headline, sep="\n")
     print("| rate_limit | ok per second | calls that did not end ok |")
     print("|---|---|---|", flush=True)
     real = {}
-    for value in axis.values:
+    for value in result.grid.chosen.values:
         ok, seconds = asyncio.run(computing_calls(args, value))
         real[value] = ok / seconds
         print(f"| {value} | {real[value]:.2f} | {args.calls - ok} |", flush=True)

@@ -131,6 +131,11 @@ FEATURES = (
         ),
     ),
     Feature(
+        "fakes of Daytona, OpenEnv and E2B",
+        ("fakes/daytona", "fakes/e2b", "fakes/hosting", "fakes/lifecycle", "fakes/openenv"),
+        ("tests/fakes/daytona", "tests/fakes/e2b", "tests/fakes/lifecycle", "tests/fakes/openenv"),
+    ),
+    Feature(
         "scenarios, worlds, `run`",
         ("harness/core", "harness/lab"),
         ("tests/harness/core", "tests/harness/lab"),
@@ -158,14 +163,17 @@ FEATURES = (
             "harness/trial",
             "harness/lab/client.py",
             "harness/lab/promises/findings.py",
-            "harness/lab/promises/single_sent.py",
-            "harness/lab/promises/single_told.py",
-            "harness/lab/promises/told_apart.py",
+            "harness/lab/promises/single_call_requests.py",
+            "harness/lab/promises/single_call_results.py",
+            "harness/lab/promises/wordings.py",
             "harness/lab/shapes",
             "harness/lab/single_calls",
             "harness/lab/worlds/canary_sandbox.py",
+            "harness/lab/worlds/client_surroundings.py",
             "harness/lab/worlds/clients.py",
             "harness/lab/worlds/clients_wall.py",
+            "harness/lab/worlds/wall_journals.py",
+            "harness/lab/worlds/wall_plan.py",
         ),
         ("tests/harness/trial", "tests/harness/lab/promises/test_single_calls_broken.py"),
     ),
@@ -186,8 +194,8 @@ FEATURES = (
     ),
     Feature(
         "`poison`, `train`",
-        ("harness/learning", "harness/core/advantages.py"),
-        ("tests/harness/learning", "tests/harness/core/test_advantages.py"),
+        ("harness/learning", "sfusion_tools/advantages.py"),
+        ("tests/harness/learning", "tests/sfusion_tools/test_advantages.py"),
     ),
     Feature("`doctor`", ("harness/real/doctor",), ("tests/harness/real/doctor",)),
     Feature(
@@ -276,7 +284,7 @@ def count_lines() -> dict[str, Rent]:
 def seconds_in(junit: Path) -> dict[str, float]:
     """Return the seconds of each feature's tests, from a file of pytest's ``--junitxml``.
 
-    Raises ValueError if the file names a test that is not in this checkout.
+    Those of a test whose module is not in this checkout count as tools of the tests.
     """
     known = owners()
     seconds = dict.fromkeys((feature.name for feature in FEATURES), 0.0)

@@ -12,7 +12,9 @@ from dataclasses import replace
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds
 from sfusion.fakes.sandbox.protocol import RunCode, RunJupyter
 
-BOUNDS = ResourceBounds(tasks=64, memory=128 * 2**20, shared_memory=96 * 2**20)
+BOUNDS = ResourceBounds(
+    tasks=64, memory=128 * 2**20, shared_memory=96 * 2**20, file_size=288 * 2**20
+)
 WITHOUT_CGROUP = replace(BOUNDS, memory=2**30)
 """Stacks of threads count as memory of a process there, though hardly any of it is used."""
 
@@ -25,6 +27,7 @@ async def main(options: dict[str, bool | None], env: dict[str, str]) -> None:
         "SERVER_UID": str(os.getuid()),
         "TASKS": str(BOUNDS.tasks),
         "MEMORY": str(BOUNDS.memory),
+        "FILE_SIZE": str(BOUNDS.file_size),
     }
     executor = PythonExecutor(
         bounds=BOUNDS if options.get("control_groups", True) else WITHOUT_CGROUP, env=env, **options

@@ -4,11 +4,11 @@ this machine offers.
 To add an attack, put a file into `programs`. Its docstring is the promise that it tries to break;
 lines `# %%` divide it into the cells of a notebook. It finds a directory to attack in the variable
 OUTSIDE and the server's own one in ROOMS, the process id of the server in SERVER, the port of its
-loopback address in PORT, the bounds in TASKS and MEMORY, what to call its processes in NAME, and
-what to call shared memory, which another run on this machine must not take for its own, in
-SHARED_NAME and SHARED_KEY. It prints `broken: ` and what it could do, and `held` at its end, unless
-the promise is that it is killed. After it, OUTSIDE, the server, shared memory and processes must be
-as before, and the next program must run.
+loopback address in PORT, the bounds in TASKS, MEMORY and FILE_SIZE, what to call its processes in
+NAME, and what to call shared memory, which another run on this machine must not take for its own,
+in SHARED_NAME and SHARED_KEY. It prints `broken: ` and what it could do, and `held` at its end,
+unless the promise is that it is killed. After it, OUTSIDE, the server, shared memory and processes
+must be as before, and the next program must run.
 
 An attack may touch only its own work directory, OUTSIDE and ROOMS, and the processes up to SERVER:
 it runs as root, and perhaps on a day on which the promise does not hold. It takes no more than a
@@ -36,7 +36,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -313,13 +312,6 @@ def _succeeds(*command: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-@pytest.fixture(scope="module")
-def targets() -> Iterator[Targets]:
-    made = Targets()
-    yield made
-    made.close_all()
-
-
 def cells_of(text: str) -> list[str]:
     return text.split("# %%\n")[1:] or [text]
 
@@ -348,7 +340,11 @@ PROMISED = [
 
 @pytest.mark.parametrize(("program", "mode"), PROMISED)
 def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
-    cells = cells_of(program.read_text(encoding="utf-8"))
+    check_promise(program, mode, targets, cells_of(program.read_text(encoding="utf-8")))
+
+
+def check_promise(program: Path, mode: str, targets: Targets, cells: list[str]) -> None:
+    """Run an attack, and see whether the promise of the program holds in this mode."""
     if len(cells) > 1:
         pytest.importorskip("ipykernel")
     target = targets[mode]
@@ -368,7 +364,7 @@ def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
     try:
         answer = target.run(*cells)
         alive = target.run("echo alive", language="bash")
-        shown = f"{promise_of(program)}\n{mode}, {target.confinement}\n{answer}"
+        shown = f"{promise_of(program)}\n{mode}, {target.confinement}\n{answer}\n{cells}"
         assert alive["stdout"] == "alive\n", f"{shown}\nthe next request: {alive}"
         assert "broken" not in answer["stdout"], shown
         assert answer["status"] != "SandboxError", shown

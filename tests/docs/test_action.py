@@ -25,7 +25,7 @@ BROKEN = (
 
 
 def step(name: str) -> dict[str, Any]:
-    return next(one for one in ACTION["runs"]["steps"] if one["name"] == name)
+    return next(each for each in ACTION["runs"]["steps"] if each["name"] == name)
 
 
 def run_step(name: str, folder: Path, **inputs: str) -> tuple[int, str]:
@@ -43,6 +43,7 @@ def run_step(name: str, folder: Path, **inputs: str) -> tuple[int, str]:
             **variables,
             "PATH": f"{warm()}{os.pathsep}{os.environ['PATH']}",
             "GITHUB_ACTIONS": "true",
+            "GITHUB_WORKSPACE": str(folder),
             "GITHUB_OUTPUT": str(folder / "output"),
             "GITHUB_STEP_SUMMARY": str(folder / "job-summary"),
         },
@@ -74,13 +75,40 @@ def test_the_action_runs_scenarios_and_writes_summary_and_exit_code(tmp_path: Pa
     }
 
 
+CLIENT = """
+import aiohttp
+
+async def run(base_url, code):
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{base_url}/run_code", json={"code": code}) as answer:
+            return (await answer.json())["run_result"]["stdout"]
+"""
+
+
+def test_the_action_judges_a_client(tmp_path: Path) -> None:
+    (tmp_path / "my_client.py").write_text(CLIENT)
+    target = "my_client:run -k failures"
+    code, text = run_step("Run the scenarios", tmp_path, judge=target, out="runs")
+    assert code == 1, text
+    line = CLIENT.splitlines().index("async def run(base_url, code):") + 1
+    annotation = f"\n::error file=my_client.py,line={line},title=judge my_client%3Arun "
+    assert annotation + "ends_told_apart" in text
+    assert (tmp_path / "output").read_text() == "exit-code=1\n"
+    assert "ends_told_apart" in (tmp_path / "job-summary").read_text()
+    written = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert {"judge", "judge.html", "judge.md", "judge.xml"} <= written
+    assert "index.html" not in written
+
+
 def test_text_of_an_input_is_never_a_command(tmp_path: Path) -> None:
     hostile = "$(touch${IFS}taken);touch${IFS}taken2 *"
     code, _ = run_step("Run the scenarios", tmp_path, scenarios=hostile)
     assert code == 2
     assert (tmp_path / "output").read_text() == "exit-code=2\n"
+    code, _ = run_step("Run the scenarios", tmp_path, judge=hostile)
+    assert code == 3, "two words are a program, which is not there"
     assert not list(tmp_path.glob("taken*"))
-    assert not any("${{" in one.get("run", "") for one in ACTION["runs"]["steps"])
+    assert not any("${{" in each.get("run", "") for each in ACTION["runs"]["steps"])
 
 
 @pytest.mark.parametrize(

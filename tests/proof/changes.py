@@ -455,25 +455,25 @@ def _stated(replace: Replace, outcome: Outcome) -> None:
 _MISSTATED = ("text_is_truthful",)
 
 
-@change("tool_use_kept", "outage-trained-as-zeros", also=LEARNED)
+@change("tool_use_kept", "outage-left-out-of-training", also=LEARNED)
 def forgets_lost_calls(replace: Replace) -> None:
     """A trajectory does not know that its last call was lost."""
     replace(request_module, "_is_lost", lambda outcome: False)
 
 
-@change("several_calls_kept", "outage-trained-as-zeros", also=(*LEARNED, *_MISSTATED))
+@change("several_calls_kept", "outage-left-out-of-training", also=(*LEARNED, *_MISSTATED))
 def states_lost_calls_ok(replace: Replace) -> None:
     """A lost call is stated as ok."""
     _stated(replace, Outcome.OK)
 
 
-@change("tool_use_recovers", "outage-trained-as-zeros", also=(*LEARNED, *_MISSTATED))
+@change("tool_use_recovers", "outage-left-out-of-training", also=(*LEARNED, *_MISSTATED))
 def blames_the_program(replace: Replace) -> None:
     """A lost call is stated as a failure of the program."""
     _stated(replace, Outcome.PROGRAM_ERROR)
 
 
-@change("push_has_the_twins_sign", "outage-trained-as-zeros", also=LEARNED)
+@change("push_has_the_twins_sign", "outage-left-out-of-training", also=LEARNED)
 def blames_the_model(replace: Replace) -> None:
     """A lost call is stated as one with wrong arguments."""
     _stated(replace, Outcome.BAD_ARGUMENTS)

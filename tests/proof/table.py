@@ -71,7 +71,11 @@ def page(text: str, proof: Proof) -> str:
 
 def _markdown(proof: Proof) -> str:
     green = ", ".join(f"`{row.name}` {counted(row.cells, 'cell')}" for row in proof.right)
-    shown = [name for name, cls in PROMISES.items() if not cls.model_construct().only_single_calls]
+    shown = [
+        name
+        for name, cls in PROMISES.items()
+        if not cls.of_episodes and not cls.model_construct().only_single_calls
+    ]
     by_promise = [
         (f"`{name}`", _names(proof.mistakes, name), _names(proof.changes, name)) for name in shown
     ]

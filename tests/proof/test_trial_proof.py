@@ -50,7 +50,7 @@ def test_failures_are_told_apart_on_the_wall_clock_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         wall_tools, "_wait", lambda status, headers, number: 0.5 if number < 3 else 1 / 0
     )
-    assert _broken_on_the_wall("threads", 2) >= {"retry_after_honoured", "ends_told_apart"}
+    assert _broken_on_the_wall("threads", 2) >= {"retry_after_honoured"}
 
 
 @pytest.mark.timeout(300)
@@ -62,6 +62,8 @@ def test_the_planted_mistakes_are_caught_and_every_check_can_fail() -> None:
     assert rows["a timeout is told as 'No error'"].snapshot
     broken = {check for row in rows.values() for check in row.caught_by} | {"wordings_accepted"}
     broken |= {"score_follows_the_tests"}  # of reward functions: tests/harness/trial
+    # Of advantage estimators: tests/harness/trial/test_estimators.py
+    broken |= {"lost_samples_left_out", "no_lesson_without_siblings"}
     named = {name.removeprefix("step "): name for name in (one.name for one in cases(("drawn",)))}
     for check, (name, scene) in BY_CHECK.items():
         kind: Kind = "named" if name in MISTAKES else "drawn"

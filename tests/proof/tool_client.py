@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from sfusion.harness.lab.client import OF_ESTIMATORS, UNSET, Returned, Settings, TrialAsk
 from sfusion.harness.lab.client import TAKES as ALL_TAKES
-from sfusion.harness.lab.client import UNSET, Returned, Settings, TrialAsk
 from sfusion.harness.lab.worlds.calling import AgentData
 from tests.reference_tool import GoodTool, PeerResponse
 
-TAKES = frozenset(ALL_TAKES) - {"stdin", "files", "tests", "raises"}
+TAKES = frozenset(ALL_TAKES) - OF_ESTIMATORS - {"stdin", "files", "tests", "raises"}
 
 
 class ToolClient:

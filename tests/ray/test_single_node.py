@@ -361,7 +361,7 @@ def test_calls_attempts_and_times_are_passed_on_to_ray(
 
 def test_the_docs_list_the_metrics_that_ray_gets() -> None:
     made = vars(ray_metrics._Instruments()).values()
-    assert {m.info["name"]: type(m).__name__.lower() for m in made} == listed("The tool, in Ray")
+    assert {m.info["name"]: type(m).__name__.lower() for m in made} == listed("The tool")
 
 
 def test_calls_in_flight_and_waits_are_shown_while_calls_run(

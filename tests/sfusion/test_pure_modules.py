@@ -12,6 +12,7 @@ from tests.sfusion.graph import import_graph
 
 SHELLS = ("aiohttp", "ray", "textual", "docker", "faker", "hypothesis")
 PLAIN = (
+    "sfusion_tools.advantages",
     "sfusion_tools.event_lines",
     "sfusion_tools.formats",
     "sfusion_tools.limiter",
@@ -26,6 +27,7 @@ PLAIN = (
 PURE = (
     *PLAIN,
     "sfusion.fakes.faults",
+    "sfusion.fakes.lifecycle",
     "sfusion.harness.core.figures",
     "sfusion.harness.lab.promises",
     "sfusion.harness.lab.runs",
@@ -38,6 +40,7 @@ PURE = (
 """Beside that, pydantic, and what pages and terminals are rendered with."""
 DECLARED_SHELLS = (
     "sfusion.harness.lab.runs.clients",
+    "sfusion.harness.lab.runs.episodes",
     "sfusion_tools.limiter.ray_actor",
     "sfusion_tools.limiter.record",  # the limiter's record in the cluster
     "sfusion.harness.search.chaos",  # plays on a Ray cluster

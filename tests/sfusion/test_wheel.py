@@ -209,7 +209,7 @@ def test_the_page_of_the_package_has_no_link_that_leads_nowhere(wheel: Path) -> 
     linked = run_path(str(ROOT / "docs/package_page.py"))["page"](text, address, "1.2")
     assert re.findall(links, linked) == []
     assert f"({address}/blob/v1.2/docs/ci.md)" in linked
-    assert f"({address}/raw/v1.2/docs/images/run-page.png)" in linked
+    assert f"({address}/raw/v1.2/docs/images/real-training-story.svg)" in linked
 
 
 def test_no_snippet_names_a_tag() -> None:

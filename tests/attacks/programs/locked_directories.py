@@ -1,5 +1,7 @@
 """Directories without permissions are removed too."""
 
+# mutations: in order
+
 import os
 
 os.makedirs("a/b/c")

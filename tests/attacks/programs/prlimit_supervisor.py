@@ -4,6 +4,8 @@ that watch it.
 Not promised: root-without-cgroup (the kernel does not limit the processes of root).
 """
 
+# mutations: started directly
+
 import os
 import resource
 import signal

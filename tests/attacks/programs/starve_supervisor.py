@@ -3,6 +3,8 @@
 Not promised: no-signal-scope (programs can signal other processes).
 """
 
+# mutations: started directly
+
 import os
 import signal
 

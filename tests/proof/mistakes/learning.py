@@ -27,26 +27,26 @@ class _Misstates(GoodTool):
         )
 
 
-@mistake("tool_use_kept", "outage-trained-as-zeros", also=(*LEARNED, "text_is_truthful"))
+@mistake("tool_use_kept", "outage-left-out-of-training", also=(*LEARNED, "text_is_truthful"))
 class LostCallsStatedOk(_Misstates):
     """The trainer is told ok for lost calls, scores their samples 0, and the tool is unlearned."""
 
     stated = "ok"
 
 
-@mistake("several_calls_kept", "outage-trained-as-zeros", also=LEARNED)
+@mistake("several_calls_kept", "outage-left-out-of-training", also=LEARNED)
 class LostCallsNotStated(_Misstates):
     """The trainer is told nothing of lost calls."""
 
 
-@mistake("tool_use_recovers", "outage-trained-as-zeros", also=(*LEARNED, "text_is_truthful"))
+@mistake("tool_use_recovers", "outage-left-out-of-training", also=(*LEARNED, "text_is_truthful"))
 class LostCallsBlamedOnTheProgram(_Misstates):
     """The trainer is told that the program of a lost call failed."""
 
     stated = "program_error"
 
 
-@mistake("push_has_the_twins_sign", "outage-trained-as-zeros", also=LEARNED)
+@mistake("push_has_the_twins_sign", "outage-left-out-of-training", also=LEARNED)
 class LostCallsBlamedOnTheModel(_Misstates):
     """The trainer is told that the arguments of a lost call were wrong."""
 
