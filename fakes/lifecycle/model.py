@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -10,7 +10,9 @@ from sfusion_tools.errors import refusal
 
 from ..errors import SandboxSetupError
 from ..faults import Distribution, Seconds
+from ..fields import NotHunted
 
+_NO_HUNT = NotHunted("a hunt judges our own tool, which has no sandboxes of its own")
 _AT_ONCE = Distribution.model_validate(0)
 _WITHIN_A_MINUTE = Distribution.model_validate({"uniform": [0, 60]})
 
@@ -26,31 +28,31 @@ class Lifecycle(BaseModel):
     )
 
     kind: Literal["lifecycle"] = "lifecycle"
-    boot: Distribution = _AT_ONCE
+    boot: Annotated[Distribution, _NO_HUNT] = _AT_ONCE
     """How long a sandbox takes to start."""
-    starting: int | None = Field(default=None, ge=1)
+    starting: Annotated[int | None, _NO_HUNT] = Field(default=None, ge=1)
     """How many may start at once; others wait for their turn, still pending."""
-    live: int | None = Field(default=None, ge=1)
+    live: Annotated[int | None, _NO_HUNT] = Field(default=None, ge=1)
     """How many may exist at once, pending and being deleted included; further creates are
     refused."""
-    creates_per_second: float | None = Field(default=None, gt=0)
+    creates_per_second: Annotated[float | None, _NO_HUNT] = Field(default=None, gt=0)
     """Creates per second; further ones are refused."""
-    burst: int | None = Field(default=None, ge=1)
+    burst: Annotated[int | None, _NO_HUNT] = Field(default=None, ge=1)
     """How many creates may come at once; by default one second's worth."""
-    status: int = Field(default=429, ge=400, le=599)
+    status: Annotated[int, _NO_HUNT] = Field(default=429, ge=400, le=599)
     """The status of a refused create."""
-    retry_after: Seconds | None = None
+    retry_after: Annotated[Seconds | None, _NO_HUNT] = None
     """What a refused create is asked to wait; with creates_per_second, by default until the next
     create is possible."""
-    ttl: Seconds | None = None
+    ttl: Annotated[Seconds | None, _NO_HUNT] = None
     """How long a sandbox runs at most; a client may ask for less, and renew."""
-    idle: Seconds | None = None
+    idle: Annotated[Seconds | None, _NO_HUNT] = None
     """After how long without use it ends; a command that runs is use."""
-    delete_takes: Distribution = _AT_ONCE
+    delete_takes: Annotated[Distribution, _NO_HUNT] = _AT_ONCE
     """How long a delete takes; until then the sandbox counts as live."""
-    dies: float = Field(default=0.0, ge=0, le=1)
+    dies: Annotated[float, _NO_HUNT] = Field(default=0.0, ge=0, le=1)
     """Share of sandboxes that die by themselves, whatever clients do."""
-    dies_after: Distribution = _WITHIN_A_MINUTE
+    dies_after: Annotated[Distribution, _NO_HUNT] = _WITHIN_A_MINUTE
     """When these die, counted from when they are ready."""
 
     def as_data(self) -> dict[str, Any]:

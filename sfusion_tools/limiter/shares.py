@@ -108,7 +108,11 @@ class Shares:
 
     @property
     def waiting(self) -> int:
-        return sum(len(share.waiters) for share in self)
+        # Asked for with every permit: a loop calls nothing, a sum calls a generator per share.
+        waiting = 0
+        for share in self._shares.values():
+            waiting += len(share.waiters)
+        return waiting
 
     @property
     def several(self) -> bool:

@@ -34,8 +34,9 @@ def test_blocks_that_are_not_run_say_why(record_property: pytest.RecordProperty)
     for block in left:
         record_property(block.place, block.not_run)
         assert len(block.not_run.split()) >= 3, f"{block.place}: {block.not_run!r} does not say why"
-    # Raise this only with a good reason: examples that are not run go stale.
-    assert len(left) <= 21, [block.place for block in left]
+    # Raise this only with a good reason: examples that are not run go stale. Six of them need SDKs,
+    # with which tests/fakes/lifecycle/test_page.py runs them.
+    assert len(left) <= 25, [block.place for block in left]
 
 
 def _page(tmp_path: Path, text: str) -> Page:

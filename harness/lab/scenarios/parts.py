@@ -188,12 +188,14 @@ class InstancePart(ScenarioPart):
 class SandboxPart(ScenarioPart):
     """How the fake sandbox behaves: which server it imitates, its capacity and its faults."""
 
-    face: Annotated[Face | None, NotHunted("a hunt judges our own tool, which has no episodes")] = (
-        Field(
-            None,
-            description="a service of sandboxes that live and die, in place of Sandbox Fusion: "
-            "daytona, openenv or e2b; with `episodes`",
-        )
+    face: Annotated[
+        Face | None,
+        NotHunted("a hunt judges our own tool, which has no episodes"),
+        NotShrunk("episodes need one, and none is simpler"),
+    ] = Field(
+        None,
+        description="a service of sandboxes that live and die, in place of Sandbox Fusion: "
+        "daytona, openenv or e2b; with `episodes`",
     )
     model: Annotated[ModelPart, Drawn(how=_draw_model, when="model")] = Field(
         Unbounded(),

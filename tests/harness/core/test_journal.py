@@ -70,10 +70,12 @@ def test_the_first_difference_is_found_even_if_one_journal_is_shorter() -> None:
 def test_every_promise_is_unknown_for_an_empty_journal() -> None:
     found = verdicts(Journal.begin(scenario="x", cell="", seed=0, world="sim"), rollouts=True)
     states = {name: verdict.state for name, verdict in found.items()}
-    of_single_calls = [
-        name for name, verdict in found.items() if verdict.how.kind == "only_single_calls"
+    of_other_work = [
+        name
+        for name, verdict in found.items()
+        if verdict.how.kind in ("only_single_calls", "only_episodes")
     ]
-    assert {states.pop(name) for name in of_single_calls} == {"not_applicable"}
+    assert {states.pop(name) for name in of_other_work} == {"not_applicable"}
     assert set(states.values()) == {"unknown"}
 
 

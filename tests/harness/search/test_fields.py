@@ -47,7 +47,41 @@ def name_of(field: Field) -> str:
 
 TURN = {"programs": [{"prints": "4\n"}], "sees": "4"}
 _LOST = {"groups": [[1, "lost", 0], [1, 1, 0]], "lost_by": "mask", "lost_reward": 7}
+_EPISODES: dict[str, Any] = {
+    "sandbox": {
+        "face": "daytona",
+        "model": {
+            "kind": "lifecycle",
+            "boot": 7.0,
+            "starting": 4,
+            "live": 8,
+            "creates_per_second": 7.0,
+            "burst": 7,
+            "status": 503,
+            "retry_after": 7.0,
+            "ttl": 70.0,
+            "idle": 70.0,
+            "delete_takes": 7.0,
+            "dies": 0.7,
+            "dies_after": 7.0,
+        },
+    },
+    "episodes": {
+        "count": 7,
+        "concurrency": 4,
+        "think": 7.0,
+        "deadline": 70.0,
+        "settle": 7.0,
+        "steps": [
+            {"exec": {"seconds": 7.0, "exit": 7}},
+            {"exec": {}},
+            {"write": "a"},
+            {"read": "a"},
+        ],
+    },
+}
 NOT_HUNTED: list[dict[str, Any]] = [
+    _EPISODES,
     {"load": {"needs": ["groups"], "each": [_LOST, {"groups": [[1, 0]]}]}},
     {
         "incident": "volcengine/verl#1",

@@ -196,9 +196,11 @@ def test_list_shows_the_incidents_with_their_reports() -> None:
     assert code == 0
     head, *lines = text.splitlines()
     assert head.split() == ["id", "incident", "about"]
-    assert [line.split()[0] for line in lines] == sorted(
-        p.stem for p in (bundled_folder() / "incidents").iterdir()
-    )
+    reproducing = [
+        *(bundled_folder() / "incidents").iterdir(),
+        *(bundled_folder() / "lifecycle").iterdir(),
+    ]
+    assert sorted(line.split()[0] for line in lines) == sorted(file.stem for file in reproducing)
     (poisoned,) = [line for line in lines if line.startswith("poisoned-call ")]
     assert poisoned.split()[1] == "PrimeIntellect-ai/verifiers#1622"
     assert "One call made the sandbox itself fail" in poisoned

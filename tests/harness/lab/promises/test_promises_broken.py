@@ -12,11 +12,14 @@ from pathlib import Path
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.worlds import sim
 from tests.harness.lab.promises.scenes import scene, verdicts
+from tests.harness.lab.worlds.test_episodes import MISTAKES
 
 
 def _tested() -> set[str]:
+    """The promises that tests break: those of episodes are cases of one test."""
     modules = Path(__file__).parent.glob("test_*_broken.py")
-    return {
+    of_episodes = {mistake.promise for mistake in MISTAKES}
+    return of_episodes | {
         name
         for module in modules
         for name in re.findall(r"^def test_(\w+)", module.read_text(), re.MULTILINE)

@@ -4,6 +4,7 @@ call."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +91,30 @@ class SendsEverySecond(PlainClient):
     async def run(self, ask: TrialAsk) -> str:
         self.sent += 1
         return await super().run(ask) if self.sent % 2 else "no time"
+
+
+class OneByOne(PlainClient):
+    turn: asyncio.Lock
+
+    async def run(self, ask: TrialAsk) -> str:
+        if "turn" not in vars(self):
+            self.turn = asyncio.Lock()
+        async with self.turn:
+            return await super().run(ask)
+
+
+class SleepsInTheLoop(PlainClient):
+    async def run(self, ask: TrialAsk) -> str:
+        time.sleep(0.1)  # noqa: ASYNC251 - the mistake; the clock is virtual
+        return await super().run(ask)
+
+
+def test_calls_overlap() -> None:
+    for client, kind in ((OneByOne, "one_by_one"), (SleepsInTheLoop, "slept")):
+        verdict = found(client, "wide", "calls_overlap")
+        assert_broken(verdict)
+        assert verdict.how.kind == kind
+    assert found(PlainClient, "wide", "calls_overlap").held
 
 
 def test_exit_code_told() -> None:

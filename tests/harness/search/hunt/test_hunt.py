@@ -186,6 +186,7 @@ def test_every_promise_that_applies_is_judged_without_being_asked_for() -> None:
         if not cls.of_rollouts and not cls.model_construct().only_single_calls
     }
     assert of_load - result.states.keys() <= {
+        "creates_within_limit",
         "recovers_within",
         "no_starvation",
     }  # their numbers are the user's
