@@ -20,7 +20,6 @@ MAX_DEPTH = 100
 reader, and the writer may have less."""
 
 _PIECE = 2**16
-_OPENING = re.compile(r"[\[{]")
 _OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 """Strings, closed or not, and brackets outside of them."""
 
@@ -113,9 +112,14 @@ def parse_json(text: str | bytes, where: str, *, constants: bool = False) -> Any
     except ValueError as error:
         raise InputError(f"{where}: not JSON: {error}") from None
     # A text with few brackets cannot be deep, which spares nearly all of them the walk.
-    if len(_OPENING.findall(text)) > MAX_DEPTH and levels(value) > MAX_DEPTH:
+    if _brackets(text) > MAX_DEPTH and levels(value) > MAX_DEPTH:
         raise too_deep
     return value
+
+
+def _brackets(text: str) -> int:
+    """Return how many brackets are opened, also in strings."""
+    return text.count("[") + text.count("{")
 
 
 def levels(value: Any) -> int:
@@ -147,7 +151,7 @@ def nesting(text: str) -> int:
 
     Of a text with at most ``MAX_DEPTH`` brackets it returns 0, without looking closer.
     """
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+    if _brackets(text) <= MAX_DEPTH:
         return 0
     depth = deepest = 0
     for match in _OUTLINE.finditer(text):
