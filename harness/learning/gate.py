@@ -20,8 +20,8 @@ WINDOW = 10
 """Steps of a window (chosen: an outage of some minutes falls into a few steps)."""
 BASE = 0.05
 """The default of ``--fail-above``: a share of lost samples over the whole training. In the real
-trainings of docs/learning.md, 15 % of calls lost and scored 0 did no lasting harm and 20 % was the
-edge, so this leaves a factor of three."""
+trainings of docs/learning.md, the most sensitive model kept its long tool use with 10 % of calls
+lost and scored 0, and lost it with 20 %, so this leaves a factor of two."""
 _SPANS = {"all": 1.0, "window": 2.0, "step": 5.0}
 """What a limit is multiplied by: ten bad steps in a hundred or one very bad step are the same
 amount of harm as a small share everywhere (chosen)."""
