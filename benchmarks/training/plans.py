@@ -70,7 +70,6 @@ def few_held_out(seeds: Sequence[int]) -> Iterator[Condition]:
         yield Condition("noisy", seed, "exclude", share=0.85, rate=FAST)
         yield Condition("noisy", seed, "mask", share=0.85, rate=FAST)
         yield Condition("noisy", seed, share=0.85, attempts=4, rate=FAST)
-        yield Condition("noisy", seed, share=0.85, rate=FAST / 2)
         for lost in ("zero", "mask", "exclude"):
             yield Condition("noisy", seed, lost, outage=OUTAGE, rate=FAST)
         yield Condition("noisy", seed, quota=SMALL_QUOTA, rate=FAST)
