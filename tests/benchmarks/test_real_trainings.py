@@ -207,7 +207,8 @@ def test_the_table_of_edges_has_the_figures_of_the_results(
     assert min(ends(f"{start}-zero-f{kept}-r6e-05", key)) > 0.8
     assert max(ends(at_lost, key)) < 0.5
     cells = [f"{float(kept):.0%}", f"{float(lost):.0%}", spread(at_lost), faultless(start)]
-    row = " | ".join(cells).replace("%", " %")
+    row = " | ".join(cells).replace("%", " %") + f" | {len(ends(at_lost, key))}"
+    assert len(ends(f"{start}-zero-f{kept}-r6e-05", key)) == len(ends(at_lost, key))
     with_note = row.replace("50 % |", "50 % (P(tool) 0.02 and 0.49) |")
     assert f"| {with_note if start == 'natural' else row} |" in page("learning.md")
     assert sorted(f"{end:.2f}" for end in ends("natural-zero-f0.5-r6e-05", "tool")) == [
@@ -221,7 +222,10 @@ def test_other_figures_of_docs_learning() -> None:
     usual, slow, penalty = (
         spread(f"noisy-zero-f0.3-{more}", "tool") for more in ("r6e-05", "r3e-05", "kl0.05-r6e-05")
     )
-    near = f"P(tool) {usual}, but with half the learning rate at {slow}, and at {penalty} with a KL"
+    near = (
+        f"P(tool) {usual} in three trainings, but with half the learning rate at {slow}, "
+        f"and at {penalty} with a KL"
+    )
     assert near in learning
     assert f"P(tool) ended at {spread('noisy-zero-quota96-r6e-05', 'tool')}" in learning
     assert min(ends("noisy-zero-f0.4-attempts4-r6e-05", "tool")) >= 0.99
@@ -248,6 +252,24 @@ def test_the_outage_of_docs_learning() -> None:
     )
     assert said in page("learning.md")
     assert lows[2] > 0.9
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        "several-zero-f0.2-r6e-05",
+        "several-zero-r6e-05",
+        "noisy-zero-f0.5-r6e-05",
+        "noisy-zero-r6e-05",
+        "noisy-mask-f0.7-r6e-05",
+    ],
+)
+def test_what_docs_learning_claims_rests_on_three_trainings(training: str) -> None:
+    """These are the trainings of its first sentences; what has two stands under another heading."""
+    assert len(ends(training, "score")) >= 3
+    seen = page("learning.md").partition("### Seen, but not claimed")[2]
+    for word in ("half the learning rate", "**Retries**", "**An outage**", "**A quota**"):
+        assert word in seen
 
 
 async def test_an_end_of_a_call_without_its_beginning_repeats_no_call() -> None:
