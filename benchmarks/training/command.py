@@ -110,15 +110,12 @@ def _numbers(seeds: str) -> list[int]:
 
 
 def _train(conditions: Sequence[Condition], out: Path, size_name: str, jobs: int) -> None:
-    """Play the trainings that the file does not have yet, and write each as a line when it has
-    ended."""
+    """Play trainings and write each as a line when it has ended."""
     from .running import describe_machine, teach_all, train_all
     from .sizes import SIZES
     from .stacks import Stacks
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    played = {record["name"] for record in read_lines(out)} if out.exists() else set()
-    conditions = [condition for condition in conditions if condition.name not in played]
     size = SIZES[size_name]
     machine = describe_machine() | {"size": size_name}
     began = time.monotonic()

@@ -35,8 +35,6 @@ KL = 0.05
 OUTAGE = (11, 20)
 QUOTA = 96
 """Of 256 calls at most in a step."""
-SMALL_QUOTA = 36
-"""The same share of the 96 calls at most in a step of the small size."""
 
 
 def held_out(seeds: Sequence[int]) -> Iterator[Condition]:
@@ -63,16 +61,11 @@ def few_baselines(seeds: Sequence[int]) -> Iterator[Condition]:
 
 def few_held_out(seeds: Sequence[int]) -> Iterator[Condition]:
     """On both sides of the edge of a model whose head learns little: scored 0 with 50 % and 85 %
-    of calls lost; left out or masked with 85 %; what moves the edge; an outage and a quota."""
+    of calls lost; and left out with 85 %."""
     for seed in seeds:
         yield Condition("noisy", seed, share=0.5, rate=FAST)
         yield Condition("noisy", seed, share=0.85, rate=FAST)
         yield Condition("noisy", seed, "exclude", share=0.85, rate=FAST)
-        yield Condition("noisy", seed, "mask", share=0.85, rate=FAST)
-        yield Condition("noisy", seed, share=0.85, attempts=4, rate=FAST)
-        for lost in ("zero", "mask", "exclude"):
-            yield Condition("noisy", seed, lost, outage=OUTAGE, rate=FAST)
-        yield Condition("noisy", seed, quota=SMALL_QUOTA, rate=FAST)
 
 
 GRID: tuple[tuple[StartName, Handling, tuple[float, ...]], ...] = (
