@@ -36,7 +36,7 @@ def rollout_files(path: Path) -> list[Path]:
         return [path]
     found = [file for file in path.rglob("*.jsonl") if REQUESTS not in file.relative_to(path).parts]
     found = [file for file in found if not _is_left_out(file)]
-    found = found or [file for file in path.rglob("*.json") if file.name.startswith("episode")]
+    found = found or [file for file in path.rglob("*.json") if is_episode(file)]
     if not found:
         for file in sorted(path.rglob("*")):
             _check_readable(file)
@@ -47,6 +47,11 @@ def rollout_files(path: Path) -> list[Path]:
             "(verl: trainer.rollout_data_dir; sfusion rollout: --out)"
         )
     return sorted(found, key=lambda file: (file_step(file, missing=-1), str(file)))
+
+
+def is_episode(file: Path) -> bool:
+    """Is it a file of rLLM, which is one object over many lines?"""
+    return file.suffix == ".json" and file.name.startswith("episode")
 
 
 def _is_left_out(file: Path) -> bool:

@@ -20,6 +20,8 @@ _LONGEST = 4_000
 """Characters of a text that is compared with the known ones (chosen: a proxy's page is shorter)."""
 
 _RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
+_INTERPRETER = re.compile(r"<interpreter>\n?(.*?)\n?</interpreter>", re.DOTALL)
+"""What ReTool's prompt calls it, also in slime's examples/retool."""
 _TOOL_TURN = re.compile(r"^(?:<\|im_start\|>)?tool$", re.MULTILINE)
 _FAILED = re.compile(rf"{re.escape(wording.FAILED)}(\w+)")
 
@@ -213,6 +215,8 @@ def tool_texts(output: str) -> list[str]:
     """Return what the tools answered in a trajectory that is one text, in order."""
     if "<tool_response>" in output:
         return _RESPONSE.findall(output)[:MOST_CALLS]
+    if "<interpreter>" in output:
+        return _INTERPRETER.findall(output)[:MOST_CALLS]
     if not _TOOL_TURN.search(output):
         return []
     return [body for role, body in turn_texts(output) if role == "tool"][:MOST_CALLS]

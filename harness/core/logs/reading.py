@@ -16,12 +16,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from sfusion_tools.bounded_input import bounded_lines, parse_json
+from sfusion_tools.bounded_input import bounded_lines, parse_json, read_bounded
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
 from sfusion_tools.record import Call, CallFold
 
-from ...errors import LogError
+from ...errors import LogError, NoDump
+from ..dumps.files import is_episode, rollout_files
 from ..journal import version_problem
 from . import dump_records, own_lines
 from .access_records import ServerOutput, access_records
@@ -178,9 +179,7 @@ class LogReader:
                 on_long = (
                     None if is_packed else too_long
                 )  # passing over a packed line may take as long as reading it
-                for number, line in bounded_lines(
-                    file, str(path), line=LONGEST_LINE, on_long=on_long
-                ):
+                for number, line in _numbered_lines(path, file, on_long):
                     self.lines += 1
                     if is_packed and (unpacked := unpacked + max(len(line), _LEAST_LINE)) > most:
                         raise InputError(
@@ -210,6 +209,15 @@ class LogReader:
             problem(InputError(f"{path}:1: cannot be read: {_reason(error)}"))
         given.known = given.known or lines.known
         self.bytes = before + size
+
+
+def _numbered_lines(
+    path: Path, file: IO[bytes], on_long: Callable[[InputError], None] | None
+) -> Iterator[tuple[int, bytes]]:
+    """Return the lines of an open log with their numbers; an episode of rLLM counts as one."""
+    if is_episode(path):
+        return iter([(1, read_bounded(path, LONGEST_LINE))])
+    return bounded_lines(file, str(path), line=LONGEST_LINE, on_long=on_long)
 
 
 @dataclass(slots=True)
@@ -357,9 +365,17 @@ def log_files(path: Path) -> list[Path]:
         raise LogError(f"{path}: neither a file nor a folder")
     logs = [file for file in path.iterdir() if file.suffix in LOG_SUFFIXES]
     found = sorted(file for file in logs if file.is_file())
-    if not found:
-        raise LogError(f"{path}: no file in this folder ends with {', '.join(LOG_SUFFIXES)}")
-    return found
+    return found or _dumps_below(path)
+
+
+def _dumps_below(path: Path) -> list[Path]:
+    """Return the files of a trainer that has a folder for each step."""
+    try:
+        return rollout_files(path)
+    except NoDump:
+        raise LogError(
+            f"{path}: no file in this folder ends with {', '.join(LOG_SUFFIXES)}"
+        ) from None
 
 
 def _size(path: Path) -> int:

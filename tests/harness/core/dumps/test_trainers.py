@@ -72,12 +72,30 @@ def test_reward_functions_of_trl_are_added_up(tmp_path: Path) -> None:
     assert total["score"] == pytest.approx((4 - 0 + 7 * 0.5) / 7, abs=1e-6)
 
 
-@every([case[0] for case in DUMPS if case[0] != "rllm"], str)
+@every([case[0] for case in DUMPS], str)
 def test_look_reads_the_tool_messages_of_any_dump(name: str) -> None:
-    files = sorted((DATA / name).rglob("*.jsonl"))
-    code, output = command("look", *files)
+    """Also where the trainer has a folder for each step."""
+    code, output = command("look", DATA / name)
     assert code == 0, output
     assert "throttled" in output, output
+
+
+def test_tool_messages_in_tags_of_retool_are_read(tmp_path: Path) -> None:
+    """slime's examples/retool put what the interpreter answered into the response."""
+    lost = "429 Client Error: Too Many Requests for url: http://sandbox:8080/run_code"
+    lines = [
+        {
+            "group_index": 0,
+            "status": "completed",
+            "prompt": "q",
+            "response": f"<code>\n1\n</code>\n\n<interpreter>\n{text}\n</interpreter>\n\n3",
+            "reward": reward,
+            "response_length": 9,
+        }
+        for text, reward in ((lost, 0), ("42", 1), ("43", 1))
+    ]
+    total = found_by(tmp_path, write(tmp_path / "rollout_1.jsonl", lines))["total"]
+    assert (total["users"], total["lost"], total["outcomes"]) == (3, 1, {"throttled": 1})
 
 
 def test_other_records_of_the_same_episodes_are_not_read_twice(tmp_path: Path) -> None:
