@@ -129,6 +129,8 @@ class Call:
     trajectory: str = ""
     """The trajectory that made it, and the group of its siblings, where a log has them."""
     group: str = ""
+    score: float = 0.0
+    """The score of its sample, where a dump has it."""
     stopped: float | None = None
     """When its journal ends or its worker died, if its own end was not seen."""
 

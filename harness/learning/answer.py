@@ -31,6 +31,8 @@ class PoisonAnswer:
     drop: Drop | None
     texts: Sequence[TextCluster]
     """Texts that nobody knows and that may be failures."""
+    vague: Sequence[TextCluster]
+    """Texts that stand for any failure and for none."""
     programs: Sequence[LosingProgram]
     findings: Sequence[GateFinding]
     """Why the gate does not pass."""
@@ -68,6 +70,7 @@ class PoisonAnswer:
             "drop": None if self.drop is None else self.drop.as_data(),
             "gate": [finding.as_data() for finding in self.findings],
             "unknown_texts": [_text_data(text) for text in self.texts],
+            "vague_texts": [_text_data(text) for text in self.vague],
             "losing_programs": [program.as_data() for program in self.programs],
             "places": places,
             "total": found.total.as_data(weighting),
@@ -118,6 +121,7 @@ def answer(
         evidence=evidence,
         drop=explain(found.scores, unknown, between),
         texts=texts,
+        vague=evidence.vague.most_common()[:_SHOWN_TEXTS],
         programs=programs,
         findings=reasons_not_to_pass(
             found.steps,

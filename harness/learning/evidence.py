@@ -82,6 +82,9 @@ class Evidence:
     reward_told: int = 0
     """Samples that say whether their reward was lost."""
     clusters: TextClusters = field(default_factory=TextClusters)
+    """Texts that are taken for output only because nobody knows them."""
+    vague: TextClusters = field(default_factory=TextClusters)
+    """Texts that stand for any failure and for none."""
     programs: ProgramLosses = field(default_factory=ProgramLosses)
     _same: dict[CallsOfSample, CallsOfSample] = field(default_factory=dict)
     """Each different answer once: most samples have the same."""
@@ -127,6 +130,8 @@ class Evidence:
         unclear = told.is_unclear and not is_told and not self.events.covers(id, max(1, calls))
         if rollout.score is not None and not is_told and told.is_open:
             self.clusters.add(rollout.texts[-1], step, prompt, rollout.score)
+        elif rollout.score is not None and unclear:
+            self.vague.add(rollout.texts[-1], step, prompt, rollout.score)
         return CallsOfSample(calls, unclear=unclear, is_covered=covered)
 
     @cached_property

@@ -89,6 +89,8 @@ class PoisonReporter(ReadingReporter):
         self.print()
         for sentence in first_sentences(answer):
             self.print(sentence)
+        for text in answer.vague:
+            self.print(f"Vague text: {text_line(text)}", "yellow")
         for text in answer.texts:
             self.print(f"Unknown text: {text_line(text)}", "yellow")
         for program in answer.programs[:_PROGRAMS]:
@@ -224,7 +226,7 @@ def _shaded(answer: PoisonAnswer) -> list[tuple[int, int]]:
 def _tables(answer: PoisonAnswer) -> list[PageTable]:
     found = answer.found
     texts = []
-    for text in answer.texts:
+    for text in (*answer.vague, *answer.texts):
         first, last = min(text.steps), max(text.steps)
         texts.append([text.example, f"{text.count:,}", f"{first} to {last}", text.pattern])
     programs = []
@@ -233,7 +235,7 @@ def _tables(answer: PoisonAnswer) -> list[PageTable]:
         programs.append([program.text, f"{program.tried:,}", where])
     return [
         PageTable(
-            "Texts that nobody knows",
+            "Texts that do not tell",
             "For --lost-pattern if these calls were lost, for --output-pattern if not.",
             ("text", "samples", "steps", "pattern"),
             texts,

@@ -156,7 +156,7 @@ def first_sentences(answer: PoisonAnswer) -> list[str]:
     if total.lost:
         said.append(_what(answer.found))
         said.append(_when_and_why(answer.found))
-        said.append(_advice(answer.found))
+        said.append(_advice(answer))
     if total.unclear:
         said.append(_unclear(answer))
     return [*said, *answer.reader.doubts[:1]]
@@ -190,11 +190,13 @@ def _when_and_why(found: Poison) -> str:
         listed = ", ".join(f"{name} {count:,}" for name, count in total.outcomes.most_common())
         cause, setting = _CAUSES[total.outcomes.most_common(1)[0][0]]
         text = f"{start}the lost calls ended with {listed}, mainly because {cause}: {setting}."
-    else:
+    elif total.places[LossPlace.TOOL].lost or total.places[LossPlace.ROLLOUT].lost:
         text = (
             f"{start}how the lost calls ended is not known: give the tool's event log with "
             "--events."
         )
+    else:  # the tool's event log has no call of the reward
+        text = f"{start}how the calls of the reward ended is not known: look at its own log."
     return text[0].upper() + text[1:]
 
 
@@ -220,14 +222,21 @@ def _stretch(found: Poison) -> tuple[int, int, float] | None:
     return found.steps[best[0]][0], found.steps[best[1]][0], share
 
 
-def _advice(found: Poison) -> str:
+def _advice(answer: PoisonAnswer) -> str:
     text = (
         "leave lost samples out of the loss and out of the group's mean and std; a loss mask alone "
-        "leaves them in the baseline."
+        "leaves them in the baseline"
     )
-    wrong = _wrong_steps(found)
+    if answer.programs:
+        tried = sum(program.tried for program in answer.programs)
+        text += (
+            f". But score the {tried:,} attempts of {many(len(answer.programs), 'program')} that "
+            "lost every one while others succeeded"
+        )
+    text += "."
+    wrong = _wrong_steps(answer.found)
     if not wrong:
-        return text.capitalize()
+        return text[0].upper() + text[1:]
     where = f"step {wrong[0]}"
     if len(wrong) > 1:
         where = f"{len(wrong)} steps from {wrong[0]} to {wrong[-1]},"
@@ -247,17 +256,32 @@ def _wrong_steps(found: Poison) -> list[int]:
 
 def _unclear(answer: PoisonAnswer) -> str:
     total = answer.found.total
-    text = (
-        f"{many(total.unclear, 'sample')} that used the tool are unclear: they last read an empty "
-        "text or one that stands for anything"
+    vague = sum(text.count for text in answer.vague)
+    unknown = sum(text.count for text in answer.texts)
+    empty = total.unclear - vague - unknown
+    kinds = [
+        f"{what} ({count:,})"
+        for what, count in (
+            ("an empty text", empty),
+            ("a text that stands for any failure and for none", vague),
+            ("a text that nobody knows", unknown),
+        )
+        if count > 0
+    ]
+    advice = ""
+    if empty > 0:
+        advice = (
+            "; if empty texts are output here: --output-pattern '^\\s*$', if these calls were "
+            "lost: --lost-pattern '^\\s*$'"
+        )
+    return (
+        f"{many(total.unclear, 'sample')} that used the tool are unclear: they last read "
+        f"{' or '.join(kinds)}{advice}."
     )
-    if answer.texts:
-        return f"{text}, or one of the unknown texts below."
-    return f"{text}; if empty texts are output here: --output-pattern '^\\s*$'."
 
 
 def text_line(text: TextCluster) -> str:
-    """An unknown text, with the option that would count it as lost."""
+    """A text that does not tell, with the option that would count it as lost."""
     return (
         f"{text.sentence}, mean score {text.score / text.count:.2f}; if these calls were lost: "
         f"--lost-pattern {shlex.quote(text.pattern)}, if it is output: --output-pattern "

@@ -187,6 +187,11 @@ class TextClusters:
         clusters[key] = cluster
         return cluster
 
+    def most_common(self) -> list[TextCluster]:
+        """Return the texts by how they begin, the most frequent first."""
+        found = self._found[ComparedPart.BEGINNING].values()
+        return sorted(found, key=lambda cluster: -cluster.count)
+
     def suspects(
         self, users: Mapping[int, int], scores: Mapping[int, float] | None = None
     ) -> list[TextCluster]:

@@ -71,6 +71,7 @@ def rollout_records(record: Mapping[str, Any], path: Path, line: int) -> Iterato
                 timed=False,
                 read=text[:_LONGEST_READ],
                 group=prompt[:_LONGEST_READ],
+                score=rollout.score or 0.0,
             )
 
 

@@ -4,14 +4,14 @@ does not grow with it."""
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt, Call
 
-from ...core.dumps.text_clusters import TextClusters
+from ...core.dumps.text_clusters import ComparedPart, TextClusters, parts_of
 from .axis import FINEST, Durations, SandboxSums, TimeAxis, size_of
 from .clocks import Clock, clock_of
 from .samples import Samples
@@ -21,6 +21,8 @@ MOST_NAMES = 50
 (chosen)."""
 MOST_WORKERS = 100_000
 """Workers whose clocks are compared (chosen: bounds the memory)."""
+_SHOWN_CHARACTERS = 120
+"""Characters of a dump's text that are shown (chosen: a line of a table)."""
 OTHERS = "(others)"
 """The name under which the rest is counted."""
 _HUNG = Outcome.TRANSPORT_TIMEOUT.value
@@ -74,10 +76,16 @@ class Digest:
         self.faults: Counter[str] = Counter()
         self.problems: Counter[str] = Counter()
         self.read: Counter[tuple[str, str]] = Counter()
-        """What the model read of failures: outcome and text."""
+        """What the model read of failures: outcome and text. Of a dump's texts that differ only in
+        numbers, the first one."""
+        self._first_wording: dict[str, str] = {}
         self.texts = TextClusters()
         """What a dump's tools answered that is taken for output only because nobody knows it."""
         self.texts_by_step: Counter[int] = Counter()
+        self.scores_by_step: defaultdict[int, float] = defaultdict(float)
+        """The sum of the scores of their samples."""
+        self.vague = TextClusters()
+        """What a dump's tools answered that stands for any failure and for none."""
         self.losing: list[float] = []
         """When calls began that lost every one of several attempts."""
         self.sandboxes: dict[str, SandboxCounts] = {}
@@ -142,8 +150,20 @@ class Digest:
         """Count what a dump's tool answered."""
         step = int(record.began)
         self.texts_by_step[step] += 1
+        self.scores_by_step[step] += record.score
         if record.outcome is Outcome.OK:
-            self.texts.add(record.read, step, record.group)
+            self.texts.add(record.read, step, record.group, record.score)
+        elif record.outcome is None and record.read:
+            self.vague.add(record.read, step, record.group, record.score)
+        elif record.read and record.outcome.is_infrastructure:
+            _count(self.read, (record.kind, self._wording(record.read)))
+
+    def _wording(self, text: str) -> str:
+        """Return the first text that begins as this one, without its numbers."""
+        key = parts_of(text).get(ComparedPart.BEGINNING, text)
+        if key not in self._first_wording and len(self._first_wording) >= MOST_NAMES:
+            return OTHERS
+        return self._first_wording.setdefault(key, " ".join(text.split())[:_SHOWN_CHARACTERS])
 
     def _axis_of(self, record: Call) -> TimeAxis:
         """Return the axis of a call's clock."""

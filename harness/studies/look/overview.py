@@ -139,6 +139,8 @@ class Overview:
     """What the model read: outcome, number of calls, text. Empty if the log does not know."""
     unknown_texts: list[str] = field(default_factory=list)
     """Texts of a dump's tools that nobody knows and that may be failures."""
+    vague_texts: list[str] = field(default_factory=list)
+    """Texts of a dump's tools that stand for any failure and for none."""
     losing: int = 0
     """Calls that lost every attempt while most others of their time succeeded."""
     files: list[str] = field(default_factory=list)
@@ -210,7 +212,11 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         faults=dict(digest.faults.most_common()),
         malformed=dict(digest.problems.most_common()),
         read=_read(digest) if calls_of_clients else [],
-        unknown_texts=[text.sentence for text in digest.texts.suspects(digest.texts_by_step)],
+        unknown_texts=[
+            text.sentence
+            for text in digest.texts.suspects(digest.texts_by_step, digest.scores_by_step)
+        ],
+        vague_texts=[text.sentence for text in digest.vague.most_common()],
         losing=_losing(digest, axis.merged(stretches)),
     )
 

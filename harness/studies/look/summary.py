@@ -176,6 +176,11 @@ def notes(found: Overview) -> list[str]:
         "how to count it."
         for text in found.unknown_texts[:_SHOWN]
     ]
+    lines += [
+        f"A text that stands for any failure and for none: {text}. `sfusion poison DUMP` shows how "
+        "to count it."
+        for text in found.vague_texts[:_SHOWN]
+    ]
     if found.losing:
         lines.append(
             f"{many(found.losing, 'call')} lost every attempt while most others of that time "

@@ -62,6 +62,41 @@ def test_a_text_that_stands_for_anything_does_not_pass(tmp_path: Path) -> None:
     code, output = poison(dump, *GATE)
     assert code == 2, output
     assert "unclear" in output
+    [vague] = found_by(tmp_path, dump)["vague_texts"]
+    assert (vague["text"], vague["first_step"], vague["last_step"]) == ("no stdout here", 5, 8)
+    assert f"--lost-pattern '{vague['pattern']}'" in output
+    assert "empty text" not in output
+    code, output = poison(dump, *GATE, "--lost-pattern", vague["pattern"])
+    assert code == 1, output
+    assert f"{vague['count']:,} of 768 samples were lost" in output
+    assert poison(dump, *GATE, "--output-pattern", vague["pattern"])[0] == 0
+
+
+def test_look_names_a_text_that_stands_for_anything(tmp_path: Path) -> None:
+    dump = write(tmp_path / "all.jsonl", training(lost=outage, text="no stdout here"))
+    assert "in 4 steps from 5 to 8: 'no stdout here'" in command("look", dump)[1]
+
+
+def test_look_shows_what_the_model_read_and_not_what_our_tool_would_write(tmp_path: Path) -> None:
+    dump = write(tmp_path / "all.jsonl", training(lost=outage, text=CONNECTION))
+    _, output = command("look", dump)
+    row = output.splitlines()[-3]
+    assert "unreachable  ConnectionError: HTTPConnectionPool(host='10.0.0.7'" in row, output
+    assert "code_interpreter" not in output
+
+
+def test_look_does_not_suspect_what_programs_usually_print(tmp_path: Path) -> None:
+    """Its samples score as the others, so it is output, as poison says of the same dump."""
+    lines = training()
+    for number, line in enumerate(lines):
+        if number % 4 == 0:
+            line["output"] = output_of([f"The answer is {number}"])
+    dump = write(tmp_path / "all.jsonl", lines)
+    assert "nobody knows" not in command("look", dump)[1]
+    for line in lines:
+        if "The answer is" in line["output"]:
+            line["score"] = 0.0
+    assert "'The answer is 0'" in command("look", write(dump, lines))[1]
 
 
 USUAL = (
@@ -231,6 +266,8 @@ def test_losses_of_the_reward_are_not_losses_of_the_tool(tmp_path: Path) -> None
     assert "away from the tool" not in output
     assert "Push on tool use" not in output
     found = found_by(tmp_path, tmp_path / "all.jsonl")
+    assert "--events" not in output
+    assert "How the calls of the reward ended is not known" in output
     places = found["places"]
     assert (places["reward"]["lost"], places["tool"]["lost"]) == (40, 0)
     assert places["reward"]["weight_share"] == pytest.approx(0.5, abs=1e-6)

@@ -35,7 +35,9 @@ def test_a_program_that_always_loses_is_listed_and_one_that_once_did_not_is_not(
     dump = write(tmp_path / "all.jsonl", lines)
     listed = found_by(tmp_path, dump)["losing_programs"]
     assert [(one["program"], one["attempts"]) for one in listed] == [("fork_bomb()", 4)]
-    assert "all 4 attempts of a program were lost" in poison(dump)[1]
+    output = poison(dump)[1]
+    assert "all 4 attempts of a program were lost" in output
+    assert "But score the 4 attempts of 1 program that lost every one" in output
 
 
 def test_programs_of_an_outage_are_not_blamed(tmp_path: Path) -> None:
