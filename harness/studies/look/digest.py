@@ -155,7 +155,7 @@ class Digest:
             self.texts.add(record.read, step, record.group, record.score)
         elif record.outcome is None and record.read:
             self.vague.add(record.read, step, record.group, record.score)
-        elif record.read and record.outcome.is_infrastructure:
+        elif record.outcome is not None and record.outcome.is_infrastructure and record.read:
             _count(self.read, (record.kind, self._wording(record.read)))
 
     def _wording(self, text: str) -> str:
