@@ -1,7 +1,8 @@
 """What explains a drop of the score: lost calls, or not.
 
-The largest drop is looked for by itself. Its parts have closed-form intervals (95 %, errors of
-groups), so the same dump always gives the same answer.
+The largest drop is looked for by itself; if none is sure, the steps that hold most of the lost
+samples are compared with those before them. The parts of a drop have closed-form intervals (95 %,
+errors of groups), so the same dump always gives the same answer.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ _BEFORE = 5
 _ALL = 0.8
 _NONE = 0.2
 """Shares of a drop from which on, and up to which, lost calls explain it or do not (chosen)."""
+_MOST_LOST = 0.9
+"""Share of the lost samples that a stretch of steps must hold to be named (chosen)."""
+_FEWEST_STEPS = 4
+"""Steps that a dump must have for that: of fewer, hardly one is less than half (chosen)."""
 MOST_UNKNOWN = 0.05
 """Share of samples without evidence from which on nothing is concluded (as the gate's default)."""
 
@@ -99,11 +104,49 @@ def explain(
     if len(steps) < 2:
         return None
     found = _largest(steps)
-    if found is None:
-        whole = Segment.of(steps)
-        return Drop(DropVerdict.NO_DROP, whole, whole)
-    start, cut, end = found
-    return _explained(steps[start:cut], steps[cut:end], unknown)
+    if found is not None:
+        start, cut, end = found
+        return _explained(steps[start:cut], steps[cut:end], unknown)
+    whole = Segment.of(steps)
+    return _at_the_losses(steps, unknown) or Drop(DropVerdict.NO_DROP, whole, whole)
+
+
+def stretch_of_losses(lost: Sequence[float]) -> tuple[int, int] | None:
+    """Return the first and last place of the shortest stretch of steps with most of the lost
+    samples; None if it is more than half of all steps."""
+    total = sum(lost)
+    best = (0, len(lost) - 1)
+    start = 0
+    inside = 0.0
+    for end, count in enumerate(lost):
+        inside += count
+        while start < end and inside - lost[start] >= _MOST_LOST * total:
+            inside -= lost[start]
+            start += 1
+        if inside >= _MOST_LOST * total and end - start < best[1] - best[0]:
+            best = start, end
+    if not total or len(lost) < _FEWEST_STEPS or 2 * (best[1] - best[0] + 1) > len(lost):
+        return None
+    return best
+
+
+def _at_the_losses(steps: Sequence[StepScores], unknown: Mapping[int, float]) -> Drop | None:
+    """Return the drop where most samples were lost, if it is more than chance and lost calls
+    explain some of it.
+
+    The stretch was not chosen by its scores, so that an ordinary interval suffices.
+    """
+    stretch = stretch_of_losses([Segment.of([step]).lost for step in steps])
+    if stretch is None:
+        return None
+    first, last = stretch
+    length = last - first + 1
+    before = steps[max(0, first - max(length, _BEFORE)) : first]
+    if not before:
+        return None
+    drop = _explained(before, steps[first : last + 1], unknown)
+    is_explained = drop.verdict in (DropVerdict.LOST_CALLS, DropVerdict.PARTLY)
+    return drop if is_explained and drop.drop > drop.drop_interval else None
 
 
 def _explained(

@@ -11,14 +11,12 @@ from sfusion_tools.wording import many
 
 from ..core.dumps.text_clusters import TextCluster
 from .answer import PoisonAnswer
-from .drop import MOST_UNKNOWN, Drop, DropVerdict
+from .drop import MOST_UNKNOWN, Drop, DropVerdict, stretch_of_losses
 from .evidence import EVENTS, LossPlace
 from .figures import PoisonFigures
 from .poison import Poison
-from .scores import Segment
+from .scores import Segment, spread
 
-_MOST = 0.9
-"""Share of the lost samples that a stretch of steps must hold to be named (chosen)."""
 _CAUSES = {
     "throttled": (
         "the sandbox refused calls",
@@ -83,7 +81,12 @@ def _loss_sentence(found: Poison) -> str:
     text = f"{part.lost / part.samples:.1%} of the samples were lost{where}"
     if part.healthy is None:
         return text
-    return f"{text}: the mean score is {part.score:.2f} instead of {part.healthy:.2f}"
+    cost = part.healthy - part.score
+    half = spread(part.gap_variance)
+    return (
+        f"{text}: they cost {cost:.2f} of the score ({cost - half:.2f} to {cost + half:.2f}), "
+        f"which is {part.score:.2f} instead of {part.healthy:.2f}"
+    )
 
 
 def _but(answer: PoisonAnswer) -> str:
@@ -201,25 +204,16 @@ def _when_and_why(found: Poison) -> str:
 
 
 def _stretch(found: Poison) -> tuple[int, int, float] | None:
-    """Return the shortest stretch of steps with most of the lost samples, if it is less than half
-    of all steps."""
+    """Return the first and last step of the stretch with most of the lost samples, and its share
+    of them."""
     counts = [figures.lost for _, figures in found.steps]
-    total = sum(counts)
-    best = (0, len(counts) - 1)
-    start = 0
-    inside = 0
-    for end, count in enumerate(counts):
-        inside += count
-        while inside - counts[start] >= _MOST * total:
-            inside -= counts[start]
-            start += 1
-        if inside >= _MOST * total and end - start < best[1] - best[0]:
-            best = start, end
+    places = stretch_of_losses(counts)
     in_order = all(step[0] < other[0] for step, other in pairwise(found.steps))
-    if 2 * (best[1] - best[0] + 1) > len(counts) or len(counts) < 4 or not in_order:
+    if places is None or not in_order:
         return None
-    share = sum(counts[best[0] : best[1] + 1]) / total
-    return found.steps[best[0]][0], found.steps[best[1]][0], share
+    first, last = places
+    share = sum(counts[first : last + 1]) / sum(counts)
+    return found.steps[first][0], found.steps[last][0], share
 
 
 def _advice(answer: PoisonAnswer) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 import statistics
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,53 @@ def test_noise_is_not_a_drop(seed: int, tmp_path: Path) -> None:
     drop = explain(found.scores, {})
     assert drop is not None
     assert drop.verdict is DropVerdict.NO_DROP
+
+
+def test_a_drop_at_the_losses_needs_no_search(tmp_path: Path) -> None:
+    """Among hundreds of stretches it is told from chance in 6 of 20 trainings; the losses say where
+    to look."""
+    share = 0.25
+    found = Counter[str]()
+    covered = 0
+    for seed in range(20):
+        lines = training(
+            24, 8, 8, uses=0.8, lost=lambda step: share if 13 <= step <= 16 else 0, seed=seed
+        )
+        drop = explain(figures_of(write(tmp_path / f"{seed}.jsonl", lines)).scores, {})
+        assert drop is not None
+        found[drop.verdict.value] += 1
+        if drop.explained is not None:
+            covered += abs(drop.explained - 0.8 * share * 0.75) < drop.explained_interval
+    assert found["lost_calls"] + found["partly"] >= 17, found
+    assert found["no_drop"] == 20 - found["lost_calls"] - found["partly"], found
+    assert covered >= 16
+
+
+@every(range(5), str)
+def test_losses_that_cost_nothing_are_no_drop(seed: int, tmp_path: Path) -> None:
+    """The lost samples score like the others, as after a guess that was right."""
+    lines = training(24, 6, 8, uses=0.8, lost=lambda s: 0.35 if 13 <= s <= 16 else 0, seed=seed)
+    draw = random.Random(seed)
+    for line in lines:
+        if 13 <= line["step"] <= 16:
+            line["score"] = float(draw.random() < 0.75)
+    drop = found_by(tmp_path, write(tmp_path / "all.jsonl", lines))["drop"]
+    assert drop["verdict"] == "no_drop"
+
+
+def test_losses_without_a_drop_say_what_they_cost(tmp_path: Path) -> None:
+    """They are spread over the training, so that no step fell."""
+    lines = training(24, lost=lambda step: 0.1)
+    _, output = poison(write(tmp_path / "all.jsonl", lines))
+    said = re.match(
+        r"[\d.]+% of the samples were lost: they cost (\S+) of the score \((\S+) to (\S+)\), "
+        r"which is (\S+) instead of (\S+)\.$",
+        first_line(output),
+    )
+    assert said, first_line(output)
+    cost, low, high, score, healthy = map(float, said.groups())
+    assert 0 < low < cost < high
+    assert cost == pytest.approx(healthy - score, abs=0.011)
 
 
 def test_samples_that_never_needed_the_tool_do_not_stand_for_those_that_lost_it(
