@@ -30,7 +30,7 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "rewards": (
         "rewards", "reward", "scores", "score", "token_level_rewards", "token_level_scores",
         "raw_rewards", "group_rewards", "all_rewards", "outcome_rewards", "final_rewards",
-        "response_level_rewards",
+        "response_level_rewards", "reward_tensor", "rm_scores", "sequence_rewards",
     ),
     "groups": (
         "groups", "group", "group_ids", "group_id", "group_index", "group_indices", "index",
@@ -146,7 +146,7 @@ class Form:
 
     def mask(self, rows: Sequence[Row], *, of_lost: bool) -> Any:
         """Return what is true for samples that count, or for lost ones."""
-        flags = [row.lost == (of_lost != self.flipped) for row in rows]
+        flags = [row.masked == (of_lost != self.flipped) for row in rows]
         if not self.mask_per_token:
             return _contained(flags, self.library, "bool")
         numbers = [[int(flag)] * _TOKENS for flag in flags]
@@ -178,11 +178,12 @@ class EstimatorClient:
         self.takes = self._takes()
 
     def _takes(self) -> frozenset[str]:
-        ways = {"groups", "dropped"}
+        ways = {"groups", "dropped", "nan"}
         if self.has_mask:
-            return frozenset(ways | {"mask"})
-        holds_none = self.form.library == "list"
-        return frozenset(ways | {"nan"} | ({"none"} if holds_none else set()))
+            ways.add("mask")
+        elif self.form.library == "list":
+            ways.add("none")
+        return frozenset(ways)
 
     @property
     def has_mask(self) -> bool:
@@ -239,7 +240,7 @@ class EstimatorClient:
                 args.append(value)
             else:
                 kwargs[parameter.name] = value
-        in_loss = [not (row.lost and self.has_mask and self.form.mask_per_token) for row in rows]
+        in_loss = [not (row.masked and self.form.mask_per_token) for row in rows]
         return _read(self._function(*args, **kwargs), in_loss)
 
     def probe(self) -> None:
@@ -273,6 +274,7 @@ class EstimatorClient:
                 f"for each of 8 samples. {'; '.join(tried)}. {ADAPTER}"
             )
         self.form = fallback
+        self._refuse_matrix()
         self.takes = self._takes()
 
     def _refuse_baseline(self, found: Sequence[float]) -> None:
@@ -284,6 +286,16 @@ class EstimatorClient:
                 f"its siblings {second:.2f}. An advantage rises with the sample's own reward; this "
                 f"may be a baseline. {ADAPTER}"
             )
+
+    def _refuse_matrix(self) -> None:
+        """Raise BadOption if it may want a row for each prompt, which looks like one of tokens."""
+        rewards = self._roles["rewards"]
+        if len(self._roles) > 1 or "token" in rewards.name or not self.form.rewards_per_token:
+            return
+        raise BadOption(
+            f"{self._where}: it takes no list with a reward for each sample. If `{rewards.name}` "
+            f"has a row for each prompt, it is not known here. {ADAPTER}"
+        )
 
     def _refuse_inverted(self) -> None:
         """Raise BadOption if it learns only from what a parameter with a clear name rules out."""

@@ -19,8 +19,8 @@ from sfusion.harness.trial.result import TrialResult
 from sfusion.harness.trial.trial import judge
 from tests.warm import warm
 
-from .estimators.right import RIGHT, by_mask
-from .estimators.wrong import WRONG, masked_only
+from .estimators.right import RIGHT, by_lost, by_mask
+from .estimators.wrong import WRONG, masked_only, zero_times_nan
 
 LEFT_OUT, NO_LESSON = "lost_samples_left_out", "no_lesson_without_siblings"
 WORDS = {
@@ -50,7 +50,7 @@ WORDS = {
         (NO_LESSON, "reward NaN", "equal"),
         (NO_LESSON, "reward None", "equal"),
     },
-    "zero_times_nan": {(LEFT_OUT, "mask", "poisoned")},
+    "zero_times_nan": {(LEFT_OUT, "mask", "nan_spreads")},
     "leave_one_out_of_all": {
         (LEFT_OUT, "mask", "masked_only"),
         (NO_LESSON, "mask", "equal"),
@@ -302,4 +302,61 @@ def test_a_nan_in_the_lost_row_alone_is_found() -> None:
         found = by_mask(rewards, groups, [not gone for gone in lost])
         return [math.nan if gone else value for value, gone in zip(found, lost, strict=True)]
 
-    assert _broken(judge(advantages)) == {(LEFT_OUT, "mask", "poisoned")}
+    result = judge(advantages)
+    assert _broken(result) == {(LEFT_OUT, "mask", "poisoned")}
+    assert "[1, lost, 0, 0] [1, 1, 0, 0]: the lost samples get nan\n" in result.table()
+
+
+def test_a_nan_that_spreads_is_told_apart_from_a_number_that_does() -> None:
+    def all_lost(rewards: list[float], groups: list[str], lost: list[bool]) -> list[float]:
+        found = by_mask(rewards, groups, [not gone for gone in lost])
+        gone = {group for group in groups if all(_flags(lost, groups, group))}
+        return [math.nan if group in gone else v for v, group in zip(found, groups, strict=True)]
+
+    for function, said in (
+        (zero_times_nan, "mask: excluded, but NaN spreads: in [1, lost, 0, 0] [1, 1, 0, 0] with"),
+        (all_lost, "mask: not finite for [lost, lost, lost, lost] [1, 1, 0, 0]: the lost samples"),
+    ):
+        told = _found(judge(function, scenes="mask"), LEFT_OUT, "mask")
+        assert told.sentence.startswith(said)
+
+
+def _flags(lost: list[bool], groups: list[str], group: str) -> list[bool]:
+    return [gone for gone, other in zip(lost, groups, strict=True) if other == group]
+
+
+def test_a_nan_beside_a_mask_has_its_own_verdict_and_is_not_blamed() -> None:
+    """Trainers with a mask need not know NaN, but a team may return one."""
+
+    def knows_both(rewards: list[float], groups: list[str], lost: list[bool]) -> Any:
+        gone = [flag or math.isnan(reward) for reward, flag in zip(rewards, lost, strict=True)]
+        return by_lost(rewards, groups, gone)
+
+    def nan_is_zero(rewards: list[float], groups: list[str], lost: list[bool]) -> Any:
+        known = [0.0 if math.isnan(reward) else reward for reward in rewards]
+        return by_lost(known, groups, lost)
+
+    both, mask_alone, zero = map(judge, (knows_both, by_lost, nan_is_zero))
+    assert _found(both, LEFT_OUT, "reward NaN").state == "held"
+    assert mask_alone.ok
+    assert zero.ok
+    for result, fault in ((mask_alone, "not finite"), (zero, "zero")):
+        told = _found(result, LEFT_OUT, "reward NaN")
+        assert told.state == "not_applicable"
+        assert told.sentence.startswith(f"reward NaN: {fault}; its mask declares a loss")
+    assert not judge(by_lost, scenes="nan").ok
+
+
+def _found(result: TrialResult, promise: str, way: str) -> Verdict:
+    (found,) = [verdict for verdict in result.verdicts if _told(verdict)[:2] == (promise, way)]
+    return found
+
+
+def test_a_list_for_each_prompt_is_refused_and_not_called_absolute() -> None:
+    def advantages(rewards: list[list[float]]) -> list[list[float]]:
+        means = [sum(group) / len(group) for group in rewards]
+        pairs = zip(rewards, means, strict=True)
+        return [[reward - mean for reward in group] for group, mean in pairs]
+
+    with pytest.raises(BadOption, match=r"a row for each prompt(.|\n)*def advantages"):
+        shape_of(advantages)
