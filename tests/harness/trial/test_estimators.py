@@ -6,7 +6,9 @@ from __future__ import annotations
 import functools
 import json
 import math
+import statistics
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +311,7 @@ def test_a_nan_in_the_lost_row_alone_is_found() -> None:
 
 def test_a_nan_that_spreads_is_told_apart_from_a_number_that_does() -> None:
     def all_lost(rewards: list[float], groups: list[str], lost: list[bool]) -> list[float]:
-        found = by_mask(rewards, groups, [not gone for gone in lost])
+        found = zero_times_nan(rewards, groups, [float(not gone) for gone in lost])
         gone = {group for group in groups if all(_flags(lost, groups, group))}
         return [math.nan if group in gone else v for v, group in zip(found, groups, strict=True)]
 
@@ -352,11 +354,62 @@ def _found(result: TrialResult, promise: str, way: str) -> Verdict:
     return found
 
 
-def test_a_list_for_each_prompt_is_refused_and_not_called_absolute() -> None:
-    def advantages(rewards: list[list[float]]) -> list[list[float]]:
-        means = [sum(group) / len(group) for group in rewards]
-        pairs = zip(rewards, means, strict=True)
-        return [[reward - mean for reward in group] for group, mean in pairs]
+def _of_prompt(group: Sequence[float | None]) -> list[float]:
+    kept = [reward for reward in group if reward is not None]
+    if len(kept) < 2:
+        return [0.0] * len(group)
+    return [0.0 if reward is None else reward - statistics.fmean(kept) for reward in group]
 
-    with pytest.raises(BadOption, match=r"a row for each prompt(.|\n)*def advantages"):
-        shape_of(advantages)
+
+def test_a_row_for_each_prompt_is_understood() -> None:
+    def right(rewards: list[list[float | None]]) -> list[list[float]]:
+        return [_of_prompt(group) for group in rewards]
+
+    def zero(rewards: list[list[float | None]]) -> list[list[float]]:
+        return right([[reward or 0.0 for reward in group] for group in rewards])
+
+    assert "(lists, a row for each prompt)" in judge(right, scenes="none").table()
+    assert judge(right, scenes="none or dropped").ok
+    assert _found(judge(zero), LEFT_OUT, "reward None").how.kind == "zero"
+
+
+def test_arrays_of_each_prompt_are_understood_with_their_masks() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def right(rewards: list[Any], mask: list[Any]) -> tuple[list[Any], None]:
+        found = []
+        for group, keep in zip(rewards, mask, strict=True):
+            left = numpy.where(keep, group, 0.0)
+            few = keep.sum() < 2
+            mean = left.sum() / max(1, keep.sum())
+            found.append(numpy.zeros(len(group)) if few else (left - mean) * keep)
+        return found, None
+
+    result = judge(right)
+    assert result.ok, result.table()
+    assert "(numpy, a row for each prompt)" in result.about
+
+
+def test_a_list_of_arrays_is_not_called_with_lists() -> None:
+    """As rLLM has it: a lone survivor, which it leaves as it is, must be an array."""
+    numpy = pytest.importorskip("numpy")
+
+    def normal(rewards: list[numpy.ndarray]) -> Any:
+        found = []
+        for group in rewards:
+            mean, spread = (0.0, 1.0) if len(group) < 2 else (numpy.mean(group), numpy.std(group))
+            found.append((group - mean) / (spread + 1e-6))
+        return tuple(found), tuple(found)
+
+    result = judge(normal, scenes="dropped")
+    assert _found(result, LEFT_OUT, "row dropped").state == "held"
+    assert _found(result, NO_LESSON, "row dropped").how.kind == "lone"
+
+
+def test_rewards_of_tokens_are_not_taken_for_samples_of_a_prompt() -> None:
+    def returns_to_go(rewards: list[list[float]]) -> list[list[float]]:
+        return [[sum(row[place:]) for place in range(len(row))] for row in rewards]
+
+    result = judge(returns_to_go)
+    assert {verdict.state for verdict in result.verdicts} == {"not_applicable"}
+    assert "not relative" in result.table()
