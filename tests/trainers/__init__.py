@@ -17,6 +17,7 @@ _WORDS = {
     "zero": "zero",
     "trained_on": "trained on",
     "poisoned": "not finite",
+    "nan_spreads": "excluded, NaN spreads",
     "crash": "crash",
     "refused": "crash",
     "rows": "wrong number of rows",
@@ -50,7 +51,6 @@ SKYRL = "SkyRL a9564572e"
 TRL = "TRL 1.16.0"
 SLIME = "slime 624b824a8"
 _SOURCE = "judged from source"
-_READ = "read only"
 _PLANTED = "called on planted groups"
 ROWS = (
     Row(
@@ -77,6 +77,14 @@ ROWS = (
     ),
     Row(
         VERL,
+        "a reward of NaN: grpo, rloo",
+        "reward NaN",
+        "not finite",
+        "core_algos.py:267",
+        (f"{_CORE}grpo_outcome_advantage", f"{_CORE}rloo_outcome_advantage"),
+    ),
+    Row(
+        VERL,
         "`sfusion_grpo`: `response_mask` 0 or a reward of NaN",
         "mask",
         "excluded",
@@ -84,7 +92,14 @@ ROWS = (
         run="judged, `tox -e verl`",
     ),
     Row(NEMO, "`mask_sample`", "mask", "masked only", "advantage_estimator.py:69", run=_SOURCE),
-    Row(NEMO, "`valid_mask` of its helper", "mask", "not finite", "utils.py:104", run=_SOURCE),
+    Row(
+        NEMO,
+        "`valid_mask` of its helper",
+        "mask",
+        "excluded, NaN spreads",
+        "utils.py:104",
+        run=_SOURCE,
+    ),
     Row(SKYRL, "`loss_mask` 0", "mask", "masked only", "ppo_utils.py:1344", run=_SOURCE),
     Row(
         TRL,
@@ -183,13 +198,19 @@ ROWS = (
 
 def word_of(result: TrialResult, way: str) -> str:
     """Return the verdict on one way to declare a loss, in the trainers' words."""
-    kinds = {
-        verdict.promise: verdict.how.kind
+    found = {
+        verdict.promise: verdict.how
         for verdict in result.verdicts
         if dict(verdict.how.identity).get("way") == way
     }
-    word = _WORDS.get(kinds.get("lost_samples_left_out", ""), "not judged")
-    lone = kinds.get("no_lesson_without_siblings") == "lone"
+    siblings = found.get("lost_samples_left_out")
+    if siblings is None:
+        return "not judged"
+    if siblings.kind == "by_mask":
+        return str(siblings.details["fault"])
+    word = _WORDS.get(siblings.kind, "not judged")
+    alone = found.get("no_lesson_without_siblings")
+    lone = alone is not None and alone.kind == "lone"
     return f"{word}, lone raw" if lone and word == "excluded" else word
 
 

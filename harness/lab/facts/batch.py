@@ -18,7 +18,8 @@ class Row(NamedTuple):
     group: int
     reward: float | None
     """None if it is lost and its reward says so."""
-    lost: bool
+    masked: bool
+    """It is lost, and the mask says so."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class PlantedBatch:
         for group, rewards in enumerate(self.groups):
             for reward in rewards:
                 if reward is not None:
-                    found.append(Row(group, reward, lost=False))
+                    found.append(Row(group, reward, masked=False))
                 elif self.lost_by != "dropped":
-                    found.append(Row(group, self._stated, lost=True))
+                    found.append(Row(group, self._stated, masked=self.lost_by == "mask"))
         return found
 
     @property

@@ -50,6 +50,11 @@ class Estimate:
         return all(map(math.isfinite, self.rows))
 
     @property
+    def masks_nan(self) -> bool:
+        """Is NaN the reward of its masked samples?"""
+        return self.batch.lost_by == "mask" and math.isnan(self.batch.lost_reward)
+
+    @property
     def usable(self) -> bool:
         return not self.raised and self.whole and self.finite
 
@@ -96,6 +101,8 @@ class Estimates:
         found = [estimate_of(call) for call in facts.estimates]
         read = [estimate for estimate in found if estimate is not None]
         self.scale = _scale(read)
+        self.by_mask = "mask" in facts.takes
+        """Has it a mask? Then a loss need not be declared by its reward."""
         self.all = [_scaled(estimate, self.scale) for estimate in read]
         self._healthy = {
             estimate.batch.groups: estimate
@@ -213,6 +220,9 @@ class _OfEstimates(Promise):
         name = _WAYS[way]
         judged = self.judged(estimates.by(way))
         found = next(self.problems(estimates, judged), None)
+        if found is not None and way == "nan" and estimates.by_mask:
+            fault = _FAULTS.get(found.kind, "not excluded")
+            return self.not_applicable("by_mask", way=name, fault=fault)
         if found is not None:
             about = {"batch": _written(found.estimate.batch), **found.parameters}
             return self.broken(found.kind, found.estimate.call.evidence, way=name, **about)
@@ -220,6 +230,8 @@ class _OfEstimates(Promise):
         if refused:
             return self.not_applicable("refused", way=name, raised=refused[0].raised)
         if not all(estimate.finite for estimate in judged):
+            if way == "nan" and estimates.by_mask:
+                return self.not_applicable("by_mask", way=name, fault="not finite")
             return self.unknown("not_finite", way=name)
         return self.held("excluded", way=name, judged=len(judged))
 
@@ -234,6 +246,9 @@ class _OfEstimates(Promise):
 
 _NOT_RELATIVE = "not relative, nothing to judge: no sample's reward changes another's advantage"
 _REFUSED = "{way}: crash: {raised}; a loss cannot be declared in this way"
+_BY_MASK = "{way}: {fault}; its mask declares a loss, a reward alone does not"
+_FAULTS = {"poisoned": "not finite", "mixes_prompts": "mixes prompts", "zero": "zero"}
+"""What a reward of NaN alone does to a function with a mask, in the trainers' words."""
 
 
 class LostSamplesLeftOut(_OfEstimates):
@@ -244,9 +259,12 @@ class LostSamplesLeftOut(_OfEstimates):
         "not_relative": _NOT_RELATIVE,
         "refused": _REFUSED,
         "crash": "{way}: crash: {raised} for {batch}",
+        "by_mask": _BY_MASK,
         "excluded": "{way}: excluded in each of {judged:case}",
         "rows": "{way}: {found} advantages for {rows:row} of {batch}",
-        "poisoned": "{way}: not finite for {batch}: the samples that are not lost get {found}",
+        "poisoned": "{way}: not finite for {batch}: {whose} get {found}",
+        "nan_spreads": "{way}: excluded, but NaN spreads: in {batch} with the lost reward NaN "
+        "{whose} get {found}; with a number there they get what is right",
         "mixes_prompts": "{way}: mixes prompts: in {batch} a prompt that lost nothing gets "
         "{found}, by itself {right}",
         "zero": "{way}: zero: in {batch} the lost sample is trained on with {found}, like a reward "
@@ -279,9 +297,21 @@ def _crashed(estimates: Estimates, estimate: Estimate) -> Misstep | None:
 def _not_finite(estimates: Estimates, estimate: Estimate) -> Misstep | None:
     if estimate.finite:
         return None
+    if estimate.masks_nan and any(map(_poisoned_by_number, estimates.by("mask"))):
+        return None  # the other one tells more
     groups = range(len(estimate.batch.groups))
-    healthy = [value for group in groups for value in estimate.survivors(group)]
-    return Misstep("poisoned", estimate, {"found": estimates.numbers(healthy)})
+    rows = [value for group in groups for value in estimate.survivors(group)]
+    whose = "the samples that are not lost"
+    if all(map(math.isfinite, rows)):
+        rows = [value for group in groups for value in estimate.lost(group)]
+        whose = "the lost samples"
+    kind = "nan_spreads" if estimate.masks_nan else "poisoned"
+    return Misstep(kind, estimate, {"whose": whose, "found": estimates.numbers(rows)})
+
+
+def _poisoned_by_number(estimate: Estimate) -> bool:
+    """Is something not finite although every masked reward is a number?"""
+    return not estimate.finite and not estimate.masks_nan
 
 
 def _mixed(estimates: Estimates, estimate: Estimate) -> Misstep | None:
@@ -354,6 +384,7 @@ class NoLessonWithoutSiblings(_OfEstimates):
         "not_by_group": "healthy siblings with equal rewards get an advantage too, so that nothing "
         "is promised about a group without differences",
         "refused": _REFUSED,
+        "by_mask": _BY_MASK,
         "not_finite": "{way}: some advantages are not finite",
         "excluded": "{way}: a lone survivor gets 0.00, and so do equal survivors",
         "lone": "{way}: in {batch} the lone survivor gets {found}",
@@ -364,7 +395,9 @@ class NoLessonWithoutSiblings(_OfEstimates):
         estimates = Estimates(facts)
         if facts.estimates and estimates.relative and not estimates.silences_equals:
             return [self.not_applicable("not_by_group")]
-        return super().check_calls(facts)
+        verdicts = super().check_calls(facts)
+        # What the other promise says of such a way is enough.
+        return [verdict for verdict in verdicts if verdict.how.kind != "by_mask"] or verdicts
 
     def judged(self, estimates: list[Estimate]) -> list[Estimate]:
         """Return the batches with a group that lost something and whose survivors are equal."""

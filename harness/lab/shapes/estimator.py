@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from ...errors import BadOption
@@ -30,7 +31,7 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "rewards": (
         "rewards", "reward", "scores", "score", "token_level_rewards", "token_level_scores",
         "raw_rewards", "group_rewards", "all_rewards", "outcome_rewards", "final_rewards",
-        "response_level_rewards",
+        "response_level_rewards", "reward_tensor", "rm_scores", "sequence_rewards",
     ),
     "groups": (
         "groups", "group", "group_ids", "group_id", "group_index", "group_indices", "index",
@@ -119,16 +120,22 @@ class Form:
     """Its mask is true for lost samples, whatever its name says."""
     listed_groups: bool = False
     """Groups are a list, whatever the rewards are."""
+    by_prompt: bool = False
+    """Rewards and mask have a row for each prompt, with a value for each of its samples."""
 
     @property
     def words(self) -> str:
         what = "lists" if self.library == "list" else self.library
         words = f"{what}, a reward for each {'token' if self.rewards_per_token else 'row'}"
+        if self.by_prompt:
+            words = f"{what}, a row for each prompt"
         return f"{words}; its mask is true for lost samples" if self.flipped else words
 
     def rewards(self, rows: Sequence[Row]) -> Any:
         """Return the rewards; of tokens the last one has it."""
         values = [row.reward for row in rows]
+        if self.by_prompt:
+            return self._by_prompt(rows, values, "float")
         if not self.rewards_per_token:
             return _contained(values, self.library, "float")
         before = [0.0] * (_TOKENS - 1)
@@ -146,11 +153,22 @@ class Form:
 
     def mask(self, rows: Sequence[Row], *, of_lost: bool) -> Any:
         """Return what is true for samples that count, or for lost ones."""
-        flags = [row.lost == (of_lost != self.flipped) for row in rows]
+        flags = [row.masked == (of_lost != self.flipped) for row in rows]
+        if self.by_prompt:
+            return self._by_prompt(rows, flags, "bool")
         if not self.mask_per_token:
             return _contained(flags, self.library, "bool")
         numbers = [[int(flag)] * _TOKENS for flag in flags]
         return _contained(numbers, self.library, "int" if self.library == "list" else "float")
+
+    def _by_prompt(self, rows: Sequence[Row], values: list[Any], kind: str) -> Any:
+        """Return a list of lists or arrays, or a matrix of torch."""
+        prompts: dict[int, list[Any]] = {}
+        for row, value in zip(rows, values, strict=True):
+            prompts.setdefault(row.group, []).append(value)
+        if self.library == "torch":
+            return _contained(list(prompts.values()), "torch", kind)
+        return [_contained(prompt, self.library, kind) for prompt in prompts.values()]
 
 
 def _contained(values: list[Any], library: Library, kind: str) -> Any:
@@ -178,11 +196,12 @@ class EstimatorClient:
         self.takes = self._takes()
 
     def _takes(self) -> frozenset[str]:
-        ways = {"groups", "dropped"}
+        ways = {"groups", "dropped", "nan"}
         if self.has_mask:
-            return frozenset(ways | {"mask"})
-        holds_none = self.form.library == "list"
-        return frozenset(ways | {"nan"} | ({"none"} if holds_none else set()))
+            ways.add("mask")
+        elif self.form.library == "list":
+            ways.add("none")
+        return frozenset(ways)
 
     @property
     def has_mask(self) -> bool:
@@ -212,7 +231,7 @@ class EstimatorClient:
 
     def advantages(self, batch: PlantedBatch) -> list[float]:
         """Call the function and return the advantage of each row that it returned."""
-        if {"groups", "size"} & set(self._roles):
+        if {"groups", "size"} & set(self._roles) or self.form.by_prompt:
             return self._called(batch.rows, batch.size)
         found: list[float] = []
         for group in range(len(batch.groups)):  # it knows one group only
@@ -239,7 +258,7 @@ class EstimatorClient:
                 args.append(value)
             else:
                 kwargs[parameter.name] = value
-        in_loss = [not (row.lost and self.has_mask and self.form.mask_per_token) for row in rows]
+        in_loss = [not (row.masked and self.form.mask_per_token) for row in rows]
         return _read(self._function(*args, **kwargs), in_loss)
 
     def probe(self) -> None:
@@ -259,6 +278,8 @@ class EstimatorClient:
                 continue
             if found != again:
                 raise BadOption(f"{self._where}: two calls with the same rewards differ. {ADAPTER}")
+            if form.by_prompt and not self._is_of_sets():
+                continue
             if _is_relative(found):
                 self._refuse_baseline(found)
                 self._refuse_inverted()
@@ -284,6 +305,18 @@ class EstimatorClient:
                 f"its siblings {second:.2f}. An advantage rises with the sample's own reward; this "
                 f"may be a baseline. {ADAPTER}"
             )
+
+    def _is_of_sets(self) -> bool:
+        """Do samples in the opposite order get their advantages in that order? Tokens do not."""
+        opposite = PlantedBatch(tuple(group[::-1] for group in PROBE.groups))
+        try:
+            found, turned = (self.advantages(batch) for batch in (PROBE, opposite))
+        except Exception:
+            return False
+        size = PROBE.size
+        expected = found[:size][::-1] + found[size:][::-1]
+        # Sums in another order are rounded otherwise.
+        return all(map(partial(math.isclose, abs_tol=1e-4), turned, expected))
 
     def _refuse_inverted(self) -> None:
         """Raise BadOption if it learns only from what a parameter with a clear name rules out."""
@@ -318,6 +351,13 @@ class EstimatorClient:
             )
             for mask_tokens, (keys, listed), flipped in rest:
                 yield Form(library, by_token, mask_tokens, keys, flipped, listed)
+        if not {"groups", "size"} & set(self._roles) and not tokens_first:
+            libraries = _libraries(rewards)
+            # `list[np.ndarray]` names both: the arrays are what it computes with.
+            libraries.sort(key=lambda name: name == "list" or not _annotated(rewards, name))
+            for library in libraries:
+                for flipped in (False, True) if mask else (False,):
+                    yield Form(library, False, False, "names", flipped, by_prompt=True)
 
     def _group_forms(self, library: Library) -> list[tuple[Keys, bool]]:
         """Return what groups may be, and whether they may be a list beside other containers."""
@@ -392,7 +432,8 @@ def _cells_of(answer: Any, samples: int) -> list[Any]:
         answer = answer["advantages"]
     if isinstance(answer, tuple) and not all(isinstance(value, int | float) for value in answer):
         answer = answer[0]  # with returns, or with details
-    cells = answer.tolist() if hasattr(answer, "tolist") else list(answer)
+    rows = answer.tolist() if hasattr(answer, "tolist") else list(answer)
+    cells = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
     if len(cells) != samples and all(isinstance(cell, list) for cell in cells):
         return [cell for row in cells for cell in row]  # a row for each group
     return list(cells)

@@ -6,7 +6,9 @@ from __future__ import annotations
 import functools
 import json
 import math
+import statistics
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ from sfusion.harness.trial.result import TrialResult
 from sfusion.harness.trial.trial import judge
 from tests.warm import warm
 
-from .estimators.right import RIGHT, by_mask
-from .estimators.wrong import WRONG, masked_only
+from .estimators.right import RIGHT, by_lost, by_mask
+from .estimators.wrong import WRONG, masked_only, zero_times_nan
 
 LEFT_OUT, NO_LESSON = "lost_samples_left_out", "no_lesson_without_siblings"
 WORDS = {
@@ -50,7 +52,7 @@ WORDS = {
         (NO_LESSON, "reward NaN", "equal"),
         (NO_LESSON, "reward None", "equal"),
     },
-    "zero_times_nan": {(LEFT_OUT, "mask", "poisoned")},
+    "zero_times_nan": {(LEFT_OUT, "mask", "nan_spreads")},
     "leave_one_out_of_all": {
         (LEFT_OUT, "mask", "masked_only"),
         (NO_LESSON, "mask", "equal"),
@@ -302,4 +304,112 @@ def test_a_nan_in_the_lost_row_alone_is_found() -> None:
         found = by_mask(rewards, groups, [not gone for gone in lost])
         return [math.nan if gone else value for value, gone in zip(found, lost, strict=True)]
 
-    assert _broken(judge(advantages)) == {(LEFT_OUT, "mask", "poisoned")}
+    result = judge(advantages)
+    assert _broken(result) == {(LEFT_OUT, "mask", "poisoned")}
+    assert "[1, lost, 0, 0] [1, 1, 0, 0]: the lost samples get nan\n" in result.table()
+
+
+def test_a_nan_that_spreads_is_told_apart_from_a_number_that_does() -> None:
+    def all_lost(rewards: list[float], groups: list[str], lost: list[bool]) -> list[float]:
+        found = zero_times_nan(rewards, groups, [float(not gone) for gone in lost])
+        gone = {group for group in groups if all(_flags(lost, groups, group))}
+        return [math.nan if group in gone else v for v, group in zip(found, groups, strict=True)]
+
+    for function, said in (
+        (zero_times_nan, "mask: excluded, but NaN spreads: in [1, lost, 0, 0] [1, 1, 0, 0] with"),
+        (all_lost, "mask: not finite for [lost, lost, lost, lost] [1, 1, 0, 0]: the lost samples"),
+    ):
+        told = _found(judge(function, scenes="mask"), LEFT_OUT, "mask")
+        assert told.sentence.startswith(said)
+
+
+def _flags(lost: list[bool], groups: list[str], group: str) -> list[bool]:
+    return [gone for gone, other in zip(lost, groups, strict=True) if other == group]
+
+
+def test_a_nan_beside_a_mask_has_its_own_verdict_and_is_not_blamed() -> None:
+    """Trainers with a mask need not know NaN, but a team may return one."""
+
+    def knows_both(rewards: list[float], groups: list[str], lost: list[bool]) -> Any:
+        gone = [flag or math.isnan(reward) for reward, flag in zip(rewards, lost, strict=True)]
+        return by_lost(rewards, groups, gone)
+
+    def nan_is_zero(rewards: list[float], groups: list[str], lost: list[bool]) -> Any:
+        known = [0.0 if math.isnan(reward) else reward for reward in rewards]
+        return by_lost(known, groups, lost)
+
+    both, mask_alone, zero = map(judge, (knows_both, by_lost, nan_is_zero))
+    assert _found(both, LEFT_OUT, "reward NaN").state == "held"
+    assert mask_alone.ok
+    assert zero.ok
+    for result, fault in ((mask_alone, "not finite"), (zero, "zero")):
+        told = _found(result, LEFT_OUT, "reward NaN")
+        assert told.state == "not_applicable"
+        assert told.sentence.startswith(f"reward NaN: {fault}; its mask declares a loss")
+    assert not judge(by_lost, scenes="nan").ok
+
+
+def _found(result: TrialResult, promise: str, way: str) -> Verdict:
+    (found,) = [verdict for verdict in result.verdicts if _told(verdict)[:2] == (promise, way)]
+    return found
+
+
+def _of_prompt(group: Sequence[float | None]) -> list[float]:
+    kept = [reward for reward in group if reward is not None]
+    if len(kept) < 2:
+        return [0.0] * len(group)
+    return [0.0 if reward is None else reward - statistics.fmean(kept) for reward in group]
+
+
+def test_a_row_for_each_prompt_is_understood() -> None:
+    def right(rewards: list[list[float | None]]) -> list[list[float]]:
+        return [_of_prompt(group) for group in rewards]
+
+    def zero(rewards: list[list[float | None]]) -> list[list[float]]:
+        return right([[reward or 0.0 for reward in group] for group in rewards])
+
+    assert "(lists, a row for each prompt)" in judge(right, scenes="none").table()
+    assert judge(right, scenes="none or dropped").ok
+    assert _found(judge(zero), LEFT_OUT, "reward None").how.kind == "zero"
+
+
+def test_arrays_of_each_prompt_are_understood_with_their_masks() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def right(rewards: list[Any], mask: list[Any]) -> tuple[list[Any], None]:
+        found = []
+        for group, keep in zip(rewards, mask, strict=True):
+            left = numpy.where(keep, group, 0.0)
+            few = keep.sum() < 2
+            mean = left.sum() / max(1, keep.sum())
+            found.append(numpy.zeros(len(group)) if few else (left - mean) * keep)
+        return found, None
+
+    result = judge(right)
+    assert result.ok, result.table()
+    assert "(numpy, a row for each prompt)" in result.about
+
+
+def test_a_list_of_arrays_is_not_called_with_lists() -> None:
+    """As rLLM has it: a lone survivor, which it leaves as it is, must be an array."""
+    numpy = pytest.importorskip("numpy")
+
+    def normal(rewards: list[numpy.ndarray]) -> Any:
+        found = []
+        for group in rewards:
+            mean, spread = (0.0, 1.0) if len(group) < 2 else (numpy.mean(group), numpy.std(group))
+            found.append((group - mean) / (spread + 1e-6))
+        return tuple(found), tuple(found)
+
+    result = judge(normal, scenes="dropped")
+    assert _found(result, LEFT_OUT, "row dropped").state == "held"
+    assert _found(result, NO_LESSON, "row dropped").how.kind == "lone"
+
+
+def test_rewards_of_tokens_are_not_taken_for_samples_of_a_prompt() -> None:
+    def returns_to_go(rewards: list[list[float]]) -> list[list[float]]:
+        return [[sum(row[place:]) for place in range(len(row))] for row in rewards]
+
+    result = judge(returns_to_go)
+    assert {verdict.state for verdict in result.verdicts} == {"not_applicable"}
+    assert "not relative" in result.table()

@@ -49,7 +49,9 @@ def by_token_mask(scores: list[float], index: list[str], loss_mask: list[list[in
     return _left_out(scores, index, [any(row) for row in loss_mask], _normal)
 
 
-def by_lost(rewards: list[float], uids: list[int], lost: list[bool]) -> tuple[list[float], None]:
+def by_lost(
+    rewards: list[float], uids: Sequence[Hashable], lost: list[bool]
+) -> tuple[list[float], None]:
     """Centred only, with details beside the advantages."""
     return _left_out(rewards, uids, [not gone for gone in lost], _centred), None
 
