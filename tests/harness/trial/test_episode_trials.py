@@ -116,8 +116,10 @@ class Holder:
     async def create(self, labels: dict[str, str]) -> dict[str, Any]:
         self._api = f"{os.environ['DAYTONA_API_URL']}/sandbox"
         made = await self._send("POST", self._api, json={"labels": labels})
-        while (await self._send("GET", f"{self._api}/{made['id']}"))["state"] != "started":
+        state = made["state"]
+        while state != "started":
             await asyncio.sleep(0.1)
+            state = (await self._send("GET", f"{self._api}/{made['id']}"))["state"]
         return made
 
     async def exec(self, sandbox: dict[str, Any], command: str) -> tuple[int, str, str]:
