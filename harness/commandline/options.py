@@ -61,6 +61,15 @@ Tools = Annotated[
         names="--tools",
     ),
 ]
+Service = Annotated[
+    str | None,
+    option(
+        "Service that a client of whole episodes speaks to; needed if its file names none or "
+        "several.",
+        "daytona|openenv|e2b",
+        names="--face",
+    ),
+]
 AddressVariable = Annotated[
     str | None,
     option(

@@ -170,6 +170,10 @@ class Shape:
     takes: frozenset[str]
     wall: str = ""
     """Why virtual time cannot play it; empty if it may."""
+    sim_if_asked: bool = False
+    """Virtual time may play it all the same if the user says so."""
+    face: str = ""
+    """The service that its file names, if it plays episodes; empty if that is not clear."""
     child: bool = False
     """It is another process, whose waits cannot be shortened."""
     divide: bool = False

@@ -2,9 +2,10 @@
 program.
 
 Plays the scenarios of scenarios/judge that fit the client, in virtual time if possible, else on the
-wall clock in at most a minute, and compares what it sent, read and reported with what really
-happened. TARGET is module:name, file.py:name or a tool config (YAML). A command gets
-programs as JSON lines on stdin and answers on stdout.
+wall clock in a minute or two, and compares what it sent, read and reported with what really
+happened. A function of one `task`, or a class with create, exec and delete, plays whole episodes in
+sandboxes of Daytona, OpenEnv or E2B. TARGET is module:name, file.py:name or a tool config (YAML). A
+command gets programs as JSON lines on stdin and answers on stdout.
 
 Exit code 0 if nothing beyond the baseline is broken, 1 otherwise, 2 if the input is wrong, 3 if the
 command is missing, 4 if sfusion itself has a defect.
@@ -35,6 +36,7 @@ from ..commandline.options import (
     Json,
     Keyword,
     Seed,
+    Service,
     Summary,
 )
 from ..errors import BadOption
@@ -49,6 +51,7 @@ class JudgeOptions:
     target: Annotated[list[str], Argument(metavar="TARGET | -- COMMAND", help="What to judge.")]
     env: AddressVariable = None
     attribute: AddressAttribute = None
+    face: Service = None
     keyword: Keyword = ""
     seed: Seed = 0
     world: Annotated[
@@ -81,6 +84,7 @@ class JudgeOptions:
 
 @command
 def judge(options: JudgeOptions) -> int:
+    from ..lab.runs.faces import read_face
     from ..lab.shapes import shape_of
     from ..reports.files import check_file, github_annotations, in_github_actions
     from ..terminal import printable
@@ -100,10 +104,16 @@ def judge(options: JudgeOptions) -> int:
     is_target = len(options.target) == 1 and (":" in first or first.endswith((".yaml", ".yml")))
     target, words = (first, ()) if is_target else (None, tuple(options.target))
     if options.row:
+        from ..lab.client import EPISODE
+        from .episode_row import episode_row, markdown_episode_row
         from .row import fault_row, markdown_row
 
         shape = shape_of(target, env=options.env, attribute=options.attribute, command=words)
-        typer.echo(markdown_row(shape.name, fault_row(shape)))
+        if EPISODE in shape.takes:
+            cells = episode_row(shape, read_face(options.face))
+            typer.echo(markdown_episode_row(shape.name, cells))
+        else:
+            typer.echo(markdown_row(shape.name, fault_row(shape)))
         return 0
     with TrialReporter(sys.stderr) as shown:
         result = judge(
@@ -111,6 +121,7 @@ def judge(options: JudgeOptions) -> int:
             command=words,
             env=options.env,
             attribute=options.attribute,
+            face=read_face(options.face),
             world=world,  # type: ignore[arg-type] # checked above
             seed=options.seed,
             scenes=options.keyword,

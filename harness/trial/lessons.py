@@ -170,6 +170,52 @@ LESSONS = {
         "A configured secret can be read in a text, an exception or a log line",
         "shows no headers, and no address with a password.",
     ),
+    ("infra_never_scored", "episode_scored"): Lesson(
+        SCORED,
+        "Episodes that the service failed get a score: training learns from outages",
+        "returns a score of None, or raises, for an episode in which the service failed a step.",
+    ),
+    ("answers_are_own", "of_another_step"): Lesson(
+        SCORED,
+        "Steps get the answers of other steps, and their rewards with them",
+        "drops a connection on which it gave up waiting, so that a late answer finds nobody.",
+    ),
+    ("dead_never_replaced", ""): Lesson(
+        SCORED,
+        "An episode goes on in a blank sandbox after its own has died",
+        "ends the episode without a score, or begins it again with its first step.",
+    ),
+    ("no_state_leaked", ""): Lesson(
+        SCORED,
+        "An episode reads files that another one left in its sandbox",
+        "gives each episode a sandbox of its own, or empties it before.",
+    ),
+    ("create_once", ""): Lesson(
+        REPEATED,
+        "One episode has several sandboxes: the quota is used up, and somebody pays for them",
+        "creates under a name or key of the episode, and looks for it before it creates again.",
+    ),
+    ("no_orphan_after_lost_create", ""): Lesson(
+        LEFT_BEHIND,
+        "Sandboxes whose create seemed to fail stay behind: nobody knows of them",
+        "finds them by name or label after an error, a time-out or a cancel, and deletes or uses "
+        "them.",
+    ),
+    ("every_sandbox_deleted", ""): Lesson(
+        LEFT_BEHIND,
+        "Sandboxes stay behind although their ids are known",
+        "deletes in `finally`, shielded from a cancel, also while the sandbox starts.",
+    ),
+    ("delete_retried", ""): Lesson(
+        LEFT_BEHIND,
+        "A delete that failed is given up, and its sandbox stays",
+        "sends a delete again until it is answered with success, or with 404.",
+    ),
+    ("ttl_covers_episode", ""): Lesson(
+        LOST,
+        "Sandboxes end by their TTL or because they idled, in the middle of an episode",
+        "asks for a TTL longer than the episode may take, or renews it.",
+    ),
     ("infra_never_scored", ""): Lesson(
         SCORED,
         "Calls that the sandbox failed get a reward: training learns from outages",

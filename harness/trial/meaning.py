@@ -145,6 +145,11 @@ def meanings_of(facts: SuiteFacts, broken: Sequence[Verdict]) -> list[Meaning]:
     return [*found, *_advice(facts)]
 
 
+def meanings_of_findings(broken: Sequence[Verdict]) -> list[Meaning]:
+    """Return what broken verdicts mean by their lessons alone, the worst first."""
+    return sorted(_of_others(broken), key=lambda meaning: meaning.harm)
+
+
 # -- ends that look alike --
 
 

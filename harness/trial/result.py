@@ -53,6 +53,8 @@ class TrialResult:
     """Scenes that were not played, or not to their end, with the reason."""
     accepted: frozenset[How] = frozenset()
     """Findings that a baseline accepts."""
+    unit: str = "call"
+    """What `calls` counts: a call, or an episode."""
     changes: Sequence[str] = ()
     """What the baseline accepts and this trial did not find."""
     runs: Sequence[RunResult] = ()
@@ -97,7 +99,7 @@ class TrialResult:
     def played(self) -> str:
         """Return where and how it was played, as a sentence."""
         where = f"on the wall clock ({self.why})" if self.world == "wall" else "in virtual time"
-        calls = counted(self.calls, "call")
+        calls = counted(self.calls, self.unit)
         requests = counted(self.requests, "request")
         return f"Played {where}: {calls}, {requests}, {self.seconds:.1f} s, seed {self.seed}."
 
@@ -139,7 +141,8 @@ class TrialResult:
         if not self.meanings:
             return []
         told = "" if self.grade is None else f"It {self.grade}. "
-        lines = [f"{told}What the model and the reward would see, the worst first:"]
+        who = "a training" if self.unit == "episode" else "the model and the reward"
+        lines = [f"{told}What {who} would see, the worst first:"]
         for number, meaning in enumerate(self.meanings[:SHOWN], 1):
             lines.append(f"  {number}. {meaning.headline}")
             if meaning.example is not None:
@@ -218,6 +221,7 @@ class TrialResult:
             "why": self.why,
             "seed": self.seed,
             "calls": self.calls,
+            "unit": self.unit,
             "requests": self.requests,
             "ok": self.ok,
             "headline": self.headline,

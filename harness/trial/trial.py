@@ -30,6 +30,7 @@ from ..lab.promises.single_call_results import wordings_to_read
 from ..lab.runs.clients import client_tools
 from ..lab.runs.runner import RunResult
 from ..lab.runs.tasks import Task
+from ..lab.scenarios.episodes import Face
 from ..lab.scenarios.model import Scenario
 from ..lab.scenarios.reading import JUDGED, bundled_folder, in_folder, read_scenarios
 from ..lab.shapes import Shape, shape_of
@@ -38,7 +39,8 @@ from ..lab.single_calls.calls import SuiteFacts
 from ..lab.worlds.clients import run_in_sim
 from ..lab.worlds.clients_wall import WallTrial
 from .applying import without_absent
-from .meaning import grade_of, meanings_of
+from .episodes import judge_episodes
+from .meaning import grade_of, meanings_of, meanings_of_findings
 from .result import TrialResult, TrialWorld
 
 _VARIES = re.compile(r"\b0x[0-9a-f]+|\b[1-6]\d{4}\b")
@@ -61,6 +63,7 @@ def judge(
     world: TrialWorld | None = None,
     seed: int = 0,
     scenes: str = "",
+    face: Face | None = None,
     baseline: Path | None = None,
     tell: Callable[[str], None] = lambda step: None,
 ) -> TrialResult:
@@ -69,19 +72,18 @@ def judge(
     ``target`` is a function, a class, ``module:name``, ``file.py:name`` or a tool config;
     ``command`` runs another program instead. ``env`` and ``attribute`` name the environment
     variable, or the attribute of the target's module, that holds the address. ``world`` overrides
-    the choice of the clock, ``scenes`` (an expression of names, as pytest's -k) plays a part of the
-    scenarios, ``tell`` is called with each step before it is made. Raises BadOption for what
-    cannot be judged.
+    the choice of the clock, ``face`` names the service of a client of episodes, ``scenes`` (an
+    expression of names, as pytest's -k) plays a part of the scenarios, ``tell`` is called with each
+    step before it is made. Raises BadOption for what cannot be judged.
     """
     known = None if baseline is None else Baseline.read(baseline)
     tell(FIRST_CALL)
     shape = shape_of(target, env=env, attribute=attribute, command=tuple(command))
     if EPISODE in shape.takes:
-        raise BadOption(
-            f"{shape.name} plays whole episodes, which no scene of judge has; play the scenarios "
-            "of docs/lifecycle.md with it: sfusion run lost-create lost-delete fake-zeros --tools "
-            f"{shape.name}"
-        )
+        found = judge_episodes(shape, face=face, world=world, seed=seed, scenes=scenes, tell=tell)
+        return found if known is None else _with_baseline(found, known, scenes)
+    if face is not None:
+        raise BadOption(f"--face: {shape.name} does not play whole episodes")
     played_by = {"command": list(command)} if command else {"target": shape.name}
     named = {**played_by, "env": env, "attribute": attribute}
     given = {key: value for key, value in named.items() if value}
@@ -125,6 +127,22 @@ def judge(
         changes=changes,
         runs=_runs(played, facts),
         place=shape.place,
+    )
+
+
+def _with_baseline(found: TrialResult, known: Baseline, scenes: str) -> TrialResult:
+    """Set aside what a baseline accepts."""
+    news = [
+        verdict
+        for verdict in found.verdicts
+        if verdict.state == "broken" and verdict.how not in known.findings
+    ]
+    return replace(
+        found,
+        accepted=known.findings,
+        meanings=meanings_of_findings(news),
+        changes=[] if scenes else known.gone(found.verdicts),
+        left_out={**found.left_out, "baseline": _PART} if scenes else found.left_out,
     )
 
 
@@ -228,10 +246,15 @@ _ORDER_OF_SCENES = (
 """The most telling first: on a wall clock there may be no time for the last ones."""
 
 
+_OF_EPISODES = "judge-episode-"
+"""The names of scenes for clients that play whole episodes begin with it."""
+
+
 def bundled_scenes(seed: int = 0) -> list[Scenario]:
     """Return the scenarios that every client is judged by, in the order in which they are
     played."""
     folder = in_folder(bundled_folder() / JUDGED)
+    folder = [file for file in folder if not file.stem.startswith(_OF_EPISODES)]
     files = {file.stem.removeprefix("judge-"): file for file in folder}
     others = [name for name in files if name not in _ORDER_OF_SCENES]
     found = []

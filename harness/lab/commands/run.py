@@ -30,6 +30,7 @@ from ...reports import Reports, RunReport, RunReporter, write_page
 from ...reports.files import github_annotations, in_github_actions
 from ..runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
 from ..runs.directory import written_run
+from ..runs.faces import episode_client, read_face
 from ..runs.reporting import report_of_result
 from ..runs.tasks import admit_tasks, read_tools
 from ..scenarios import scenario_files
@@ -56,6 +57,7 @@ class RunOptions:
     tools: shared.Tools = None
     env: shared.AddressVariable = None
     attribute: shared.AddressAttribute = None
+    face: shared.Service = None
     trust: shared.Trust = False
     verbose: Annotated[
         bool,
@@ -166,6 +168,8 @@ def _default_world(*, real: bool, not_sim: str) -> World:
 def run(options: RunOptions) -> int:
     targets = _real_targets(options.sandbox or [])
     tools, not_sim = read_tools(options.tools, env=options.env, attribute=options.attribute)
+    if options.world == "sim" and _plays_in_sim_if_asked(tools):
+        not_sim = ""
     world = options.world_for(real=bool(targets), not_sim=not_sim)
     reports = Reports(options.out, options.html, options.junit, options.summary, options.json)
     tasks, notes = _tasks(options, world, tools, real=bool(targets))
@@ -200,6 +204,12 @@ def run(options: RunOptions) -> int:
     return 1 if 1 in codes else max(codes)
 
 
+def _plays_in_sim_if_asked(tools: list[dict[str, Any]] | None) -> bool:
+    """May virtual time play the given target although it does not by default?"""
+    client = episode_client(tools)
+    return client is not None and client.sim_if_asked
+
+
 def _real_targets(sandboxes: Sequence[str]) -> list[Target]:
     """Return the real sandboxes; they cannot be combined with fakes."""
     targets: list[Target] = []
@@ -232,9 +242,12 @@ def _tasks(
 ) -> tuple[list[Task], list[str]]:
     """Return what to run, and sentences about what is left out."""
     tasks = read_tasks(scenario_files(options.paths or []), world, trust=options.trust)
-    tasks, skipped = select_tasks(tasks, keyword=options.keyword, real=real, tools=given)
+    face = read_face(options.face)
+    if face is not None and episode_client(given) is None:
+        raise BadOption("--face says which service a client of episodes speaks to; add --tools")
+    tasks, skipped = select_tasks(tasks, keyword=options.keyword, real=real, tools=given, face=face)
     schedule = None if options.schedule is None else read_schedule(options.schedule)
-    tasks = adapt_tasks(tasks, seed=options.seed, tools=given, schedule=schedule)
+    tasks = adapt_tasks(tasks, seed=options.seed, tools=given, schedule=schedule, face=face)
     admit_tasks(tasks, options.tools)
 
     notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]

@@ -64,7 +64,8 @@ def plan_steps(part: EpisodesPart, number: int, seed: int) -> tuple[EpisodeStep,
     episode = part.name(number)
     written: dict[str, str] = {}
     steps: list[EpisodeStep] = []
-    for place, step in enumerate(part.steps, 1):
+    taken = [step for step in part.steps if step.is_in(number)]
+    for place, step in enumerate(taken, 1):
         call = f"{episode}.s{place}"
         think = part.think.sample(drawer(seed, "think", call)) if place > 1 else 0.0
         steps.append(_step(step, call, seed=seed, think=think, written=written))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sfusion_tools.outcome import PROGRAM_OUTCOMES
-
 from ...core.journal import Event
 from ...core.sandbox_lives import Episode, SandboxLives, SandboxRequest
 
-_SCORED = frozenset(
-    {"", "ok", "success", "completed", "done", "failed", "wrong", *PROGRAM_OUTCOMES}
+_LOST = re.compile(
+    "infra|sandbox|service|system|lost|abort|cancel|unavailable|dead|died|crash|vanish|"
+    "exclude|drop|skip|mask|ignore|invalid|retry|remove",
+    re.IGNORECASE,
 )
-"""Outcomes of an episode whose score counts. Any other word is the client's own for a failure of
-the service."""
+"""Words of outcomes whose score does not count: a failure of the service, or a sample that is left
+out. With any other outcome, or none, a number is a score. Chosen: what the trainers of
+docs/trainers.md call it, and near relatives."""
 _SERVER_ERROR = 500
 _REFUSALS = (429, 503)
 _SLACK = 0.02
@@ -38,9 +40,9 @@ def find_scored_losses(facts: SandboxLives) -> Iterator[EpisodeFinding | None]:
         lost = _lost_step(facts, episode)
         if lost is None:
             continue
-        outcome = str(episode.ended.get("outcome") or "").lower()
+        outcome = str(episode.ended.get("outcome") or "")
         returned = episode.ended.get("end") == "returned"
-        if not returned or episode.score is None or outcome not in _SCORED:
+        if not returned or episode.score is None or _LOST.search(outcome):
             yield None
             continue
         about = {"episode": episode.name, "step": lost, "score": episode.score}

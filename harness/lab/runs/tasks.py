@@ -15,10 +15,11 @@ from sfusion_tools.tool_registry import load_class
 
 from ...commandline.keyword import read_keyword
 from ...errors import BadOption, ScenarioError, Untrusted
-from ..client import EPISODE
+from ..scenarios.episodes import Face
 from ..scenarios.model import Scenario, World
 from ..scenarios.reading import is_bundled, read_files
 from ..scenarios.tools import HIDDEN, is_own
+from .faces import episode_client, with_face
 
 _LONGEST_NAME = 255
 """Of a file, in bytes, on common file systems."""
@@ -117,35 +118,33 @@ def select_tasks(
     keyword: str = "",
     real: bool = False,
     tools: list[dict[str, Any]] | None = None,
+    face: Face | None = None,
 ) -> tuple[list[Task], Counter[str]]:
     """Return the tasks that match the keyword and can run, and how many cannot for which reason.
 
     With ``real`` the sandboxes are not fakes; ``tools`` are to be used instead of those of the
-    scenarios.
+    scenarios, and ``face`` instead of the service of episodes.
     """
     matches = read_keyword(keyword)
     lacking = _lacking_features(tools)
-    of_episodes = None if tools is None else plays_episodes(tools)
+    client = episode_client(tools)
+    of_episodes = None if tools is None else client is not None
+    spoken = "" if client is None or face is not None else client.face
     selected: list[Task] = []
     skipped: Counter[str] = Counter()
     for task in tasks:
         if not matches(task.name):
             continue
         why = _why_not(task, lacking, real=real, of_episodes=of_episodes)
+        if why is None and spoken not in ("", task.scenario.sandbox.face):
+            why = (
+                f"the client speaks to {spoken}; with --face {spoken} it gets that service instead"
+            )
         if why is None:
             selected.append(task)
         else:
             skipped[why] += 1
     return selected, skipped
-
-
-def plays_episodes(tools: list[dict[str, Any]]) -> bool:
-    """Is the given tool a target that plays episodes?"""
-    from ..shapes.as_tool import TARGET_TOOL, target_shape
-
-    if tools[0].get("class_name") != TARGET_TOOL:
-        return False
-    return EPISODE in target_shape(tools[0].get("config") or {}).takes
 
 
 def _lacking_features(tools: list[dict[str, Any]] | None) -> list[str]:
@@ -184,8 +183,9 @@ def adapt_tasks(
     seed: int | None = None,
     tools: list[dict[str, Any]] | None = None,
     schedule: dict[str, Any] | None = None,
+    face: Face | None = None,
 ) -> list[Task]:
-    """Replace the seed, the tools and the schedule of the scenarios, where given."""
+    """Replace the seed, the tools, the schedule and the service of the scenarios, where given."""
     common: dict[str, Any] = {}
     if seed is not None:
         common["seed"] = seed
@@ -199,6 +199,8 @@ def adapt_tasks(
             task = replace(task, tools_given=True)
         if changes:
             task = replace(task, scenario=task.scenario.changed(**changes))
+        if face is not None:
+            task = replace(task, scenario=with_face(task.scenario, face))
         adapted.append(task)
     return adapted
 

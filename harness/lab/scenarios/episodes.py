@@ -35,7 +35,7 @@ class CommandPart(ScenarioPart):
 
 
 class StepPart(ScenarioPart):
-    """One step of an episode: exactly one of exec, write and read."""
+    """One step of an episode: exactly one of exec, write and read, in all episodes or some."""
 
     exec: Annotated[CommandPart | None, BeforeValidator(_read_command), _NO_HUNT] = Field(
         None, description="run a command: {seconds: 500ms, exit: 0}"
@@ -47,13 +47,21 @@ class StepPart(ScenarioPart):
         None, min_length=1, max_length=100, description="read a file of this name"
     )
 
+    only: Annotated[Literal["odd", "even"] | None, _NO_HUNT] = Field(
+        None, description="take it in every second episode: the first, third, ... or the others"
+    )
+
     @model_validator(mode="after")
     def _one(self) -> StepPart:
-        given = sorted(self.model_fields_set)
+        given = sorted(self.model_fields_set - {"only"})
         if len(given) != 1:
             found = ", ".join(given) or "none"
             raise ValueError(f"a step is exactly one of exec, write and read; found {found}")
         return self
+
+    def is_in(self, number: int) -> bool:
+        """Is it a step of the episode with this number?"""
+        return self.only is None or (self.only == "odd") == (number % 2 == 1)
 
 
 _STEPS = [StepPart(exec=CommandPart())]

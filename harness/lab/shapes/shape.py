@@ -33,7 +33,7 @@ from ...errors import BadOption
 from ..client import WARM_UP, Returned, Settings, Shape, TrialAsk
 from ..facts.sent import encoded_files, request_fields
 from .batched import BatchClient, BatchedReward, is_batched_reward
-from .episode import episode_shape, is_episode
+from .episode import episode_shape, is_episode, is_sandbox_class, sandbox_class_shape
 from .estimator import ADAPTER, estimator_shape, is_estimator, resembles_estimator
 from .function import PLACEHOLDER, FunctionClient, Surroundings
 from .parameters import ROUTE
@@ -136,6 +136,8 @@ def _of_class(name: str, target: type) -> Shape | None:
                 f"{name} is an adapter without `async def call(self, ask)`, which makes one call"
             )
         return Shape(name, "an adapter", target, target().takes)
+    if is_sandbox_class(target):
+        return sandbox_class_shape(name, target)
     lacking = missing_methods(target)
     if lacking:
         methods = ", ".join(f"{method}()" for method in lacking)

@@ -19,8 +19,10 @@ from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
 
 INCIDENTS = in_folder(bundled_folder() / "incidents")
-EPISODES = in_folder(bundled_folder() / "lifecycle")
-"""Which client breaks each of them: tests/harness/lab/worlds/test_episodes.py."""
+SCENES = sorted((bundled_folder() / "judge").glob("judge-episode-*.yaml"))
+EPISODES = in_folder(bundled_folder() / "lifecycle") + SCENES
+"""Which client breaks each of them: tests/harness/lab/worlds/test_episodes.py, and
+tests/harness/trial/test_episode_trials.py for those of judge."""
 FILES = [path for path in in_folder(bundled_folder()) if path not in (*INCIDENTS, *EPISODES)]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.core.journal import Journal
-from sfusion.harness.errors import BadOption, ScenarioError
+from sfusion.harness.errors import ScenarioError
 from sfusion.harness.lab.episodes import EpisodeTask
 from sfusion.harness.lab.episodes.own_client import episode as own_client
 from sfusion.harness.lab.promises import PROMISES, RunEvents
@@ -26,7 +26,6 @@ from sfusion.harness.lab.scenarios import (
 )
 from sfusion.harness.lab.scenarios.reading import in_folder
 from sfusion.harness.lab.worlds.episodes import play_episodes
-from sfusion.harness.trial.trial import judge
 from tests.cases import every
 from tests.harness.lab.worlds import episode_clients as clients
 
@@ -285,9 +284,3 @@ def test_a_bundled_scenario_is_held_by_our_client_and_broken_by_a_wrong_one(path
 
 def test_there_are_enough_bundled_episodes() -> None:
     assert len(BUNDLED) >= 15
-
-
-def test_judge_says_how_a_client_of_episodes_is_played() -> None:
-    with pytest.raises(BadOption) as refused:
-        judge(clients.plain)
-    assert "sfusion run lost-create" in str(refused.value)
