@@ -486,11 +486,11 @@ def _end(task: asyncio.Task[None], loop_is_open: bool) -> None:
         task.cancel()
         if task.get_loop().is_running():
             return
-    else:
-        # A closed loop cannot run the cancellation.
-        coroutine = task.get_coro()
-        assert isinstance(coroutine, Coroutine)
-        coroutine.close()
-    # A loop that does not run may never run again. Keep the task from logging that it was destroyed
-    # while pending: there is no other way to end a task without its loop.
+    # A loop that is closed cannot run the cancellation, and one that does not run may never run
+    # again. Close the coroutine here: the garbage collector would close its parts in any order.
+    coroutine = task.get_coro()
+    assert isinstance(coroutine, Coroutine)
+    coroutine.close()
+    # Keep the task from logging that it was destroyed while pending: there is no other way to end a
+    # task without its loop.
     task._log_destroy_pending = False  # type: ignore[attr-defined]
