@@ -12,9 +12,11 @@ from ..lab.single_calls.calls import CallFacts, SuiteFacts, played_ends
 _CHANGEABLE = frozenset({"arguments", "headers", "files", "tests"})
 """What a call may be given that can be modified."""
 _OF_PROGRAMS = (
-    "exit_code_told", "infra_never_scored", "programs_waited_for", "tool_never_raises",
+    "answers_are_own", "calls_overlap", "exit_code_told", "infra_never_scored",
+    "programs_waited_for", "tool_never_raises",
 )  # fmt: skip
-"""Promises about what is returned of a program. Of a reward function another judges the scores."""
+"""Promises about programs, and calls that are made at once. Of a reward function others judge the
+scores and the samples of a batch."""
 
 
 def without_absent(verdict: Verdict, facts: SuiteFacts) -> Verdict:

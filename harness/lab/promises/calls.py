@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -22,7 +22,12 @@ from ..single_calls.calls import SuiteFacts
 from .base import Promise, evidence
 from .episode_results import find_early_creates, find_repeated_commands
 from .findings import Findings
-from .single_call_requests import find_duplicates, find_early_returns, find_late_ends
+from .single_call_requests import (
+    find_duplicates,
+    find_early_returns,
+    find_late_ends,
+    still_asked_to_wait,
+)
 from .single_call_results import find_exceptions, find_wrong_outcomes
 
 _SLACK = 1e-5
@@ -545,6 +550,8 @@ class DeadlineHonoured(Promise):
         "held": "the longest call took {longest:.3g} s, not counting waits for a permit",
         "never": "call {call} had not ended after {after:.0f} s{why}",
         "left_behind": "call {call} {text}: nobody knows whether it ends{more}",
+        "asked_to_wait": "call {call} had not ended after {after:.0f} s, because it waits as long "
+        "as Retry-After asks each time: nobody knows whether it ends{more}",
     }
     of_single_calls = "Every call ends, within its deadline if the client has one."
     unseen = "no call was made"
@@ -559,10 +566,16 @@ class DeadlineHonoured(Promise):
 
     def doubt(self, facts: SuiteFacts) -> Verdict | None:
         left = [event for run in facts.runs for event in run.left_behind]
-        if not left:
-            return None
-        more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
-        return self.unknown("left_behind", call=left[0]["name"], text=left[0]["text"], more=more)
+        if left:
+            about = {"call": left[0]["name"], "text": left[0]["text"], "more": _and_more(left)}
+            return self.unknown("left_behind", **about)
+        waiting = still_asked_to_wait(facts)
+        if waiting:
+            call = waiting[0]
+            after = call.run.ended - call.asked_at
+            more = _and_more(waiting)
+            return self.unknown("asked_to_wait", call=call.name, after=after, more=more)
+        return None
 
     def check(self, run: RunEvents) -> Verdict:
         wrong: list[Verdict] = []
@@ -589,6 +602,10 @@ class DeadlineHonoured(Promise):
         if unbounded and not wrong:
             return self.not_shown(run, "no_deadline")
         return self.concluded(wrong, judged, longest=longest)
+
+
+def _and_more(found: Sequence[Any]) -> str:
+    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""
 
 
 _MESSAGE = 0.05

@@ -43,8 +43,8 @@ class OnlyTransientRetried(Promise):
         "sent {times}x",
         "at_once": "call {call} was sent again {pause:.3f} s after a 504: its program may still "
         "run",
-        "by_a_date": "call {call}: a Retry-After with a date made the client raise {what}; other "
-        "refusals do not",
+        "by_a_date": "call {call}: a Retry-After with a date, and no other refusal, made the "
+        "client fail with {what}",
         "nothing": (
             "no request was refused and no program failed, so nothing could be retried in vain"
         ),
@@ -54,7 +54,7 @@ class OnlyTransientRetried(Promise):
     of_single_calls = (
         "An attempt that cannot help is not made: after a status that says that the request is "
         "wrong (400, 401, 403, 405, 413, 415, 422), more than 6 times after a 500, or at once "
-        "after a 504; and no form of Retry-After makes the client raise."
+        "after a 504; and no form of Retry-After makes the client raise, or report an exception."
     )
     unseen = "no request was refused, and no sandbox failed with 500 or 504; see judge-failures"
 

@@ -24,6 +24,9 @@ _VERDICTS = {"+": "passed", "-": "failed"}
 _RISING = (_NONE, "++--", "+++-", _ALL)
 
 
+_REWARDS = ("reward", "step_reward")
+
+
 def scored_calls(facts: SuiteFacts) -> Iterator[tuple[CallFacts, Returned]]:
     """Yield the last call of each trajectory with what was told when it was scored, at once or
     later."""
@@ -40,7 +43,24 @@ def scored_calls(facts: SuiteFacts) -> Iterator[tuple[CallFacts, Returned]]:
 
 
 def rewards(facts: SuiteFacts, name: str) -> Iterator[tuple[CallFacts, float | None]]:
-    """Yield the rewards of calls: of trajectories (``reward``) or of steps (``step_reward``)."""
+    """Yield the rewards of calls: of trajectories (``reward``) or of steps (``step_reward``).
+
+    A tool that gives every end 0.0, as verl's ``BaseTool`` does, has none: that teaches nothing.
+    """
+    if _has_rewards(facts):
+        yield from _told_rewards(facts, name)
+
+
+def _has_rewards(facts: SuiteFacts) -> bool:
+    """Does any end get a reward other than 0.0, or is it not known because none was right?"""
+    told: list[tuple[CallFacts, float | None]] = []
+    for name in _REWARDS:
+        told += _told_rewards(facts, name)
+    right = [reward for call, reward in told if _kind(call) == "right"]
+    return not right or any(reward for _, reward in told)
+
+
+def _told_rewards(facts: SuiteFacts, name: str) -> Iterator[tuple[CallFacts, float | None]]:
     if name == "reward" and "reward" not in facts.takes:
         return
     for call, returned in scored_calls(facts):
@@ -52,9 +72,6 @@ def rewards(facts: SuiteFacts, name: str) -> Iterator[tuple[CallFacts, float | N
             yield call, number_of(returned.fields[name])
 
 
-_REWARDS = ("reward", "step_reward")
-
-
 def find_scored_failures(facts: SuiteFacts) -> Findings:
     """Find rewards of calls that the sandbox failed."""
     for name in _REWARDS:
@@ -64,7 +81,8 @@ def find_scored_failures(facts: SuiteFacts) -> Findings:
 
 
 class RewardFollowsTheEnd(Promise):
-    """Right and wrong answers of single calls get different rewards, the same for the same end."""
+    """Right and wrong answers of single calls get different rewards, the same for the same end. A
+    tool that gives every end 0.0 has no reward."""
 
     sentences: ClassVar = {
         "varies": "{call} ({end}): the reward is {reward}, of {other} with the same end it is "
@@ -74,7 +92,10 @@ class RewardFollowsTheEnd(Promise):
         "unscored": "{call} ({end}): there is no reward",
     }
     identity = ("end",)
-    unseen = "no result has a reward: calc_reward() of a tool, or a field `reward` or `score`"
+    unseen = (
+        "no result has a reward, or each has 0.0: calc_reward() of a tool, or a field `reward` or "
+        "`score`"
+    )
 
     def find(self, facts: SuiteFacts) -> Findings:
         for name in _REWARDS:

@@ -220,6 +220,12 @@ def find_late_ends(facts: SuiteFacts) -> Findings:
             yield wrong_run("never", evidence, call=run.name, after=run.horizon, why="")
 
 
+def still_asked_to_wait(facts: SuiteFacts) -> list[CallFacts]:
+    """Return the calls that had not ended, only because they were asked to wait for longer."""
+    unended = [call for call in facts if call.ended_at is None and not call.endless]
+    return [call for call in unended if _was_asked_to_wait(call)]
+
+
 def _never_ended(call: CallFacts) -> Wrong:
     """Return that a call had not ended, and what it had sent."""
     sent = len(call.requests)

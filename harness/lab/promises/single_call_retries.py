@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 from ..single_calls.calls import CallFacts, SentRequest, SuiteFacts
@@ -30,10 +31,12 @@ def find_vain_retries(facts: SuiteFacts) -> Findings:
 
 
 def _after_refusals(call: CallFacts, sent: list[SentRequest]) -> Iterator[Wrong | None]:
-    refused = [request for request in sent if request.status in _WRONG_REQUEST]
-    if refused:
-        again = any(request.at > refused[0].at for request in sent)
-        yield unless(not again, "after_refusal", call, status=refused[0].status)
+    for place, request in enumerate(sent):
+        if request.status in _WRONG_REQUEST and request.ended is not None:
+            # What is sent at once has the same virtual time.
+            again = any(later.at >= request.ended for later in sent[place + 1 :])
+            yield unless(not again, "after_refusal", call, status=request.status)
+            return
 
 
 def _after_crashes(call: CallFacts, sent: list[SentRequest]) -> Iterator[Wrong | None]:
@@ -50,7 +53,8 @@ def _at_once(call: CallFacts, sent: list[SentRequest]) -> Iterator[Wrong | None]
 
 
 def _raised_by_dates(facts: SuiteFacts) -> Findings:
-    """Find calls that raise at a date in Retry-After what no other refusal makes them raise."""
+    """Find calls that raise, or tell of, an exception at a date in Retry-After, and at no other
+    refusal."""
     refused = [
         call
         for call in facts
@@ -59,15 +63,31 @@ def _raised_by_dates(facts: SuiteFacts) -> Findings:
         and call.requests[-1].status in (429, 503)
         and not call.ask.tests
     ]
-    usual = {_kind(call) for call in refused if not call.requests[-1].dated}
+    usual = {name for call in refused if not _is_dated(call) for name in _errors(call)}
+    knows_usual = any(not _is_dated(call) for call in refused)
     for call in refused:
-        if call.requests[-1].dated and usual:
-            raised = call.returned.raised if call.returned is not None else None
-            fine = raised is None or _kind(call) in usual
-            yield unless(fine, "by_a_date", call, what=str(raised)[:160])
+        if _is_dated(call) and knows_usual:
+            new = sorted(_errors(call) - usual)
+            yield unless(not new, "by_a_date", call, what=_said(call)[:160])
 
 
-def _kind(call: CallFacts) -> str:
-    """Return the type of what a call raised; empty if it returned."""
-    raised = call.returned.raised if call.returned is not None else None
-    return (raised or "").partition(":")[0]
+def _is_dated(call: CallFacts) -> bool:
+    return call.requests[-1].dated
+
+
+_ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
+"""The name of an exception, as languages name them."""
+
+
+def _errors(call: CallFacts) -> set[str]:
+    """Return the exceptions that a call raised, or that its text names."""
+    returned = call.returned
+    if returned is not None and returned.raised:
+        return {returned.raised.partition(":")[0]}
+    return set(_ERROR.findall(_said(call)))
+
+
+def _said(call: CallFacts) -> str:
+    """Return what a call raised or, if it did not raise, its text."""
+    returned = call.returned
+    return "" if returned is None else returned.raised or returned.text

@@ -36,8 +36,8 @@ def without_left_behind(
     was none, or if there were too many. Of the others nobody knows; return also why, by their
     names.
 
-    Without ``may_be_stuck`` only those that were cut off count: a client in another process keeps
-    its own time, and may have been about to give up.
+    Without ``may_be_stuck`` only those that were sent too often count: a client in another process
+    keeps its own time, and may have been about to give up.
     """
     facts = SuiteFacts([journal])
     late = [call for call in facts if call.returned is None and not call.cancelled]
@@ -47,7 +47,8 @@ def without_left_behind(
     left: list[Event] = []
     for call in late:
         had_its_time = call.ended_at is not None and call.ended_at - call.asked_at >= patience
-        if may_be_stuck and had_its_time and _is_stuck(call):
+        stuck = len(call.requests) > _MANY or (may_be_stuck and _is_stuck(call))
+        if had_its_time and stuck:
             unended.add(call.call)
         elif not call.endless:
             forgotten.add(call.call)
@@ -99,8 +100,6 @@ def _is_stuck(call: CallFacts) -> bool:
             and request.ended + (request.retry_after or 0.0) <= call.asked_at
             for request in call.run.requests
         )
-    if len(attempts) > _MANY:
-        return True
     once = len({request.test for request in attempts}) == len(attempts)
     return once and any("hang" in request.faults for request in attempts)
 
@@ -110,6 +109,8 @@ def _why_forgotten(call: CallFacts, patience: float | None) -> str:
     why = ""
     if call.requests and "drip" in call.requests[-1].faults:
         why = "; its answer trickles, and a timeout between two bytes never ends that"
+    elif len(call.requests) > 1:
+        why = f", sent {len(call.requests)}x"
     return f"had not ended {after}, and was left behind{why}"
 
 

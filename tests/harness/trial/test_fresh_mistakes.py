@@ -93,6 +93,22 @@ def test_the_careful_client_is_not_accused(tmp_path: Path) -> None:
     assert _broken([_judged(tmp_path, CAREFUL, "")]) == set()
 
 
+def test_no_exit_code_may_be_success_if_the_sandbox_says_so(tmp_path: Path) -> None:
+    strict = 'code is None or (code == 0) != (data["status"] == "Success")'
+    lenient = CAREFUL.replace(strict, 'bool(code) == (data["status"] == "Success")')
+    assert lenient != CAREFUL
+    assert _broken([_judged(tmp_path, lenient, "failures")]) == set()
+
+
+HEAD = """async def run(url, code, timeout=10.0, headers=None):
+    body = {"code": code, "language": "python", "run_timeout": timeout}
+    limit = aiohttp.ClientTimeout(total=timeout + 20)
+    for attempt in range(3):
+"""
+ENOUGH = """\
+        if answer.status not in (429, 503) or not re.fullmatch(r"\\d+", asked) or int(asked) > 100:
+            break
+"""
 DENIED = """    elif code is None or (code == 0) != (data["status"] == "Success"):
         return failed("sandbox: it contradicts itself")
     elif code:"""
@@ -209,6 +225,34 @@ WIRE = {
         'await answer.content.readany() or b"-"',
         "programs",
         ("programs_waited_for", "unread"),
+    ),
+    "a later attempt without the input": (
+        HEAD,
+        """async def run(url, code, stdin=None, timeout=10.0, headers=None):
+    body = {"code": code, "language": "python", "run_timeout": timeout}
+    limit = aiohttp.ClientTimeout(total=timeout + 20)
+    for attempt in range(3):
+        body["stdin"], stdin = stdin, None
+""",
+        "failures",
+        ("sent_as_asked", "field"),
+    ),
+    "later attempts with less time": (
+        "aiohttp.ClientSession(timeout=limit,",
+        "aiohttp.ClientSession(timeout=aiohttp.ClientTimeout((timeout + 20) / 4**attempt),",
+        "patience",
+        ("programs_waited_for", "sooner"),
+    ),
+    "a date in Retry-After read as a number": (
+        ENOUGH,
+        """        try:
+            if answer.status not in (429, 503) or int(asked) > 100:
+                break
+        except ValueError as error:
+            return failed(f"sandbox: it talks nonsense: {error!r}")
+""",
+        "failures",
+        ("only_transient_retried", "by_a_date"),
     ),
 }
 

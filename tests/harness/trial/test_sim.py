@@ -122,9 +122,11 @@ def test_a_client_that_waits_as_long_as_it_is_asked_to_is_not_said_to_never_end(
                     await asyncio.sleep(float((error.headers or {})["Retry-After"]))
             raise RuntimeError("it is busy")
 
-    found, verdicts = played(Obeys, "patience")
+    found, verdicts = played(Obeys, "patience", horizon=1500.0)
     assert broken_off(found) == "the run was broken off after 1500 s"
     assert broken(verdicts) == set()
+    ends = next(one for one in verdicts if one.promise == "deadline_honoured")
+    assert (ends.state, ends.how.kind) == ("unknown", "asked_to_wait")
 
 
 def test_a_client_that_keeps_the_loop_busy_does_not_hang_the_trial(
@@ -390,11 +392,18 @@ LOST = "score_follows_the_tests"
         (WrongIsNotScored, {(LOST, "unscored")}),
         (
             RunsAgainWhatFailed,
-            {("no_duplicate_execution", "again"), ("retry_after_honoured", "early")},
+            {
+                ("no_duplicate_execution", "again"),
+                ("retry_after_honoured", "early"),
+                ("only_transient_retried", "after_refusal"),
+            },
         ),
         (Upside, {(LOST, "falls")}),
         (InputStripped, {("sent_as_asked", "field"), (LOST, "flat")}),
-        (ComesBackAtOnce, {("retry_after_honoured", "early")}),
+        (
+            ComesBackAtOnce,
+            {("retry_after_honoured", "early"), ("only_transient_retried", "after_refusal")},
+        ),
     ],
 )
 def test_reward_functions(client: type[Scores], found: set[tuple[str, str]]) -> None:
@@ -571,6 +580,34 @@ class ReleasedComesBack(GoodTool):
         answer = await super().execute(instance_id, parameters, **kwargs)
         self.last.setdefault(instance_id, None)
         return answer
+
+
+class ScoresNothing(GoodTool):
+    """Returns what verl's ``BaseTool`` returns."""
+
+    value = 0.0
+
+    def step_reward(self, result: PeerResult) -> float | None:
+        return self.value
+
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
+        return self.value
+
+
+class ScoresEverything(ScoresNothing):
+    value = 1.0
+
+
+def test_a_tool_whose_rewards_are_all_zero_has_none() -> None:
+    _, verdicts = played(lambda: ToolClient(ScoresNothing), "programs", "failures")
+    assert broken(verdicts) == set()
+    states = {one.promise: one.state for one in verdicts}
+    assert states["reward_follows_the_end"] == states["infra_never_scored"] == "unknown"
+    _, verdicts = played(lambda: ToolClient(ScoresEverything), "programs", "failures")
+    assert broken(verdicts) >= {
+        ("reward_follows_the_end", "whatever"),
+        ("infra_never_scored", "failure_scored"),
+    }
 
 
 @pytest.mark.parametrize(
