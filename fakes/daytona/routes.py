@@ -66,7 +66,8 @@ async def listed(visit: HostedVisit, execution: Execution) -> Answer:
     if visit.request.path.endswith("/paginated"):
         page = _number(query.get("page"), 1)
         start = (page - 1) * size
-    shown = [sandbox_json(one, visit.request.host) for one in found[start : start + size]]
+    page_of_them = found[start : start + size]
+    shown = [sandbox_json(sandbox, visit.request.host) for sandbox in page_of_them]
     if visit.request.path.endswith("/paginated"):
         pages = -(-len(found) // size)
         total = {"total": len(found), "page": start // size + 1, "totalPages": pages}

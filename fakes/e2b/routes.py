@@ -67,7 +67,8 @@ async def get(visit: HostedVisit, execution: Execution) -> Answer:
 
 async def listed(visit: HostedVisit, execution: Execution) -> Answer:
     now = visit.host.now()
-    running = [one for one in visit.host.ledger.listed(now) if one.state == "running"]
+    listed_now = visit.host.ledger.listed(now)
+    running = [sandbox for sandbox in listed_now if sandbox.state == "running"]
     return Answer.json([described(sandbox, now) for sandbox in running])
 
 

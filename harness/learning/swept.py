@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean, stdev
 from typing import Any, TextIO
@@ -79,11 +80,9 @@ def by_chance(differences: Sequence[float]) -> float:
     if count > _EXACT:
         spread = stdev(differences) / math.sqrt(count)
         return 2 * (1 - NormalDist().cdf(found / spread)) if spread else 0.0
-    signs = list(itertools.product((1, -1), repeat=count))
-    reached = [
-        abs(fmean(sign * one for sign, one in zip(way, differences, strict=True))) for way in signs
-    ]
-    return sum(mean >= found - 1e-12 for mean in reached) / len(signs)
+    ways = list(itertools.product((1, -1), repeat=count))
+    reached = [abs(fmean(map(operator.mul, signs, differences))) for signs in ways]
+    return sum(mean >= found - 1e-12 for mean in reached) / len(ways)
 
 
 def closest(settings: Sequence[Setting]) -> list[Setting]:

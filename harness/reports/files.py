@@ -31,6 +31,8 @@ _SIGNS = {"held": "✅", "broken": "❌", "unknown": "❔"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~@!])")
 SENTENCE_LENGTH = 300
 """Characters of a sentence in a summary (chosen)."""
+_MOST_SHOWN = 12
+"""Rows that a table shows at once; a longer one is collapsed. Chosen: about half a screen."""
 
 
 def junit(runs: Sequence[RunReport]) -> str:
@@ -93,22 +95,31 @@ def markdown(runs: Sequence[RunReport]) -> str:
     collapsed if long."""
     lines = [f"### {_SIGNS[_worst(runs)]} sfusion: {headline(runs)}", ""]
     for run in runs:
-        if run.state == "held":
-            continue
-        lines += [f"**{_escape(run.name)}** (world {run.world}, seed {run.seed})", ""]
-        if run.error:
-            lines.append(f"- {_SIGNS['broken']} {_escape(_short(run.error))}")
-        for verdict in (*run.in_state("broken"), *run.in_state("unknown")):
-            promise = verdict.promise.replace("`", "")
-            sentence = _escape(_short(verdict.sentence))
-            lines.append(f"- {_SIGNS[verdict.state]} `{promise}` {verdict.state}: {sentence}")
-        if run.replay:
-            lines.append(f"- replay: `{run.replay.replace('`', '')}`")
-        lines.append("")
-    long = len(runs) > 12
-    if long:
-        lines += ["<details><summary>All runs</summary>", ""]
-    lines += [
+        if run.state != "held":
+            lines += [*_problem_lines(run), ""]
+    table = _table_lines(runs)
+    if len(runs) > _MOST_SHOWN:
+        table = ["<details><summary>All runs</summary>", "", *table, "", "</details>"]
+    return "\n".join([*lines, *table]) + "\n"
+
+
+def _problem_lines(run: RunReport) -> list[str]:
+    """What did not hold in a run, with the command that replays it."""
+    lines = [f"**{_escape(run.name)}** (world {run.world}, seed {run.seed})", ""]
+    if run.error:
+        lines.append(f"- {_SIGNS['broken']} {_escape(_short(run.error))}")
+    for verdict in (*run.in_state("broken"), *run.in_state("unknown")):
+        promise = verdict.promise.replace("`", "")
+        sentence = _escape(_short(verdict.sentence))
+        lines.append(f"- {_SIGNS[verdict.state]} `{promise}` {verdict.state}: {sentence}")
+    if run.replay:
+        lines.append(f"- replay: `{run.replay.replace('`', '')}`")
+    return lines
+
+
+def _table_lines(runs: Sequence[RunReport]) -> list[str]:
+    """A row for each run."""
+    lines = [
         "| | scenario | promises held | calls | time | world |",
         "|---|---|---:|---:|---:|---|",
     ]
@@ -122,9 +133,7 @@ def markdown(runs: Sequence[RunReport]) -> str:
             run.world,
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    if long:
-        lines += ["", "</details>"]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def github_annotations(runs: Sequence[RunReport]) -> str:

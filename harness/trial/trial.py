@@ -99,6 +99,8 @@ def judge(
     if not shape.takes:
         verdicts = [_of_silent_command(verdict) for verdict in verdicts]
     accepted = frozenset[How]() if known is None else known.findings
+    if known is not None and scenes:
+        accepted |= known.parts_of_accepted(verdicts)
     news = [
         verdict for verdict in verdicts if verdict.state == "broken" and verdict.how not in accepted
     ]
@@ -412,6 +414,14 @@ class Baseline:
             ) from None
         return cls(findings, {end: AcceptedTexts(texts) for end, texts in wordings.items()})
 
+    def parts_of_accepted(self, verdicts: Iterable[Verdict]) -> frozenset[How]:
+        """Return the findings that are a part of an accepted one.
+
+        With -k fewer ends are met, so fewer of them have the same wording.
+        """
+        broken = [verdict.how for verdict in verdicts if verdict.state == "broken"]
+        return frozenset(how for how in broken if any(_is_part(how, of) for of in self.findings))
+
     def gone(self, verdicts: Sequence[Verdict]) -> list[str]:
         """Return what is accepted and was not found in a whole trial."""
         found = {verdict.how for verdict in verdicts if verdict.state == "broken"}
@@ -419,6 +429,18 @@ class Baseline:
             f"{how.promise} {how.kind}: accepted, but not found any more; --update removes it"
             for how in sorted(self.findings - found, key=str)
         ]
+
+
+def _is_part(how: How, whole: How) -> bool:
+    """Does it say of some ends what the other says of these and more?"""
+    ends = _ends_of(how)
+    same_kind = (how.promise, how.kind) == (whole.promise, whole.kind)
+    return same_kind and len(ends) > 0 and ends <= _ends_of(whole)
+
+
+def _ends_of(how: How) -> frozenset[str]:
+    """Return the ends that identify a way to fail, which their list names."""
+    return frozenset(re.findall(r"\w+", dict(how.identity).get("ends", ""))) - {"and"}
 
 
 class AcceptedTexts(frozenset[str]):

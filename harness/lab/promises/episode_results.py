@@ -119,7 +119,7 @@ def find_repeated_commands(facts: SandboxLives, at_most: int) -> Iterator[Episod
         if times <= at_most:
             yield None
             continue
-        evidence = [one.arrived for one in started if one.instance == instance]
+        evidence = [request.arrived for request in started if request.instance == instance]
         yield EpisodeFinding(
             "executed_often", evidence, {"call": call, "times": times, "bound": at_most}
         )

@@ -79,16 +79,31 @@ def check_run(run: RunEvents, promises: Iterable[Promise]) -> tuple[list[Verdict
     names = {verdict.promise for verdict in named}
     others = [promise for promise in _IMPLIED if promise.name not in names]
     implied = [_checked(promise, run) for promise in others if _applies(promise, run)]
-    off = run.of_world("broken_off")
-    if off and not any(verdict.state == "broken" for verdict in (*named, *implied)):
-        made = len(run.made)
-        planned = run.began.get("calls") or made
-        facts = {"after": off[0]["after"], "made": made, "planned": planned}
+    is_broken = any(verdict.state == "broken" for verdict in (*named, *implied))
+    if run.of_world("broken_off") and not is_broken:
+        facts = _facts_of_broken_off(run)
         named = [_broken_off(verdict, facts) for verdict in named]
         implied = [_broken_off(verdict, facts) for verdict in implied]
-    broken = [verdict for verdict in implied if verdict.state == "broken"]
-    rest = [verdict for verdict in implied if verdict.state != "broken"]
+    broken, rest = _broken_and_others(implied)
     return [*named, *broken], rest
+
+
+def _facts_of_broken_off(run: RunEvents) -> dict[str, Any]:
+    """Return how far a run came that was broken off."""
+    made = len(run.made)
+    after = run.of_world("broken_off")[0]["after"]
+    return {"after": after, "made": made, "planned": run.began.get("calls") or made}
+
+
+def _broken_and_others(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
+    broken: list[Verdict] = []
+    others: list[Verdict] = []
+    for verdict in verdicts:
+        if verdict.state == "broken":
+            broken.append(verdict)
+        else:
+            others.append(verdict)
+    return broken, others
 
 
 def _check_episodes(
@@ -102,8 +117,7 @@ def _check_episodes(
         for promise in OF_EPISODES
         if promise.name not in names and promise.implied
     ]
-    broken = [verdict for verdict in implied if verdict.state == "broken"]
-    others = [verdict for verdict in implied if verdict.state != "broken"]
+    broken, others = _broken_and_others(implied)
     if not named:  # what is shown counts, what is not does not
         broken += [verdict for verdict in others if verdict.held]
     return [*named, *broken], others
@@ -129,10 +143,11 @@ def _checked_episodes(promise: Promise, run: RunEvents) -> Verdict:
     return verdict
 
 
-OF_EPISODES = tuple(cls.model_construct() for cls in PROMISES.values())
-OF_EPISODES = tuple(promise for promise in OF_EPISODES if promise.judges_episodes)
+_EVERY = tuple(cls.model_construct() for cls in PROMISES.values())
+"""All of them, also those whose parameters a scenario must give."""
+OF_EPISODES = tuple(promise for promise in _EVERY if promise.judges_episodes)
 """The promises that episodes are judged by."""
-OF_SINGLE_CALLS = tuple(cls.model_construct() for cls in PROMISES.values() if cls.unseen)
+OF_SINGLE_CALLS = tuple(promise for promise in _EVERY if promise.unseen)
 """The promises that single calls are judged by."""
 
 
@@ -150,8 +165,7 @@ def check_single_calls(
     for promise in OF_SINGLE_CALLS:
         if promise.name not in names:
             implied += promise.check_calls(facts)
-    broken = [verdict for verdict in implied if verdict.state == "broken"]
-    others = [verdict for verdict in implied if verdict.state != "broken"]
+    broken, others = _broken_and_others(implied)
     if not promises:  # what is shown counts, what is not does not
         shown = [verdict for verdict in others if verdict.held]
         if not shown and not broken:  # nothing is shown: the first says why

@@ -199,31 +199,42 @@ class ScoreFollowsTheTests(Promise):
     unseen = "no solution was scored; judge-tests plays some"
 
     def find(self, facts: SuiteFacts) -> Findings:
-        every = [
-            _Solution(call, call.returned, call.lost, call.planned.solution)
-            for call in facts
-            if call.ask.tests and call.returned is not None and not call.starved
-        ]
-        solutions = [each for each in every if len(each.does) == _TESTS]
-        singles = [each for each in every if len(each.does) == 1]
-        alone = [each for each in singles if each.call.ask.among == 1]
-        yield from _mistaken(alone)
-        yield from _misplaced([each for each in singles if each.call.ask.among > 1], alone)
-        scores: dict[str, float | None] = {}
-        for solution in solutions:
-            if not solution.lost:
-                usual = scores.setdefault(solution.does, solution.score)
-                fine = usual == solution.score
-                yield unless(fine, "varies", solution.call, score=solution.score, usual=usual)
-        right = [solution for solution in solutions if solution.does == _ALL]
-        whole = next((solution for solution in right if not solution.lost), None)
-        alike: dict[int, list[float | None]] = defaultdict(list)
-        for does, score in scores.items():
-            alike[does.count("+")].append(score)
-        for solution in solutions:
-            yield _score_finding(solution, scores, alike, whole)
-        yield from _miscounted([each for each in solutions if not each.returned.raised])
-        yield from _falling(scores)
+        solutions = list(_solutions(facts))
+        yield from _of_one_test([each for each in solutions if len(each.does) == 1])
+        yield from _of_all_tests([each for each in solutions if len(each.does) == _TESTS])
+
+
+def _solutions(facts: SuiteFacts) -> Iterator[_Solution]:
+    """Yield what was scored: calls with tests that returned, and that this machine did not slow
+    down."""
+    for call in facts:
+        if call.ask.tests and call.returned is not None and not call.starved:
+            yield _Solution(call, call.returned, call.lost, call.planned.solution)
+
+
+def _of_one_test(solutions: list[_Solution]) -> Findings:
+    """Judge solutions with a single test: those that were scored alone, and those of a batch."""
+    alone = [solution for solution in solutions if solution.call.ask.among == 1]
+    yield from _mistaken(alone)
+    yield from _misplaced([each for each in solutions if each.call.ask.among > 1], alone)
+
+
+def _of_all_tests(solutions: list[_Solution]) -> Findings:
+    """Judge solutions with four tests, of which some pass and some may be lost."""
+    healthy = [solution for solution in solutions if not solution.lost]
+    scores: dict[str, float | None] = {}
+    for solution in healthy:
+        usual = scores.setdefault(solution.does, solution.score)
+        fine = usual == solution.score
+        yield unless(fine, "varies", solution.call, score=solution.score, usual=usual)
+    alike: dict[int, list[float | None]] = defaultdict(list)
+    for does, score in scores.items():
+        alike[does.count("+")].append(score)
+    whole = next((solution for solution in healthy if solution.does == _ALL), None)
+    for solution in solutions:
+        yield _score_finding(solution, scores, alike, whole)
+    yield from _miscounted([each for each in solutions if not each.returned.raised])
+    yield from _falling(scores)
 
 
 def _mistaken(solutions: list[_Solution]) -> Findings:

@@ -351,9 +351,12 @@ def read_result(result: Any) -> Event:
         facts["outcome"] = str(outcome)[:_LONGEST_TEXT]
     answers = result.get("answers")
     if isinstance(answers, list | tuple):
-        kept = answers[:_MOST_ANSWERS]
-        facts["answers"] = [None if one is None else str(one)[:_LONGEST_TEXT] for one in kept]
+        facts["answers"] = [_answer_text(answer) for answer in answers[:_MOST_ANSWERS]]
     return facts
+
+
+def _answer_text(answer: Any) -> str | None:
+    return None if answer is None else str(answer)[:_LONGEST_TEXT]
 
 
 def _number(value: Any) -> float | None:

@@ -115,11 +115,9 @@ def poison(
     keys = read_keys(key or ())
     bounds = _bounds(scores)
     steps = None if between is None else _between(between)
-    if fail_above is not None and not 0 <= fail_above <= 1:
-        raise BadOption(f"--fail-above {fail_above:g}: give a share from 0 to 1, such as 0.05")
+    _check_share("--fail-above", fail_above)
     limits = read_limits(fail_above, limit or ())
-    if trained in (Handling.FAILED, Handling.PASSED):
-        raise BadOption(f"--trained {trained.value}: expected zero, mask, exclude or drop")
+    _check_handling(trained)
     _check_pattern("--lost-pattern", lost_pattern)
     _check_pattern("--output-pattern", output_pattern)
     Reports(html=html, json=json).check()
@@ -131,12 +129,7 @@ def poison(
         reward_keys=keys["reward_lost"],
     )
     if events:
-        evidence.events.add(read_records(events, problems))
-        if not evidence.events.calls:
-            named = ", ".join(map(str, events))
-            raise BadOption(
-                f"--events {named}: no call of a tool in it; give the tool's event log, not a dump"
-            )
+        _add_events(evidence, events, problems)
     reader = DumpReader(dumps, evidence, keys, problems)
     found = Poison(estimator, bounds)
     with PoisonReporter(text_stream(json), reader.total_bytes) as reporter:
@@ -144,9 +137,7 @@ def poison(
             found.trained = trained or reader.handling or Handling.ZERO
             found.add(step)
             reporter.read(reader.bytes)
-        if not any(figures.samples or figures.unscored for _, figures in found.steps):
-            why = problems.first[0] if problems.first else "all files are empty"
-            raise NoDump(f"{', '.join(map(str, dumps))}: no sample in it; {why}")
+        _check_read(found, dumps, problems)
         _check_keys(reader, key or ())
         result = answer(
             found,
@@ -187,6 +178,33 @@ def _uncollected(reader: DumpReader) -> Iterator[DumpedStep]:
             gc.enable()
 
 
+def _add_events(evidence: Evidence, events: list[Path], problems: UnreadableLines) -> None:
+    evidence.events.add(read_records(events, problems))
+    if not evidence.events.calls:
+        named = ", ".join(map(str, events))
+        raise BadOption(
+            f"--events {named}: no call of a tool in it; give the tool's event log, not a dump"
+        )
+
+
+def _check_read(found: Poison, dumps: Sequence[Path], problems: UnreadableLines) -> None:
+    """Raise NoDump if no sample was read."""
+    if not any(figures.samples or figures.unscored for _, figures in found.steps):
+        why = problems.first[0] if problems.first else "all files are empty"
+        raise NoDump(f"{', '.join(map(str, dumps))}: no sample in it; {why}")
+
+
+def _check_share(name: str, share: float | None) -> None:
+    if share is not None and not 0 <= share <= 1:
+        raise BadOption(f"{name} {share:g}: give a share from 0 to 1, such as 0.05")
+
+
+def _check_handling(trained: Handling | None) -> None:
+    """Refuse what no trainer does, though poison computes it for comparison."""
+    if trained in (Handling.FAILED, Handling.PASSED):
+        raise BadOption(f"--trained {trained.value}: expected zero, mask, exclude or drop")
+
+
 def _check_pattern(name: str, pattern: str | None) -> None:
     try:
         if pattern == "":
@@ -224,5 +242,9 @@ def _between(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
     found = _STRETCHES.fullmatch(text)
     if found is None:
         raise BadOption(f"--between {text}: give two steps or stretches, such as 10-20,21-30")
-    first, second = found[1], found[3]
-    return (int(first), int(found[2] or first)), (int(second), int(found[4] or second))
+    return _stretch(found[1], found[2]), _stretch(found[3], found[4])
+
+
+def _stretch(first: str, last: str | None) -> tuple[int, int]:
+    """Return the first and the last step; without a last one it is a single step."""
+    return int(first), int(last or first)

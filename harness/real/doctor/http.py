@@ -21,11 +21,25 @@ from sfusion_tools.sandbox.endpoints import redact
 
 _URL = re.compile(r"\w+://[^\s'\"]+")
 _LONGEST = 4 * 2**20
-"""Bytes of an answer that are read."""
+"""Bytes of an answer that are read. Chosen: far more than a probe's answer needs."""
+_HTTP = b"HTTP/"
+"""What every answer of HTTP/1 begins with."""
 
 Why = Literal[
     "dns", "refused", "connect", "certificate", "tls", "proxy", "timeout", "lost", "garbled"
 ]
+_WHYS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Why], ...] = (
+    (aiohttp.ClientConnectorDNSError, "dns"),
+    (aiohttp.ClientConnectorCertificateError, "certificate"),
+    (aiohttp.ClientSSLError, "tls"),
+    (aiohttp.ConnectionTimeoutError, "connect"),
+    ((aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError), "proxy"),
+    (aiohttp.ClientConnectorError, "refused"),
+    (TimeoutError, "timeout"),
+    ((aiohttp.ClientConnectionError, OSError), "lost"),
+    (Exception, "garbled"),
+)
+"""Errors and what they mean; the first match counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +73,16 @@ async def send(
     not followed."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    method, headers = (
-        ("GET", {}) if body is None else ("POST", {"Content-Type": "application/json"})
-    )
+    method = "GET"
+    headers: dict[str, str] = {}
+    if body is not None:
+        method = "POST"
+        headers["Content-Type"] = "application/json"
     try:
-        async with (
-            asyncio.timeout(within),
-            session.request(
-                method, URL(url), data=body, headers=headers, proxy=proxy, allow_redirects=False
-            ) as answer,
-        ):
+        request = session.request(
+            method, URL(url), data=body, headers=headers, proxy=proxy, allow_redirects=False
+        )
+        async with asyncio.timeout(within), request as answer:
             content = await _read(answer)
             return HttpAnswer(answer.status, answer.headers, content, loop.time() - began)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
@@ -99,20 +113,6 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(parts)
 
 
-_WHYS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Why], ...] = (
-    (aiohttp.ClientConnectorDNSError, "dns"),
-    (aiohttp.ClientConnectorCertificateError, "certificate"),
-    (aiohttp.ClientSSLError, "tls"),
-    (aiohttp.ConnectionTimeoutError, "connect"),
-    ((aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError), "proxy"),
-    (aiohttp.ClientConnectorError, "refused"),
-    (TimeoutError, "timeout"),
-    ((aiohttp.ClientConnectionError, OSError), "lost"),
-    (Exception, "garbled"),
-)
-"""Errors and what they mean; the first match counts."""
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = error.certificate_error
@@ -136,7 +136,7 @@ async def speaks_plain_http(host: str, port: int, *, within: float) -> bool:
     """Does the port answer unencrypted HTTP?"""
     request = f"GET /v1/ping HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
     try:
-        return (await _connect(host, port, within, sent=request)).startswith(b"HTTP/")
+        return await _connect(host, port, within, sent=request) == _HTTP
     except (OSError, TimeoutError):
         return False
 
@@ -175,11 +175,12 @@ async def connects(host: str, port: int, *, within: float) -> NoAnswer | None:
 async def _connect(
     host: str, port: int, within: float, tls: ssl.SSLContext | None = None, *, sent: bytes = b""
 ) -> bytes:
-    """Open a connection, send what is to be sent, and return the beginning of the answer to it."""
+    """Open a connection and send a request, if there is one; return the first bytes of the
+    answer."""
     async with asyncio.timeout(within):
         reader, writer = await asyncio.open_connection(host, port, ssl=tls)
         try:
             writer.write(sent)
-            return await reader.read(5) if sent else b""
+            return await reader.read(len(_HTTP)) if sent else b""
         finally:
             writer.transport.abort()

@@ -113,8 +113,15 @@ _BINS = 24
 """Parts of the log whose medians show a trend (chosen)."""
 _RISING = 0.7
 """The rank correlation of the medians with time from which on answers get slower (chosen)."""
-_ENDS = range(4, 21)
-"""Twentieths of the log after which a growing delay may have stopped to grow."""
+_PARTS = 20
+_ENDS = range(4, _PARTS + 1)
+"""Twentieths of the log after which a growing delay may have stopped growing (chosen: before a
+fifth of the log, too few answers show the growth)."""
+_LEAST_GROWTH = 0.5
+"""How much of its first duration an answer must have gained at the end (chosen)."""
+_UP_TO_THE_END = 0.9
+"""The share of the log from which on a delay that grew that long is taken to have gone on
+(chosen)."""
 
 
 def find_degradation(
@@ -134,12 +141,12 @@ def find_degradation(
     if correlation < _RISING or last <= 0:
         return None
     growth = _growth(times, medians, last)
-    if growth is None or growth.slope < 0.5 * growth.start:
+    if growth is None or growth.slope < _LEAST_GROWTH * growth.start:
         return None
 
     over = growth.over
     slope = growth.slope
-    if timed_out and over >= 0.9 * last:  # it went on where no answer could show it
+    if timed_out and over >= _UP_TO_THE_END * last:  # it went on where no answer could show it
         longer = max(ends, max(request.began for request in timed_out))
         slope = slope * longer / over
         over = longer
@@ -190,7 +197,7 @@ def _growth(times: Sequence[float], medians: Sequence[float], last: float) -> _G
     """Return the growth that comes nearest to the medians; None if they do not grow."""
     best: _Growth | None = None
     for number in _ENDS:
-        over = last * number / 20
+        over = last * number / _PARTS
         grown = [min(1.0, at / over) for at in times]
         slope, start = _line(grown, medians)
         if slope <= 0 or start <= 0:
@@ -250,59 +257,81 @@ def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) ->
     if ended <= began:
         return None
     delay = added_delay(durations[first:last], quick)
+    longer = slow - usual
+    slow_answers = last - first
     when = f"since {began:.3g} s" if for_good else f"from {began:.3g} s to {ended:.3g} s"
+    left = [
+        log - math.log(slow if first <= place < last else usual) for place, log in enumerate(logs)
+    ]
     return Slowness(
-        "slowdown" if for_good else "slow_spell",
-        tuple(quick),
-        tuple(kept),
-        tuple(
-            log - math.log(slow if first <= place < last else usual)
-            for place, log in enumerate(logs)
-        ),
+        kind="slowdown" if for_good else "slow_spell",
+        base=tuple(quick),
+        kept=tuple(kept),
+        left=tuple(left),
         what={"delay": delay.yaml},
         between=(began, ended),
-        longer=slow - usual,
-        says=f"answers took {rounded(slow - usual):g} s longer {when}",
-        evidence=f"median answer {slow:.3g} s in that time ({last - first:,} answers), "
-        f"{usual:.3g} s otherwise; "
-        f"the delay: {delay}",
-        lost=(slow - usual) * (last - first) / sum(durations),
+        longer=longer,
+        says=f"answers took {rounded(longer):g} s longer {when}",
+        evidence=(
+            f"median answer {slow:.3g} s in that time ({slow_answers:,} answers), "
+            f"{usual:.3g} s otherwise; the delay: {delay}"
+        ),
+        lost=longer * slow_answers / sum(durations),
     )
+
+
+class _Stretches:
+    """How clearly the answers of a stretch took longer than all others."""
+
+    def __init__(self, logs: Sequence[float]) -> None:
+        self.size = len(logs)
+        self._spread = spread_of(logs)
+        self._sums = list(accumulate(logs, initial=0.0))
+
+    def gain(self, stretch: tuple[int, int]) -> float:
+        """Return how much of the variance it explains; 0 if it is not slow, or too short to say."""
+        first, last = stretch
+        inside = last - first
+        outside = self.size - inside
+        if min(inside, outside) < _FEWEST_OF_A_SPELL:
+            return 0.0
+        part = self._sums[last] - self._sums[first]
+        more = part / inside - (self._sums[-1] - part) / outside
+        noise = self._spread * math.sqrt(1 / inside + 1 / outside)
+        if more <= max(math.log(_LONGER), _SURE * noise):
+            return 0.0
+        return inside * outside * more**2
+
+
+def _coarse_stretches(size: int) -> list[tuple[int, int]]:
+    """Return the stretches that begin and end where a part of the log does.
+
+    None is longer than two thirds of the log, or the rest would be a quick spell; but a slowdown,
+    which lasts to the end, may come early.
+    """
+    edges = [size * part // _BINS for part in range(_BINS + 1)]
+    found = []
+    for first, last in combinations(range(_BINS + 1), 2):
+        is_slowdown = first > 0 and last == _BINS
+        if last - first <= _BINS * 2 // 3 or is_slowdown:
+            found.append((edges[first], edges[last]))
+    return found
 
 
 def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
     """The places between which logarithms differ most from the others; first by parts, then
     exactly."""
-    spread = spread_of(logs)
-    sums = list(accumulate(logs, initial=0.0))
-    size = len(logs)
-
-    def gain(interval: tuple[int, int]) -> float:
-        first, last = interval
-        inside = last - first
-        outside = size - last + first
-        if inside < _FEWEST_OF_A_SPELL or outside < _FEWEST_OF_A_SPELL:
-            return 0.0
-        part = sums[last] - sums[first]
-        more = part / inside - (sums[-1] - part) / outside
-        noise = spread * math.sqrt(1 / inside + 1 / outside)
-        return inside * outside * more**2 if more > max(math.log(_LONGER), _SURE * noise) else 0.0
-
-    edges = [size * k // _BINS for k in range(_BINS + 1)]
-    most = (
-        _BINS * 2 // 3
-    )  # longer than that, the rest would be a quick spell; but a slowdown may come early
-    bins = (
-        (a, b) for a, b in combinations(range(_BINS + 1), 2) if b - a <= most or (a and b == _BINS)
-    )
-    found = max(((edges[a], edges[b]) for a, b in bins), key=gain)
-    if not gain(found):
+    stretches = _Stretches(logs)
+    size = stretches.size
+    found = max(_coarse_stretches(size), key=stretches.gain)
+    if not stretches.gain(found):
         return None
+
     first, last = found
-    cell = -(-size // _BINS)
-    begins = range(max(0, first - cell), min(first + cell, last))
-    first, last = max(((place, last) for place in begins), key=gain)
-    ends = (
-        range(max(first + 1, last - cell), min(last + cell, size) + 1) if last < size else (last,)
-    )
-    return max(((first, place) for place in ends), key=gain)
+    part = -(-size // _BINS)
+    begins = range(max(0, first - part), min(first + part, last))
+    first, last = max(((begin, last) for begin in begins), key=stretches.gain)
+    if last == size:  # a slowdown goes on to the end
+        return first, last
+    ends = range(max(first + 1, last - part), min(last + part, size) + 1)
+    return max(((first, end) for end in ends), key=stretches.gain)

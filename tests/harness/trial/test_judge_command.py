@@ -127,6 +127,13 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     assert (again.returncode, "  accepted  ends_told_apart" in again.stdout) == (0, True), (
         again.stdout
     )
+    fewer_ends = judge(tmp_path, "curt:run", "-k", "programs", "--baseline", "b.json")
+    assert re.search(
+        "^  accepted +ends_told_apart +ok, program_error, timeout and ok_empty have",
+        fewer_ends.stdout,
+        re.MULTILINE,
+    ), fewer_ends.stdout
+    assert fewer_ends.returncode == 0
     (tmp_path / "curt.py").write_text(
         CURT.replace('["stdout"]', '["stdout"] + "\\nbye"'), encoding="utf-8"
     )

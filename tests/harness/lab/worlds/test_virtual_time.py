@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -58,11 +59,11 @@ def test_a_blocking_sleep_holds_up_everything_else() -> None:
 
         waiting = asyncio.ensure_future(late())
         await asyncio.sleep(0)
-        time.sleep(3600)  # noqa: ASYNC251 - what a careless tool does
+        time.sleep(2)  # noqa: ASYNC251 - what a careless tool does
         return [loop.time(), await waiting]
 
     real = time.sleep
-    assert run_virtually(main()) == [3600.0, 3600.0]
+    assert run_virtually(main()) == [2.0, 2.0]
     assert time.sleep is real
 
 
@@ -430,3 +431,45 @@ def test_asyncio_task_can_be_used_as_ever_and_no_task_of_virtual_time_starts_eag
     run_virtually(main())
     assert order == ["first", "made", "mine"]
     assert asyncio.Task.__name__ == "Task"
+
+
+def test_connections_idle_in_virtual_time() -> None:
+    async def main() -> list[str]:
+        events: list[str] = []
+
+        async def created(*_: object) -> None:
+            events.append("new")
+
+        async def reused(*_: object) -> None:
+            events.append("same")
+
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(created)
+        trace.on_connection_reuseconn.append(reused)
+        connector = aiohttp.TCPConnector(keepalive_timeout=2)
+        async with (
+            FakeSandbox() as sandbox,
+            aiohttp.ClientSession(connector=connector, trace_configs=[trace]) as session,
+        ):
+            for idle in (0, 1, 3):
+                await asyncio.sleep(idle)
+                async with session.get(f"{sandbox.url}/v1/ping") as answer:
+                    await answer.read()
+        return events
+
+    assert run_virtually(main()) == ["new", "same", "new"]
+
+
+def test_timers_fire_apart_where_the_clock_of_the_platform_is_coarse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        fired: list[float] = []
+        for at in (1.0, 1.001):
+            loop.call_at(at, lambda: fired.append(loop.time()))
+        await asyncio.sleep(2)
+        return fired
+
+    monkeypatch.setattr(time, "get_clock_info", lambda _: SimpleNamespace(resolution=0.016))
+    assert run_virtually(main()) == [1.0, 1.001]
