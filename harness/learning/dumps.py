@@ -174,7 +174,14 @@ class DumpReader:
                 continue
             before = self.bytes
             for number, line, record, request in self._records(file):
-                count += self._add(held, file, number, line, record, request)
+                count += self._add(
+                    held,
+                    file,
+                    number=number,
+                    line=line,
+                    record=record,
+                    request=request,
+                )
                 while count > _MOST_HELD and len(held) > 1:
                     first = held.pop(next(iter(held)))
                     count -= len(first.samples)
@@ -187,6 +194,7 @@ class DumpReader:
         self,
         held: dict[int, DumpedStep],
         file: Path,
+        *,
         number: int,
         line: bytes,
         record: Mapping[str, Any],

@@ -102,37 +102,55 @@ class Evidence:
     ) -> CallsOfSample:
         id = "" if rollout.id is None else str(rollout.id)
         self.events.meet(id)
-        record = rollout.record
         told = self._told(rollout)
-        calls = max(len(told.ends), _whole(record.get("calls")), self.events.calls_of(id))
-        if request:
-            calls = max(calls, _whole(request.get("calls")))
+        calls = max(
+            len(told.ends),
+            _whole(rollout.record.get("calls")),
+            _whole(request.get("calls")),
+            self.events.calls_of(id),
+        )
         if rollout.programs:
             self.programs.add(rollout.programs, told.lost, step)
-        is_told = bool(request)
-        lost = self._by_events(id, calls)
-        if request:
-            lost = lost or self._by_request(request, told, calls)
-        if not self._keys.isdisjoint(record):
-            lost = lost or self._by_record(record, told, calls)
-            is_told = is_told or bool(_listed(record)) or self._has_key(record)
-        lost = (
-            lost
+
+        lost = self._loss(id, rollout, request, told, calls)
+        if lost is not None:
+            return lost
+        is_told = bool(request) or self._tells(rollout.record)
+        is_logged = self.events.covers(id, max(1, calls))
+        if rollout.score is not None and not is_told:
+            if told.is_open:
+                self.clusters.add(rollout.texts[-1], step, prompt, rollout.score)
+            elif told.is_unclear and not is_logged:
+                self.vague.add(rollout.texts[-1], step, prompt, rollout.score)
+        is_read = bool(told.ends) and not self.events.calls
+        return CallsOfSample(
+            calls,
+            unclear=told.is_unclear and not is_told and not is_logged,
+            is_covered=is_told or is_logged or is_read,
+        )
+
+    def _loss(
+        self,
+        id: str,
+        rollout: Rollout,
+        request: Mapping[str, Any],
+        told: _Told,
+        calls: int,
+    ) -> CallsOfSample | None:
+        """Ask each source in the order of docs/poison.md; None if none knows of a loss."""
+        return (
+            self._by_events(id, calls)
+            or (self._by_request(request, told, calls) if request else None)
+            or self._by_record(rollout.record, told, calls)
             or _by_flags(told.by_pattern, PATTERN, told, calls)
             or _by_flags(told.said, TEXT, told, calls)
         )
-        if lost is not None:
-            return lost
 
-        covered = is_told or self.events.covers(id, max(1, calls))
-        if not covered and not self.events.calls:
-            covered = bool(told.ends)
-        unclear = told.is_unclear and not is_told and not self.events.covers(id, max(1, calls))
-        if rollout.score is not None and not is_told and told.is_open:
-            self.clusters.add(rollout.texts[-1], step, prompt, rollout.score)
-        elif rollout.score is not None and unclear:
-            self.vague.add(rollout.texts[-1], step, prompt, rollout.score)
-        return CallsOfSample(calls, unclear=unclear, is_covered=covered)
+    def _tells(self, record: Mapping[str, Any]) -> bool:
+        """Does the line itself say whether calls were lost?"""
+        if self._keys.isdisjoint(record):
+            return False
+        return bool(_listed(record)) or self._has_key(record)
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -144,6 +162,8 @@ class Evidence:
         self, record: Mapping[str, Any], told: _Told, calls: int
     ) -> CallsOfSample | None:
         """Look at what the line itself says."""
+        if self._keys.isdisjoint(record):
+            return None
         if first_of(record, self.reward_keys) is not None:
             self.reward_told += 1
         return (

@@ -350,7 +350,14 @@ class EstimatorClient:
                 (False, True) if mask else (False,),
             )
             for mask_tokens, (keys, listed), flipped in rest:
-                yield Form(library, by_token, mask_tokens, keys, flipped, listed)
+                yield Form(
+                    library=library,
+                    rewards_per_token=by_token,
+                    mask_per_token=mask_tokens,
+                    keys=keys,
+                    flipped=flipped,
+                    listed_groups=listed,
+                )
         if not {"groups", "size"} & set(self._roles) and not tokens_first:
             libraries = _libraries(rewards)
             # `list[np.ndarray]` names both: the arrays are what it computes with.
