@@ -75,6 +75,7 @@ _EPISODES: dict[str, Any] = {
         "steps": [
             {"exec": {"seconds": 7.0, "exit": 7}},
             {"exec": {}},
+            {"exec": {}, "only": "odd"},
             {"write": "a"},
             {"read": "a"},
         ],
