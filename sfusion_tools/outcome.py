@@ -84,3 +84,5 @@ FAILURES = frozenset(
     if outcome.is_infrastructure and outcome is not Outcome.CANCELLED
 )
 """How calls end for which neither the program, nor the model, nor the caller is to blame."""
+CAUSABLE = frozenset({Outcome.UNREACHABLE, Outcome.SANDBOX_ERROR, Outcome.TRANSPORT_TIMEOUT})
+"""The failures that a program can cause. It cannot cause a 429."""

@@ -233,7 +233,17 @@ def _tables(answer: PoisonAnswer) -> list[PageTable]:
     for program in answer.programs[:_PROGRAMS]:
         where = f"{program.first_step} to {program.last_step}"
         programs.append([program.text, f"{program.tried:,}", where])
+    reasons = [
+        ["fails" if finding.breaks else "cannot judge", finding.text] for finding in answer.findings
+    ]
     return [
+        PageTable(
+            "Why the gate does not pass",
+            "The gate sets the exit code if --fail-above or --limit is given.",
+            ("gate", "reason"),
+            reasons,
+            texts=2,
+        ),
         PageTable(
             "Texts that do not tell",
             "For --lost-pattern if these calls were lost, for --output-pattern if not.",

@@ -1,11 +1,11 @@
-"""``sfusion judge``: judge any client of Sandbox Fusion: a function, a class, a reward function, a
-program.
+"""``sfusion judge``: judge any client of Sandbox Fusion, reward function or advantage estimator.
 
 Plays the scenarios of scenarios/judge that fit the client, in virtual time if possible, else on the
 wall clock in a minute or two, and compares what it sent, read and reported with what really
 happened. A function of one `task`, or a class with create, exec and delete, plays whole episodes in
-sandboxes of Daytona, OpenEnv or E2B. TARGET is module:name, file.py:name or a tool config (YAML). A
-command gets programs as JSON lines on stdin and answers on stdout.
+sandboxes of Daytona, OpenEnv or E2B. An advantage estimator plays nothing: groups with a lost
+sample are compared with groups without it. TARGET is module:name, file.py:name or a tool config
+(YAML). A command gets programs as JSON lines on stdin and answers on stdout.
 
 Exit code 0 if nothing beyond the baseline is broken, 1 otherwise, 2 if the input is wrong, 3 if the
 command is missing, 4 if sfusion itself has a defect.

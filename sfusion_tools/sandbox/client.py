@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Permit, PermitSource
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import CAUSABLE, Outcome
 from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, Response, TransportError, read_answer
@@ -33,7 +33,7 @@ from sfusion_tools.sandbox.endpoints import (
 from sfusion_tools.sandbox.fleet import Endpoint, Fleet, Health, Slot, slots_of
 from sfusion_tools.sandbox.guard import SandboxGuard
 from sfusion_tools.sandbox.program import Bounds, Program
-from sfusion_tools.sandbox.provoked import CAUSABLE, Suspicion
+from sfusion_tools.sandbox.provoked import Suspicion
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import (
     RETRIED_STATUSES,

@@ -7,11 +7,9 @@ a loss beats every below-average attempt, and a policy can learn that.
 
 from __future__ import annotations
 
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import CAUSABLE, Outcome
 from sfusion_tools.sandbox.fleet import Endpoint
 
-CAUSABLE = frozenset({Outcome.UNREACHABLE, Outcome.SANDBOX_ERROR, Outcome.TRANSPORT_TIMEOUT})
-"""The failures that a program can cause. It cannot cause a 429."""
 LEAST_FAILURES = 3
 """Attempts that must have failed. Chosen: of two, chance makes one in eleven where 30 % are
 lost."""

@@ -301,6 +301,13 @@ class ObservedPart(ScenarioPart):
     unknown: Annotated[str, NotHunted("does nothing in a run")] = Field(
         "", description="what the log does not tell, and what would"
     )
+    server_time: Annotated[list[str], NotHunted("does nothing in a run")] = Field(
+        default_factory=list,
+        description=(
+            "fault rules that stand for what the server adds to programs: `sweep --model` takes "
+            "them out, because the measured model has that time in it"
+        ),
+    )
 
 
 _FEWEST_DIGITS = 4

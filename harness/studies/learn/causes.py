@@ -148,8 +148,8 @@ class Cause:
     """One reason why calls failed or took longer."""
 
     kind: str
-    """quota, queue, contention, degradation, slow_spell, slowdown, crash, wedge, slow_sandbox,
-    malformed_calls, rate_limit, unknown_limit or an ending."""
+    """quota, queue, contention, degradation, slow_spell, slowdown, overhead, crash, wedge,
+    slow_sandbox, malformed_calls, rate_limit, unknown_limit or an ending."""
     says: str
     evidence: str
     weight: float
@@ -240,6 +240,20 @@ def _share_of_time(failure: FailureFit, span: float) -> float:
     return (min(ended, span) - began) / max(span, 1e-9)
 
 
+def _overhead(seen: _Seen) -> Iterator[Cause]:
+    """Does much of the time pass beside the programs?"""
+    overhead = seen.sandbox.overhead
+    if overhead is None or not overhead.is_long:
+        return
+    yield Cause(
+        kind="overhead",
+        says=f"requests take {rounded(overhead.delay.median):g} s longer than their programs",
+        evidence=overhead.says,
+        weight=overhead.share * seen.sandbox.requests / seen.requests,
+        sandbox=seen.label,
+    )
+
+
 def _slow_sandbox(seen: _Seen) -> Iterator[Cause]:
     """Is it slower than the others?"""
     sandbox = seen.sandbox
@@ -262,7 +276,7 @@ def _slow_sandbox(seen: _Seen) -> Iterator[Cause]:
     )
 
 
-_OF_A_SANDBOX = (_quota, _slowness, _failures, _slow_sandbox)
+_OF_A_SANDBOX = (_quota, _slowness, _failures, _overhead, _slow_sandbox)
 
 
 def find_causes(

@@ -16,15 +16,16 @@ from sfusion_tools.wording import counted
 from ....fakes.fields import LearnedFrom
 from ...lab.scenarios.base import Data, ScenarioPart, declared
 from ...lab.scenarios.parts import ClusterPart, LoadPart
+from ..sweep.measured import ENDLESS
 from .distributions import rounded
 from .failures import FailureFit
 from .learned import Learned
 from .sandbox_fit import SandboxFit
 
-_LONGER_THAN_ANY_TIMEOUT = 100_000
-"""Seconds of programs that never end by themselves (chosen)."""
 _LONGEST = 10_000_000
 """Seconds of the horizon of a learned scenario, at most (chosen)."""
+OVERHEAD = "overhead"
+"""The name of the rule that stands for what the server adds to programs."""
 _ALWAYS = ("calls", "concurrency")
 """Fields that are written although they have their default: a reader looks for them."""
 
@@ -68,6 +69,8 @@ class _Draft:
             unknown = {"unknown": known.unknown} if known.unknown else {}
             data["observed"] = {"rate_limit": [known.least, known.most], **unknown}
             self._notes["observed",] = "`sfusion sweep` recommends nothing beyond this"
+        if any(own.overhead is not None for own in learned.sandboxes):
+            data.setdefault("observed", {})["server_time"] = [OVERHEAD]
         data["horizon"] = self._horizon
         data["promises"] = ["every_call_ends_once", *self._outcomes()]
         head = f"Learned by `sfusion learn` from {origin}."
@@ -109,20 +112,7 @@ class _Draft:
         if model:
             part["model"] = model
             self._notes[*path, "model"] = "; ".join(why)
-        rules: list[tuple[Data, str]] = []
-        slow = sandbox.slowness
-        if slow.what:
-            if slow.between is not None:
-                between = (slow.between[0], min(slow.between[1], self._horizon))
-            else:
-                between = None
-            rules.append((_rule(slow.kind, slow.what, between), f"{slow.says}: {slow.evidence}"))
-        if sandbox.slower is not None:
-            why_slow = f"slower than the other sandboxes: {sandbox.slower}"
-            rules.append(({"name": "slow", "what": {"delay": sandbox.slower.yaml}}, why_slow))
-        for failure in sandbox.failures:
-            if failure.what:
-                rules.append((_failure_rule(failure), f"{failure.says}: {failure.evidence}"))
+        rules = self._rules(sandbox)
         if rules:
             names: dict[str, int] = {}
             for rule, _ in rules:  # a rule's name is part of its draws
@@ -132,6 +122,27 @@ class _Draft:
             part["faults"] = [rule for rule, _ in rules]
             self._notes |= {(*path, "faults", place): why for place, (_, why) in enumerate(rules)}
         return part
+
+    def _rules(self, sandbox: SandboxFit) -> list[tuple[Data, str]]:
+        """Return the fault rules of a sandbox, each with where it comes from."""
+        rules: list[tuple[Data, str]] = []
+        slow = sandbox.slowness
+        if slow.what:
+            if slow.between is not None:
+                between = (slow.between[0], min(slow.between[1], self._horizon))
+            else:
+                between = None
+            rules.append((_rule(slow.kind, slow.what, between), f"{slow.says}: {slow.evidence}"))
+        if sandbox.overhead is not None:
+            what = {"delay": sandbox.overhead.delay.yaml}
+            rules.append((_rule(OVERHEAD, what), sandbox.overhead.says))
+        if sandbox.slower is not None:
+            why_slow = f"slower than the other sandboxes: {sandbox.slower}"
+            rules.append(({"name": "slow", "what": {"delay": sandbox.slower.yaml}}, why_slow))
+        for failure in sandbox.failures:
+            if failure.what:
+                rules.append((_failure_rule(failure), f"{failure.says}: {failure.evidence}"))
+        return rules
 
     def _part(self, model: type[ScenarioPart]) -> Data:
         """Return the fields of a part that say what they are learned from."""
@@ -169,7 +180,7 @@ class _Draft:
             if program.seconds is not None:
                 keys = {"seconds": program.seconds.yaml, **keys}
             elif program.outcome == "program_timeout":
-                keys = {"seconds": _LONGER_THAN_ANY_TIMEOUT, **keys}
+                keys = {"seconds": ENDLESS, **keys}
             share = {"share": max(program.share, 1)} if len(learned.programs) > 1 else {}
             programs.append({**share, **keys})
             self._notes["load", "program", place] = program.why

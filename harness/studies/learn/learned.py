@@ -85,6 +85,9 @@ _WIDE = 4.5
 rest on it (chosen)."""
 _CALLS = 200
 """Calls that an experiment needs (chosen)."""
+_LESS = 0.75
+"""The share of what is in flight with which an experiment shows whether the server was full
+(chosen: one that was full does as much with it, another one loses a quarter for some minutes)."""
 _DOCTOR = "or measure with `sfusion doctor URL --sweep --program typical.py`"
 
 
@@ -101,6 +104,13 @@ class Knowledge:
     """True if the server may have been full, or not."""
 
 
+def less_in_flight(count: int) -> int:
+    """Return how many an experiment sends at a time instead of ``count``: fewer, but never half;
+    more where that would be half."""
+    fewer = math.ceil(_LESS * count)
+    return fewer if fewer < count else count + 1
+
+
 def find_knowledge(
     sandboxes: Sequence[SandboxFit], permits: PermitWaits | None, peak: int, per_second: float
 ) -> Knowledge:
@@ -111,7 +121,7 @@ def find_knowledge(
         peak=peak,
         minutes=max(1, math.ceil(_CALLS / max(per_second, 0.01) / 60)),
     )
-    return log.vague_cores() or log.own_limit() or log.same_load()
+    return log.vague_cores() or log.vague_overhead() or log.own_limit() or log.same_load()
 
 
 @dataclass(frozen=True)
@@ -144,6 +154,26 @@ class _LimitedLog:
             f"programs share cores, but {least:.2g} to {most:.2g} of them would explain "
             "the log, because nearly all requests met the same load; "
             f"{self._experiment(max(1, in_flight // 4))}",
+        )
+
+    def vague_overhead(self) -> Knowledge | None:
+        """Does much of the time pass beside the programs, at nearly always the same load?"""
+        vague = [
+            sandbox.overhead
+            for sandbox in self.sandboxes
+            if sandbox.overhead is not None
+            and sandbox.overhead.is_long
+            and not sandbox.overhead.is_fixed
+            and not _is_saturated(sandbox)
+        ]
+        in_flight = self.limit or self.peak
+        if not vague or in_flight < 2:
+            return None
+        return Knowledge(
+            self.limit or 1,
+            self.limit,
+            f"{vague[0].says}; {self._experiment(less_in_flight(in_flight))}",
+            is_unsure=self.limit is not None,
         )
 
     def own_limit(self) -> Knowledge | None:

@@ -13,6 +13,7 @@ from sfusion_tools.outcome import Outcome
 from .attempts import SHORTEST, InFlight, Known, TimedAttempt
 from .distributions import Fit, added_delay, sample_distance
 from .failures import FailureFit, find_failures
+from .overhead import Overhead, without_overhead
 from .quota_fit import QuotaFit, find_quota
 from .server_fit import find_server
 from .slowness import Slowness, find_degradation, find_slow_spell, rank_correlation
@@ -115,6 +116,8 @@ class SandboxFit:
     failures: tuple[FailureFit, ...]
     base: tuple[tuple[str | None, float], ...]
     """Outcome and seconds of each answer, without what slowed it down."""
+    overhead: Overhead | None = None
+    """What requests take beside their programs, where nothing explains it."""
     slower: Fit | None = None
     """What it takes longer than the other sandboxes."""
 
@@ -144,6 +147,7 @@ def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> Sand
         answered = [request for request in answered if not _meets(request, spans)]
         slowness = find_slowness(answered, inside, timed_out, stopped)
         failures = _failures(requests, inside, refused, slowness, known=known)
+    slowness, overhead = without_overhead(slowness, answered, inside)
     return SandboxFit(
         label=label,
         requests=len(requests),
@@ -151,6 +155,7 @@ def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> Sand
         slowness=slowness,
         failures=tuple(failures),
         base=_base(slowness, answered, timed),
+        overhead=overhead,
     )
 
 
@@ -209,8 +214,10 @@ def _failures(
     return find_failures(requests, frozenset(explained), usual, known)
 
 
-def _median_seconds(sandbox: SandboxFit) -> float:
-    return statistics.median(seconds for _, seconds in sandbox.base)
+def _seconds_of_answers(sandbox: SandboxFit) -> list[float]:
+    """Return how long its answers took, without what slowed it down."""
+    rest = sandbox.overhead.delay.median if sandbox.overhead is not None else 0.0
+    return [seconds + rest for _, seconds in sandbox.base]
 
 
 def _compared(sandboxes: list[SandboxFit]) -> list[SandboxFit]:
@@ -218,15 +225,19 @@ def _compared(sandboxes: list[SandboxFit]) -> list[SandboxFit]:
     known = [sandbox for sandbox in sandboxes if len(sandbox.base) >= _ENOUGH]
     if len(known) < 2:
         return sandboxes
-    fastest = min(known, key=_median_seconds)
-    quick = [seconds for _, seconds in fastest.base]
+    fastest = min(known, key=lambda sandbox: statistics.median(_seconds_of_answers(sandbox)))
+    quick = _seconds_of_answers(fastest)
     compared: list[SandboxFit] = []
     for sandbox in sandboxes:
-        own = [seconds for _, seconds in sandbox.base]
+        own = _seconds_of_answers(sandbox)
         is_slow = (
             sandbox in known
             and statistics.median(own) > _SLOWER * statistics.median(quick)
             and sample_distance(own, quick) > _APART
         )
-        compared.append(replace(sandbox, slower=added_delay(own, quick)) if is_slow else sandbox)
+        if is_slow:  # what it takes beside its programs is then why it is slow
+            slower = added_delay(own, quick)
+            compared.append(replace(sandbox, slower=slower, overhead=fastest.overhead))
+        else:
+            compared.append(sandbox)
     return compared

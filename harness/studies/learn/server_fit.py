@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from sfusion_tools.wording import counted
@@ -58,16 +59,42 @@ _BETTER = 0.5
 (chosen)."""
 _PARTS = 24
 """Parts of the log within which a trend of waits is none (chosen)."""
+_FEWEST_TELLING = 6
+"""Requests that met half the usual load, from which on they tell whether waits depend on it
+(chosen: a client that starts with 12 permits sends as many at its beginning)."""
+_OVERLAP = 0.2
+"""The share of the time of programs in which more of them than workers may seem to run (chosen: the
+way back of an answer shifts when its program seems to have run)."""
+_LEAST_RATE = 0.9
+"""The share of the programs per second that were seen which a full line must let through (chosen:
+run times are reported a little too long)."""
+_SAME_RATE = 0.2
+"""The share by which the rate of a full line or of one start after the other may differ from the
+one that was seen (chosen)."""
+_NEARLY = 0.35
+"""The share of all waits by which such a guess may be wrong about the whole log (chosen: starts
+take unequally long)."""
+_TOGETHER = 0.1
+"""The share of a usual request within which others were sent together with it (chosen)."""
+_NEARLY_ALL = 0.95
+"""The share of answers that are nearly all of them (chosen)."""
+_LIGHT = 0.5
+"""The share of the usual load up to which a request met another one (chosen)."""
 
 
 def fit_waits(
     answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], waits: Sequence[float]
 ) -> WaitsFit | None:
     """Predict each wait from the requests before it; None if a delay that is steady, or grows, does
-    as well."""
+    as well.
+
+    Where nearly all requests met the same load, so that a steady delay is as good a guess, those
+    that met less of it decide.
+    """
     waited = sum(waits)
     if not waited:
         return None
+    telling = telling_places(answered, everything)
 
     def wrong(guess: Callable[..., Iterator[float]], number: float) -> float:
         return (
@@ -83,13 +110,15 @@ def fit_waits(
         running.mean(request.began, start) * (start - request.began)
         for request, start in zip(answered, starts, strict=True)
     )
-    low = max(1, int(0.5 * beside / waited))
-    high = int(1.5 * beside / waited) + 2
+    # A line of fewer workers could not have let through as many programs as were seen.
+    needed = math.ceil(_LEAST_RATE / _rate_of_line(answered, waits, 1))
+    low = max(1, int(0.5 * beside / waited), needed, _running_at_once(running))
+    high = max(low, int(1.5 * beside / waited)) + 2
     step = 1 + (high - low) // _TRIED
     _, near = min((wrong(_line_waits, number), number) for number in range(low, high, step))
     line, workers = min(
         (wrong(_line_waits, number), number)
-        for number in range(max(1, near - step + 1), near + step)
+        for number in range(max(low, near - step + 1), near + step)
     )
     ordered = sorted(zip(starts, (request.began for request in answered), strict=True))
     gaps = [b[0] - a[0] for a, b in pairwise(ordered) if b[1] <= a[0]]
@@ -100,10 +129,111 @@ def fit_waits(
     steady = min(_off_median(waits), _off_trend(answered, waits)) / waited
     best = min(line, spawn)
     if best > _BETTER * steady and best > 0.02:
-        return None
-    if spawn <= line:
-        return WaitsFit("spawn", {"spawn_cost": rounded(cost)}, spawn)
-    return WaitsFit("queue", {"kind": "queue", "workers": workers}, line)
+        return _by_light_load(
+            telling,
+            waits,
+            [
+                (_line_fit(workers, line), list(_line_waits(answered, everything, workers))),
+                (_spawn_fit(cost, spawn), list(_spawn_waits(answered, everything, cost))),
+            ],
+            rates=(_rate_of_line(answered, waits, workers), 1 / cost / _per_second(answered)),
+        )
+    return _spawn_fit(cost, spawn) if spawn <= line else _line_fit(workers, line)
+
+
+def _line_fit(workers: int, wrong: float) -> WaitsFit:
+    return WaitsFit("queue", {"kind": "queue", "workers": workers}, wrong)
+
+
+def _spawn_fit(cost: float, wrong: float) -> WaitsFit:
+    return WaitsFit("spawn", {"spawn_cost": rounded(cost)}, wrong)
+
+
+def _running_at_once(running: InFlight) -> int:
+    """Return how many programs ran at once: a line had at least as many workers."""
+    if not running.times:
+        return 1
+    first, last = running.times[0], running.times[-1]
+    whole = running.mean(first, last)
+
+    def beyond(workers: int) -> float:
+        above = running.integral(lambda count: float(max(0, count - workers)))
+        return above(first, last) / max(last - first, SHORTEST)
+
+    return next(
+        (count for count in range(1, running.peak) if beyond(count) <= _OVERLAP * whole),
+        running.peak,
+    )
+
+
+def telling_places(
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt]
+) -> list[int]:
+    """Return the places of the answers that met clearly fewer others than usual; empty if they are
+    too few.
+
+    A log may begin in the middle of a training: what was in flight then is not in it. So of its
+    first requests only those count that were sent together.
+    """
+    if not answered:
+        return []
+    loads = _loads(answered, everything)
+    usual = statistics.median(loads)
+    took = sorted(request.seconds for request in answered)
+    first = everything[0].began
+    together = first + _TOGETHER * took[len(took) // 2]
+    known = first + took[int(_NEARLY_ALL * len(took))]
+    found = []
+    for place, load in enumerate(loads):
+        is_known = answered[place].began <= together or answered[place].began >= known
+        if load <= _LIGHT * usual and is_known:
+            found.append(place)
+    return found if len(found) >= _FEWEST_TELLING else []
+
+
+def _loads(answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt]) -> list[int]:
+    """How many were in flight when each began, itself included; of several that began at the same
+    time, one after the other."""
+    ends: list[float] = []
+    loads: dict[int, int] = {}
+    for request in everything:
+        while ends and ends[0] <= request.began:
+            heapq.heappop(ends)
+        heapq.heappush(ends, request.ended)
+        loads[id(request)] = len(ends)
+    return [loads.get(id(request), 1) for request in answered]
+
+
+def _by_light_load(
+    telling: Sequence[int],
+    waits: Sequence[float],
+    guesses: Sequence[tuple[WaitsFit, Sequence[float]]],
+    rates: Sequence[float],
+) -> WaitsFit | None:
+    """Return the explanation that is right about requests that met a light load, nearly right about
+    the others, and lets through as many per second as were seen (``rates``: of each explanation, as
+    a multiple of what was seen); None if there is none."""
+    usual = statistics.median(waits)
+    steady = sum(abs(usual - waits[place]) for place in telling)
+    found = []
+    for (explanation, predicted), rate in zip(guesses, rates, strict=True):
+        off = sum(abs(predicted[place] - waits[place]) for place in telling)
+        is_right = off < _BETTER * steady and explanation.wrong <= _NEARLY
+        if is_right and abs(rate - 1) <= _SAME_RATE:
+            found.append((off, explanation))
+    return min(found, key=itemgetter(0))[1] if found else None
+
+
+def _per_second(answered: Sequence[TimedAttempt]) -> float:
+    span = max(request.ended for request in answered) - answered[0].began
+    return len(answered) / max(span, SHORTEST)
+
+
+def _rate_of_line(answered: Sequence[TimedAttempt], waits: Sequence[float], workers: int) -> float:
+    """Return how many programs per second a full line lets through, by how many were seen."""
+    pairs = zip(answered, waits, strict=True)
+    ran = statistics.fmean(request.seconds - wait for request, wait in pairs)
+    return workers / max(ran, SHORTEST) / _per_second(answered)
 
 
 def _off_median(waits: Sequence[float]) -> float:
@@ -166,7 +296,7 @@ def find_server(
 
     ``stopped`` programs ran into their time limit, and ``everything`` is what the server admitted.
     """
-    times = _times_of(answered)
+    times = times_of(answered)
     waits = None
     if sum(times.delays) >= _WAITS * sum(times.took):
         waits = fit_waits(answered, everything, times.delays)
@@ -202,7 +332,7 @@ def find_server(
 
 
 @dataclass(frozen=True, slots=True)
-class _Times:
+class Times:
     """What is known of the time of each answer."""
 
     is_reported: bool
@@ -214,7 +344,8 @@ class _Times:
     """The rest of the time."""
 
 
-def _times_of(answered: Sequence[TimedAttempt]) -> _Times:
+def times_of(answered: Sequence[TimedAttempt]) -> Times:
+    """Return how long each answer took, and its program, as the server reports it."""
     took = [max(request.seconds, SHORTEST) for request in answered]
     reported = [request.attempt.execution_time for request in answered]
     count = sum(seconds is not None for seconds in reported)
@@ -223,11 +354,11 @@ def _times_of(answered: Sequence[TimedAttempt]) -> _Times:
     for own, whole in zip(reported, took, strict=True):
         runs.append(min(own, whole) if own is not None and is_reported else whole)
     delays = [whole - own for whole, own in zip(took, runs, strict=True)]
-    return _Times(is_reported, took, runs, delays)
+    return Times(is_reported, took, runs, delays)
 
 
 def _programs(
-    answered: Sequence[TimedAttempt], stopped: Sequence[TimedAttempt], times: _Times
+    answered: Sequence[TimedAttempt], stopped: Sequence[TimedAttempt], times: Times
 ) -> list[ProgramRun]:
     """Return when programs ran: those that were answered, then those that were stopped."""
     programs = [
@@ -269,7 +400,7 @@ def _model(waits: WaitsFit | None, cores: CoresFit) -> dict[str, Any]:
     return model
 
 
-def _of_waits(waits: WaitsFit, times: _Times) -> Iterator[tuple[str, str]]:
+def _of_waits(waits: WaitsFit, times: Times) -> Iterator[tuple[str, str]]:
     """Yield what is said of waits in the server, and the evidence."""
     share = sum(times.delays) / sum(times.took)
     yield (
@@ -279,7 +410,7 @@ def _of_waits(waits: WaitsFit, times: _Times) -> Iterator[tuple[str, str]]:
     )
 
 
-def _of_cores(cores: CoresFit, base: Sequence[float], times: _Times) -> Iterator[tuple[str, str]]:
+def _of_cores(cores: CoresFit, base: Sequence[float], times: Times) -> Iterator[tuple[str, str]]:
     """Yield what is said of shared cores, and the evidence."""
     possible = f"{cores.least:.2g} or more"
     if cores.most < cores.peak:

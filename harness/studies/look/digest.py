@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import CAUSABLE, Outcome
 from sfusion_tools.record import Attempt, Call
 
 from ...core.dumps.text_clusters import ComparedPart, TextClusters, parts_of
@@ -43,16 +43,15 @@ def happened_at(record: Call, ended: float) -> float:
 
 
 _SEVERAL = 3
-"""Attempts that must all be lost before a call itself is suspected (chosen, as in poison)."""
+"""Attempts that must all have failed before a call itself is suspected (as in the tool)."""
 
 
 def _lost_every_attempt(record: Call) -> bool:
-    if len(record.attempts) < _SEVERAL:
-        return False
-    for attempt in record.attempts:
-        if attempt.outcome is None or not attempt.outcome.is_infrastructure:
-            return False
-    return True
+    """Did several attempts of a call fail, and all of them in ways that a program can cause? A
+    refusal (429) says nothing about the program."""
+    outcomes = [attempt.outcome for attempt in record.attempts]
+    started = [outcome for outcome in outcomes if outcome is not Outcome.THROTTLED]
+    return len(started) >= _SEVERAL and CAUSABLE.issuperset(started)
 
 
 @dataclass(slots=True)

@@ -24,18 +24,15 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 from markupsafe import Markup
 
-from sfusion_tools.errors import YamlError
-from sfusion_tools.marked_yaml import read_marked
 from sfusion_tools.wording import counted
 
 from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.json_answer import text_stream, write_json
 from ...commandline.options import WRITTEN
-from ...errors import BadOption, ScenarioError
+from ...errors import BadOption
 from ...lab.runs.seeded import SeededOptions
 from ...lab.runs.tasks import Task, admit_tasks
-from ...lab.scenarios.reading import vary
 from ...learning import swept as learning
 from ...learning.trained import Trained, check_played, play_training
 from ...reports import Reports
@@ -54,6 +51,7 @@ from .grid import (
     play_sample,
     read_axes,
 )
+from .measured import with_measured
 from .result import HEAD, NOTICED, SweepResult, shown
 
 Run = TypeVar("Run")
@@ -364,25 +362,4 @@ def _task(options: SweepOptions) -> Task:
     task = options.cell()
     if options.model is None:
         return task
-    model = _read_model(options.model)
-    # What was measured takes the place of what a log tells.
-    scenario = vary(task.scenario, {"sandbox.model": model}, f"--model {options.model}")
-    return replace(task, scenario=scenario.changed(observed=None))
-
-
-def _read_model(file: Path) -> Any:
-    try:
-        data = read_marked(file).data
-    except YamlError as error:
-        raise ScenarioError(error.problems) from None
-    sandbox = data.get("sandbox") if isinstance(data, dict) else None
-    if not isinstance(sandbox, dict) or "model" not in sandbox:
-        raise ScenarioError(
-            [
-                (
-                    f"{file}:1: expected `sandbox: {{model: ...}}`, as `sfusion doctor URL "
-                    "--model-out FILE` writes it"
-                )
-            ]
-        )
-    return sandbox["model"]
+    return replace(task, scenario=with_measured(task.scenario, options.model))

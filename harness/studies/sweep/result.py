@@ -110,8 +110,8 @@ def within(
     elif most != least:
         shown += f" to {most:g}"
     reason = (
-        f"the model would say {label(recommendation.value)}, but the log that it was learned "
-        f"from tells only about {shown}"
+        f"the model would say {label(recommendation.value)}, but what it was made from tells only "
+        f"about {shown}"
     )
     return replace(recommendation, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
 

@@ -109,6 +109,7 @@ def test_an_outage_is_found_with_its_steps_cause_and_setting(tmp_path: Path) -> 
     said = re.findall(r"<li>(.*?)</li>", before_plots)
     assert 2 <= sum(len(re.findall(r"[.?](?: |$)", text)) for text in said) <= 5, said
     assert f"sfusion view {dump / '5.jsonl'} --sample 1" in page
+    assert re.search(r"<td [^>]*>fails</td><td [^>]*>[^<]*\(limit lost\.all 0\.1\)</td>", page)
     assert poison(dump, "--fail-above", "0.9")[0] == 0
     assert "pushes away from the tool" not in poison(dump / "4.jsonl")[1]
 

@@ -75,6 +75,7 @@ _EPISODES: dict[str, Any] = {
         "steps": [
             {"exec": {"seconds": 7.0, "exit": 7}},
             {"exec": {}},
+            {"exec": {}, "only": "odd"},
             {"write": "a"},
             {"read": "a"},
         ],
@@ -90,7 +91,7 @@ NOT_HUNTED: list[dict[str, Any]] = [
         "time_scale": 0.5,
         "horizon": "100s",
         "schedule": {"deviations": [[3, 1], [5, 2]]},
-        "observed": {"rate_limit": [2, 4], "unknown": "what more would do"},
+        "observed": {"rate_limit": [2, 4], "unknown": "what more would do", "server_time": ["x"]},
         "sandbox": {
             "executor": "python",
             "instances": 2,

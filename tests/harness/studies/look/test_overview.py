@@ -329,3 +329,25 @@ def test_an_outage_is_not_told_as_better_programs():
         for number, outcome in enumerate(outcomes)
     )
     assert [turn.what for turn in told.turns] == ["failed"]
+
+
+def ended(at: float, *outcomes: str) -> Call:
+    attempts = [attempt_at(START + at, 0.1, "s1", 200, outcome) for outcome in outcomes]
+    return call_at("c", START + at, 1.0, "client", attempts[-1].outcome, attempts=attempts)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "counted"),
+    [
+        (["unreachable", "transport_timeout", "sandbox_error"], 1),
+        (["throttled", "unreachable", "unreachable", "unreachable"], 1),
+        (["unreachable", "unreachable"], 0),
+        (["throttled"] * 4, 0),
+        (["throttled", "throttled", "unreachable"], 0),
+    ],
+)
+def test_a_program_is_suspected_by_failures_that_it_can_cause(attempts, counted):
+    healthy = [ended(number, "ok") for number in range(20)]
+    told = found([*healthy, ended(10, *attempts)])
+    assert told.losing == counted
+    assert ("1 call lost every attempt" in " ".join(notes(told))) == bool(counted)
