@@ -12,6 +12,7 @@ EventName = Literal[
     "sandbox_ready",
     "sandbox_died",
     "sandbox_renewed",
+    "sandbox_left",
     "sandbox_deleting",
     "sandbox_deleted",
     "file_written",

@@ -370,6 +370,12 @@ class SandboxLedger:
             self._die(sandbox, now, "fault", by)
             self.advance(now)
 
+    def leave(self, sandbox: Sandbox, now: float) -> None:
+        """Note that its client has gone, and that it will be deleted when its command has ended."""
+        self.advance(now)
+        if sandbox.state in ("pending", "running"):
+            self._note("sandbox_left", now, sandbox)
+
     def delete(self, name: str, now: float, *, by: EventCause | None = None) -> Sandbox | None:
         """Ask for a delete, which may take time; None if there is no such sandbox."""
         sandbox = self.find(name, now)

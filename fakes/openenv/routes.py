@@ -148,6 +148,7 @@ class Session(Conversation):
         self._app = app
         self._request = request
         self._opened: HostedVisit | None = None
+        self._has_left = False
 
     @property
     def _sandbox(self) -> Sandbox | None:
@@ -185,6 +186,15 @@ class Session(Conversation):
             gone=self._request.gone,
             body=text.encode("utf-8", "replace"),
         )
+
+    def leaving(self) -> None:
+        """Note that the client has gone: the environment ends when its step has ended."""
+        sandbox = self._sandbox
+        if sandbox is None or sandbox.deletes or self._has_left:
+            return
+        self._has_left = True
+        if sandbox.state == "pending" or sandbox.executing:
+            self._app.host.ledger.leave(sandbox, self._app.host.now())
 
     def left(self) -> None:
         """Delete the environment: the server does, however a connection ends."""

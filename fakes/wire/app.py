@@ -168,8 +168,12 @@ class Conversation(ABC):
         """The visit that is served as soon as the socket is open, before any message."""
         return None
 
+    def leaving(self) -> None:
+        """The client has closed the connection, perhaps while a message is being served."""
+        return
+
     def left(self) -> None:
-        """The connection is over, for whatever reason."""
+        """The connection is over, for whatever reason, and no message is being served."""
         return
 
 

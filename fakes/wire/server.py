@@ -351,7 +351,7 @@ class WireServer(ServerCore):
             answer = conversation or _NO_WEBSOCKET
             await Delivery(connection, head_only=False, announce_close=True).send(answer)
             return
-        socket = WebSocket(connection)
+        socket = WebSocket(connection, conversation.leaving)
         socket.open(request)
         delivery = MessageDelivery(socket, connection)
         try:

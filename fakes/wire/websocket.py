@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from ..faults import BodyDamage
 from ..faults.action import Ending, part
@@ -27,8 +28,10 @@ _BUSY = (429, 503)
 class WebSocket:
     """The server's end of one WebSocket."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, leaving: Callable[[], None]) -> None:
+        """``leaving`` is called when the client closes the connection, or loses it."""
         self._connection = connection
+        self._leaving = leaving
         self._reader = FrameReader()
         self._waiting: deque[str] = deque()
         self._came: asyncio.Future[None] | None = None
@@ -43,6 +46,7 @@ class WebSocket:
             b"sec-websocket-accept: " + key.encode() + b"\r\n\r\n"
         )
         self._connection.tunnel(self._received)
+        self._connection.gone().add_done_callback(lambda _: self._leaving())
 
     def _received(self, data: bytes) -> None:
         try:
@@ -57,6 +61,8 @@ class WebSocket:
             case Opcode.PING:
                 self._write(frame(Opcode.PONG, message.data))
             case Opcode.CLOSE:
+                if not self.closed:
+                    self._leaving()
                 code = message.close_code
                 self.close(NORMAL if code == 1005 else code)
             case Opcode.TEXT | Opcode.BINARY:

@@ -67,7 +67,11 @@ class SandboxLife:
     """The create that made it."""
     died: Event | None = None
     deleting: Event | None = None
+    left: Event | None = None
+    """Its client closed the connection to which it belongs, while a command ran."""
     ttl: float | None = None
+    idle: float | None = None
+    """Seconds without use after which it ends."""
     pending_until: float | None = None
     requests: list[SandboxRequest] = field(default_factory=list)
     """Those about it, but for its create."""
@@ -89,7 +93,12 @@ class SandboxLife:
     @property
     def has_ended(self) -> bool:
         """Is it gone: deleted, on the way to that, or dead?"""
-        return self.deleting is not None or self.died is not None
+        return any(end is not None for end in (self.deleting, self.left, self.died))
+
+    def ends_within(self, seconds: float) -> bool:
+        """Does it end by itself in this time, if nobody uses it any more?"""
+        limits = [limit for limit in (self.ttl, self.idle) if limit is not None]
+        return bool(limits) and min(limits) <= seconds
 
     @property
     def uses(self) -> list[SandboxRequest]:
@@ -114,6 +123,11 @@ class Episode:
     @property
     def steps(self) -> list[dict[str, Any]]:
         return list(self.started["steps"])
+
+    @property
+    def was_killed(self) -> bool:
+        """Was the process of its client killed?"""
+        return self.ended is not None and self.ended.get("end") == "killed"
 
     @property
     def score(self) -> float | None:
@@ -171,7 +185,13 @@ class SandboxLives:
     def _of_sandbox(self, event: Event, request: SandboxRequest | None) -> None:
         name = event["event"]
         if name == "sandbox_created":
-            life = SandboxLife(str(event["instance"]), event, request, ttl=event.get("ttl"))
+            life = SandboxLife(
+                str(event["instance"]),
+                event,
+                request,
+                ttl=event.get("ttl"),
+                idle=event.get("idle"),
+            )
             self.lives[life.id] = life
             if request is not None:
                 request.instance = life.id
@@ -188,6 +208,8 @@ class SandboxLives:
             found.died = event
         elif name == "sandbox_deleting":
             found.deleting = found.deleting or event
+        elif name == "sandbox_left":
+            found.left = event
         elif name == "sandbox_renewed":
             found.ttl = event.get("ttl") or found.ttl
 

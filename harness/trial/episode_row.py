@@ -50,7 +50,7 @@ def episode_row(shape: Shape, face: Face | None = None) -> dict[str, str]:
                 "episodes": {"count": 1, "deadline": "100s", "settle": "300ms"},
             }
         )
-        journal = play_episodes(scenario, "wall", client.target)
+        journal = play_episodes(scenario, "wall", client.target, source=client.source)
         row[name] = _cell(lives_of(RunEvents(journal)))
     return row
 

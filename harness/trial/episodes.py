@@ -23,7 +23,7 @@ from ..lab.scenarios.episodes import FACES, Face
 from ..lab.scenarios.model import Scenario
 from ..lab.scenarios.reading import JUDGED, bundled_folder, read_scenarios
 from ..lab.shapes.episode import EpisodeClient
-from ..lab.worlds.episodes import play_episodes
+from ..lab.worlds.episodes import has_kill, play_episodes
 from .meaning import meanings_of_findings
 from .result import TrialResult, TrialWorld
 
@@ -31,7 +31,8 @@ _NAMES = "judge-episode-*.yaml"
 _ORDER = (
     "plain", "lost-create", "vanishes", "unavailable", "lost-delete", "cancelled-command",
     "cancelled-boot", "paced", "leftovers", "ran-and-lost", "late", "dies", "cut-create",
-    "cancelled-create", "done-delete", "slow-create", "crash",
+    "early-end", "slow-boot", "cancelled-create", "done-delete", "slow-create", "crash",
+    "killed",
 )  # fmt: skip
 """The most telling first: on a wall clock there may be no time for the last ones."""
 LONGEST = 120.0
@@ -40,6 +41,7 @@ requests, and 60 to 110 s with Daytona's SDK, two trials at a time on two busy c
 _LATE = "no time was left: a trial takes about two minutes, and this client is slower"
 _JUDGED = [promise for promise in OF_EPISODES if not isinstance(promise, CreatesWithinLimit)]
 """All of them, but for the limit that a scenario has to name."""
+_NO_PROCESS = "only a client that is named as module:name or file.py:name runs in a process"
 _UNBEGUN = (
     "the client had sent nothing when its episodes were cancelled; play again when this machine is "
     "idle"
@@ -77,6 +79,9 @@ def judge_episodes(
     for scene in chosen:
         if played_in == "wall" and time.monotonic() - began > LONGEST:
             left_out[scene.scenario] = _LATE
+            continue
+        if played_in == "wall" and not client.source and has_kill(scene):
+            left_out[scene.scenario] = _NO_PROCESS
             continue
         tell(scene.scenario)
         runs.append(_played(scene, played_in, client))
@@ -137,7 +142,7 @@ def _chosen(keyword: str) -> list[Scenario]:
 def _played(scene: Scenario, world: TrialWorld, client: EpisodeClient) -> RunResult:
     """Play one scene and judge it alone."""
     began = time.monotonic()
-    journal = play_episodes(scene, world, client.target)
+    journal = play_episodes(scene, world, client.target, source=client.source)
     verdicts, implied = check_run(RunEvents(journal), _JUDGED)
     took = time.monotonic() - began
     return RunResult(Task(scene, world), journal, verdicts, took, implied=implied)

@@ -12,6 +12,8 @@ from .wire import RequestLost, SandboxLost, Wire, read_json
 
 _POLL = 0.2
 """Seconds between two looks at a sandbox that boots; chosen."""
+_AUTO_STOP = 15
+"""Minutes without use after which a sandbox ends whose client was killed; chosen."""
 _ENDED = ("error", "build_failed", "destroyed", "destroying", "stopped")
 
 
@@ -29,7 +31,8 @@ class DaytonaWire(Wire):
         return f"{self.task.url}/toolbox/{sandbox}"
 
     async def create(self) -> str:
-        made = await self.control("POST", self._api, json={"labels": self.task.labels})
+        asked = {"labels": self.task.labels, "autoStopInterval": _AUTO_STOP}
+        made = await self.control("POST", self._api, json=asked)
         return _id_of(made)
 
     async def find(self) -> str | None:

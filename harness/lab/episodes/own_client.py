@@ -5,6 +5,7 @@ but aiohttp, and does what a right client does.
 - A create that is refused waits as it is asked, and never in step with the others.
 - A dead sandbox ends the episode: it is never replaced, and nothing is scored.
 - A delete is sent again until it has succeeded, also by an episode that is cancelled.
+- A sandbox whose client is killed ends by itself.
 """
 
 from __future__ import annotations

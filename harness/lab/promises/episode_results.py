@@ -11,13 +11,14 @@ from ...core.journal import Event
 from ...core.sandbox_lives import Episode, SandboxLives, SandboxRequest
 
 _LOST = re.compile(
-    "infra|sandbox|service|system|lost|abort|cancel|unavailable|dead|died|crash|vanish|"
-    "exclude|drop|skip|mask|ignore|invalid|retry|remove",
+    "infra|sandbox|service|system|lost|abort|cancel|unavailable|vanish|"
+    "exclude|drop|skip|mask|ignore|remove",
     re.IGNORECASE,
 )
 """Words of outcomes whose score does not count: a failure of the service, or a sample that is left
-out. With any other outcome, or none, a number is a score. Chosen: what the trainers of
-docs/trainers.md call it, and near relatives."""
+out. With any other outcome, or none, a number is a score; so it is with words that may be about the
+program, such as crashed, died, timeout or invalid. Chosen: what the trainers of docs/trainers.md
+call it, and near relatives."""
 _SERVER_ERROR = 500
 _REFUSALS = (429, 503)
 _SLACK = 0.02

@@ -21,13 +21,22 @@ _ROUNDED = 1e-6
 
 class EverySandboxDeleted(_OfEpisodes):
     """Every sandbox that a client knows of is deleted, also if its episode is cancelled or fails:
-    at the end none lives for which no delete came."""
+    at the end none lives for which no delete came. The process of a client may be killed, so that
+    nobody is left to delete: then a sandbox must end by itself within `after_kill`."""
 
     sentences: ClassVar = {
         "left": "sandbox {instance} of {episode} lives at the end, and no delete came for it",
+        "outlives": (
+            "the client of {episode} was killed: nobody deletes sandbox {instance}, and it does "
+            "not end by itself within {bound:g} s"
+        ),
         "held": "{judged} sandboxes, each deleted or over",
         "nothing": "no client learnt of a sandbox",
     }
+
+    after_kill: Seconds = Field(
+        3600.0, description="how long a sandbox may live on if its client is killed"
+    )
 
     def judge_episodes(self, facts: SandboxLives) -> Found:
         for life in facts.lives.values():
@@ -36,7 +45,14 @@ class EverySandboxDeleted(_OfEpisodes):
             if life.has_ended or life.deletes:
                 yield None
                 continue
-            yield self.broken("left", [life.created], **_about(facts, life))
+            owner = facts.episodes.get(facts.owner_of(life))
+            if owner is None or not owner.was_killed:
+                yield self.broken("left", [life.created], **_about(facts, life))
+            elif life.ends_within(self.after_kill):
+                yield None
+            else:
+                about = {**_about(facts, life), "bound": self.after_kill}
+                yield self.broken("outlives", [life.created, owner.ended or {}], **about)
 
 
 class NoOrphanAfterLostCreate(_OfEpisodes):
@@ -61,7 +77,7 @@ class NoOrphanAfterLostCreate(_OfEpisodes):
         for life in facts.lives.values():
             if not life.was_lost:
                 continue
-            is_short = life.ttl is not None and life.ttl <= self.within
+            is_short = life.ends_within(self.within)
             if life.has_ended or life.deletes or life.uses or is_short:
                 yield None
                 continue
@@ -218,7 +234,7 @@ class DeleteRetried(_OfEpisodes):
             failed = [delete for delete in life.deletes if _has_failed(delete)]
             if not failed or (len(failed) == len(life.deletes) and life.deleting is not None):
                 continue  # a delete that took effect need not be sent again
-            if life.has_ended or (life.ttl is not None and life.ttl <= self.within):
+            if life.has_ended or life.ends_within(self.within):
                 yield None
                 continue
             last = failed[-1]

@@ -59,7 +59,7 @@ _REPORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+)#([1-9][0-9]*)"
 
 _WORK = ("load", "rollouts", "training", "episodes")
 """What a scenario may have to do."""
-_OF_EPISODES = ("cancel", "crash", "restart", "wedge")
+_OF_EPISODES = ("cancel", "crash", "kill", "restart", "wedge")
 """The events that may happen to episodes."""
 _MEANT = "write owner/repository#number, as in volcengine/verl#1234"
 
@@ -297,6 +297,8 @@ class Scenario(ScenarioPart):
             if self.episodes is not None:
                 if event.kind not in _OF_EPISODES:
                     wrong = f"{event.kind}: episodes know only {', '.join(_OF_EPISODES)}"
+                elif event.kind == "kill" and event.target in ("limiter", "driver"):
+                    wrong = f"kill: episodes have workers and nodes, but no {event.target}"
             elif event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
             if event.kind == "clock_jump" and not self.has_single_calls:

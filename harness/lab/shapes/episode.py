@@ -69,7 +69,7 @@ def _shape(name: str, target: Callable[[Any], Any], what: str, *, defined: Any) 
     return Shape(
         name,
         f"{what}, {how}",
-        lambda: EpisodeClient(target),
+        lambda: EpisodeClient(target, source=name if ":" in name else ""),
         frozenset({EPISODE}),
         wall=_IN_WALL,
         sim_if_asked=is_async(target),
@@ -171,8 +171,10 @@ class EpisodeClient:
 
     takes = frozenset({EPISODE})
 
-    def __init__(self, target: Callable[[Any], Any]) -> None:
+    def __init__(self, target: Callable[[Any], Any], *, source: str = "") -> None:
         self.target = target
+        self.source = source
+        """How another process imports it: ``module:name`` or ``file.py:name``; perhaps empty."""
 
     async def begin(self, settings: Settings) -> None:
         """Nothing to set: the variables of the SDK are set for the run."""

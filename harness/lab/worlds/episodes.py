@@ -10,10 +10,11 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from math import isfinite
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ....fakes.faults.chance import drawer, uniform
@@ -25,6 +26,17 @@ from ..scenarios.episodes import EpisodesPart
 from ..scenarios.events import EventPart
 from ..scenarios.model import Scenario, World
 from ..shapes.episode import is_async
+from .episode_endings import ending_of
+from .episode_workers import (
+    MOST_PROCESSES,
+    EpisodeWorker,
+    LocalWorker,
+    ProcessWorker,
+    SimulatedWorker,
+    Target,
+    Told,
+)
+from .mortal import MortalLoop
 from .recorder import Recorder, recorded_logs
 from .run_notes import note_stuck
 from .virtual_time import run_virtually
@@ -32,25 +44,26 @@ from .wall import LONGEST_RUN, LoopJournal
 
 _GRACE = 10.0
 """Seconds that cancelled episodes get to clean up. Chosen: longer than a delete takes."""
-_LONGEST_TEXT = 300
-"""Characters that are kept of an answer, and of what was raised. Chosen."""
-_MOST_ANSWERS = 100
-"""Answers of an episode that are kept: as many as it has steps."""
-
-Target = Callable[[EpisodeTask], Any]
 
 
-def play_episodes(scenario: Scenario, world: World, target: Target) -> Journal:
-    """Play the episodes of a scenario with a client and return the journal."""
+def play_episodes(scenario: Scenario, world: World, target: Target, *, source: str = "") -> Journal:
+    """Play the episodes of a scenario with a client and return the journal.
+
+    ``source`` names the client as ``module:name`` or ``file.py:name``, so that processes which are
+    killed can import it.
+    """
     kind = LoopJournal if world == "wall" else Journal
     journal = kind.begin(
         scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=world
     )
     try:
         if world == "sim":
-            run_virtually(_play(scenario, target, journal, virtual=True))
+            run_virtually(
+                _play(scenario, journal, partial(_simulated, target), virtual=True), loop=MortalLoop
+            )
         elif world == "wall":
-            asyncio.run(_play(scenario, target, journal, virtual=False))
+            make = partial(_real, target, source, scenario)
+            asyncio.run(_play(scenario, journal, make, virtual=False))
         else:
             raise WorldError(f"episodes run in sim and wall, not in {world}")
     except WorldError as error:
@@ -59,7 +72,36 @@ def play_episodes(scenario: Scenario, world: World, target: Target) -> Journal:
     return Journal(journal.header, sorted(journal.events, key=lambda event: event["at"]))
 
 
-async def _play(scenario: Scenario, target: Target, journal: Journal, *, virtual: bool) -> None:
+MakeWorker = Callable[[str], EpisodeWorker]
+
+
+def _simulated(target: Target, name: str) -> EpisodeWorker:
+    """Return a worker of world sim."""
+    return SimulatedWorker(name, target) if is_async(target) else LocalWorker(name, target)
+
+
+def has_kill(scenario: Scenario) -> bool:
+    """Is a worker of this scenario killed?"""
+    return any(event.kind == "kill" for event in scenario.events)
+
+
+def _real(target: Target, source: str, scenario: Scenario, name: str) -> EpisodeWorker:
+    """Return a worker of world wall: a process if workers are killed."""
+    if not has_kill(scenario):
+        return LocalWorker(name, target)
+    if not source:
+        raise WorldError(
+            "the client of a scenario with `kill` runs in processes, which import it: name it as "
+            "--tools my_episode.py:run"
+        )
+    if len(scenario.cluster.workers) > MOST_PROCESSES:
+        raise WorldError(f"at most {MOST_PROCESSES} workers can be killed in world wall")
+    return ProcessWorker(name, source, can_cancel=is_async(target))
+
+
+async def _play(
+    scenario: Scenario, journal: Journal, make_worker: MakeWorker, *, virtual: bool
+) -> None:
     loop = asyncio.get_running_loop()
     if isinstance(journal, LoopJournal):
         journal.home = loop, threading.get_ident()
@@ -67,17 +109,25 @@ async def _play(scenario: Scenario, target: Target, journal: Journal, *, virtual
     with recorded_logs(recorder):
         service = make_service(scenario, recorder)
         service_at = _InLoop(service) if virtual else _InThread(service)
+        workers: list[EpisodeWorker] = []
         await service_at.start()
         try:
             recorder.alias(service.url.removeprefix("http://"), "sandbox-1")
             with variables(service.environment):
-                player = EpisodePlayer(scenario, service, recorder, target)
-                await player.run()
+                workers = [make_worker(name) for name in scenario.cluster.workers]
+                async with AsyncExitStack() as stack:
+                    for worker in workers:
+                        stack.push_async_callback(worker.stop)
+                    await asyncio.gather(*(worker.start() for worker in workers))
+                    player = EpisodePlayer(scenario, service, recorder, workers)
+                    await player.run()
             await service_at.settle()
             recorder.note("world", "ended")
             recorder.on = False
         finally:
             await service_at.stop()
+            for worker in workers:
+                worker.wake()
 
 
 def make_service(scenario: Scenario, recorder: Recorder) -> SandboxService:
@@ -158,16 +208,29 @@ class _Playing:
 
     name: str
     work: asyncio.Future[Any]
+    worker: EpisodeWorker
     cancellable: bool
     by: str = ""
     """Who cancelled it: event, deadline or horizon."""
+    killed: asyncio.Future[None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Done if its worker is killed."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.work.done() or self.killed.done()
 
 
 class EpisodePlayer:
     """Lets callers play one episode after the other, and events happen."""
 
     def __init__(
-        self, scenario: Scenario, service: SandboxService, recorder: Recorder, target: Target
+        self,
+        scenario: Scenario,
+        service: SandboxService,
+        recorder: Recorder,
+        workers: Sequence[EpisodeWorker],
     ) -> None:
         assert scenario.episodes is not None
         self._scenario = scenario
@@ -175,10 +238,9 @@ class EpisodePlayer:
         self._service = service
         self._note = recorder.note
         self._recorder = recorder
-        self._target = target
-        self._is_async = is_async(target)
+        self._workers = workers
         self._playing: dict[str, _Playing] = {}
-        self._given = 0
+        self._waiting = deque(range(1, self._part.count + 1))
         self._over = False
 
     async def run(self) -> None:
@@ -200,7 +262,10 @@ class EpisodePlayer:
         loop = asyncio.get_running_loop()
         events = [loop.create_task(self._event(event)) for event in scenario.events]
         callers = min(self._part.concurrency, self._part.count)
-        work = [loop.create_task(self._caller()) for _ in range(callers)]
+        work = [
+            loop.create_task(self._caller(self._workers[number % len(self._workers)]))
+            for number in range(callers)
+        ]
         horizon = min(scenario.horizon, LONGEST_RUN)
         await asyncio.wait(work, timeout=horizon)
         self._over = True
@@ -218,17 +283,19 @@ class EpisodePlayer:
 
     # -- episodes --
 
-    async def _caller(self) -> None:
-        while self._given < self._part.count and not self._over:
-            self._given += 1
-            number = self._given
+    async def _caller(self, worker: EpisodeWorker) -> None:
+        while await worker.is_there() and self._waiting and not self._over:
+            number = self._waiting.popleft()
             name = self._part.name(number)
             think = self._part.think.sample(drawer(self._scenario.seed, "think", name))
             if think > 0:
                 await asyncio.sleep(think)
-            await self._play(name, number)
+            if worker.is_alive:
+                await self._play(worker, name, number)
+            else:
+                self._waiting.appendleft(number)
 
-    async def _play(self, name: str, number: int) -> None:
+    async def _play(self, worker: EpisodeWorker, name: str, number: int) -> None:
         """Play an episode and note how it ended."""
         task = EpisodeTask(
             id=name,
@@ -241,25 +308,20 @@ class EpisodePlayer:
             {"call": step.call, "kind": step.kind, "answer": step.answer} for step in task.steps
         ]
         self._note("world", "episode_started", episode=name, steps=steps)
-        playing = _Playing(name, self._start(task), self._is_async)
+        playing = _Playing(name, worker.play(task), worker, worker.can_cancel)
         self._playing[name] = playing
         try:
-            await asyncio.wait([playing.work], timeout=self._part.deadline)
-            if not playing.work.done():
+            await _until_over(playing, self._part.deadline)
+            if not playing.is_over:
                 self._cancel([playing], "deadline")
-                await asyncio.wait([playing.work], timeout=_GRACE)
+                await _until_over(playing, _GRACE)
         finally:
             del self._playing[name]
         self._note("world", "episode_ended", episode=name, **_how_ended(playing))
 
-    def _start(self, task: EpisodeTask) -> asyncio.Future[Any]:
-        if self._is_async:
-            return asyncio.ensure_future(self._target(task))
-        return _in_thread(self._target, task)
-
     def _cancel(self, chosen: list[_Playing], by: str) -> None:
         for playing in chosen:
-            if playing.work.done() or playing.by:
+            if playing.is_over or playing.by:
                 continue
             playing.by = by
             self._note(
@@ -270,7 +332,7 @@ class EpisodePlayer:
                 reached=playing.cancellable,
             )
             if playing.cancellable:
-                playing.work.cancel()
+                playing.worker.cancel(playing.name, playing.work)
 
     # -- events --
 
@@ -279,12 +341,32 @@ class EpisodePlayer:
         match event.kind:
             case "cancel":
                 self._cancel_share(float(event.target), event.at)
+            case "kill":
+                await self._kill(event)
             case "crash":
                 self._service.crash(restart_after=event.seconds)
             case "wedge":
                 self._service.wedge(ping=event.ping, seconds=event.seconds)
             case "restart":
                 self._service.restart()
+
+    async def _kill(self, event: EventPart) -> None:
+        """Kill workers, and start them again if the event says when."""
+        self._note("world", "killed", target=event.target)
+        names = event.workers([worker.name for worker in self._workers])
+        killed = [worker for worker in self._workers if worker.name in names and worker.is_alive]
+        for worker in killed:
+            await worker.kill(may_return=event.seconds is not None)
+            self._note("world", "worker_died", worker=worker.name)
+            for playing in self._playing.values():
+                if playing.worker is worker and not playing.is_over:
+                    playing.killed.set_result(None)
+        if event.seconds is None:
+            return
+        await asyncio.sleep(event.seconds)
+        for worker in killed:
+            await worker.start_again()
+            self._note("world", "worker_started", worker=worker.name)
 
     def _cancel_share(self, share: float, at: float) -> None:
         """Cancel a share of the episodes under way, drawn by their names."""
@@ -296,71 +378,18 @@ class EpisodePlayer:
         self._cancel(chosen, "event")
 
 
-def _in_thread(target: Target, task: EpisodeTask) -> asyncio.Future[Any]:
-    """Call a synchronous client in a thread of its own, which nobody waits for at the end."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Any] = loop.create_future()
-
-    def tell(result: Any, error: BaseException | None) -> None:
-        if ended.done():
-            return
-        if error is None:
-            ended.set_result(result)
-        else:
-            ended.set_exception(error)
-
-    def work() -> None:
-        result: Any = None
-        problem: BaseException | None = None
-        try:
-            result = target(task)
-        except Exception as error:
-            problem = error
-        except SystemExit as error:
-            problem = RuntimeError(f"SystemExit: {error}")
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, result, problem)
-
-    threading.Thread(target=work, name=f"episode-{task.id}", daemon=True).start()
-    return ended
+async def _until_over(playing: _Playing, limit: float | None) -> None:
+    """Wait until an episode has ended or was killed."""
+    await asyncio.wait(
+        [playing.work, playing.killed], timeout=limit, return_when=asyncio.FIRST_COMPLETED
+    )
 
 
 def _how_ended(playing: _Playing) -> Event:
     """Return what is noted of the end of an episode."""
     facts: Event = {"by": playing.by} if playing.by else {}
-    if not playing.work.done():
-        return facts | {"end": "left_behind"}
-    if playing.work.cancelled():
-        return facts | {"end": "cancelled"}
-    error = playing.work.exception()
-    if isinstance(error, WorldError):
-        raise error
-    if error is not None:
-        text = str(error)[:_LONGEST_TEXT]
-        return facts | {"end": "raised", "raised": type(error).__name__, "text": text}
-    return facts | {"end": "returned"} | read_result(playing.work.result())
-
-
-def read_result(result: Any) -> Event:
-    """Return score, outcome and answers of what a client returned for an episode."""
-    if not isinstance(result, Mapping):
-        return {"score": _number(result)}
-    facts: Event = {"score": _number(result.get("score", result.get("reward")))}
-    outcome = result.get("outcome")
-    if outcome is not None:
-        facts["outcome"] = str(outcome)[:_LONGEST_TEXT]
-    answers = result.get("answers")
-    if isinstance(answers, list | tuple):
-        facts["answers"] = [_answer_text(answer) for answer in answers[:_MOST_ANSWERS]]
-    return facts
-
-
-def _answer_text(answer: Any) -> str | None:
-    return None if answer is None else str(answer)[:_LONGEST_TEXT]
-
-
-def _number(value: Any) -> float | None:
-    """Return a score; None and NaN are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if isfinite(value) else None
+    if playing.killed.done():
+        return facts | {"end": "killed"}
+    is_told = playing.work.done() and not playing.work.cancelled() and not playing.work.exception()
+    result = playing.work.result() if is_told else None
+    return facts | (result.facts if isinstance(result, Told) else ending_of(playing.work))

@@ -104,7 +104,10 @@ def _begin_in_turn(
 ) -> _NumberedTask:
     """Make a task that begins when its turn comes; from Python 3.12 on, callers may ask for an
     eager start."""
-    return _NumberedTask(work, loop=loop, **options)
+    task = _NumberedTask(work, loop=loop, **options)
+    if loop.on_task is not None:
+        loop.on_task(task)
+    return task
 
 
 _Task = asyncio.Task
@@ -159,6 +162,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._ready = queue
         self._clock_resolution = self._virtual.resolution
         self.network = MemoryNetwork(self)
+        self.on_task: Callable[[asyncio.Task[Any]], None] | None = None
+        """Called with each task that is made."""
         self.set_task_factory(_begin_in_turn)
         self.slept: list[float] = []
         """Seconds of each ``time.sleep`` that held up the loop."""
@@ -351,8 +356,12 @@ def _virtual_time_in_libraries() -> Iterator[None]:
 _in_virtual_time = SharedContext(_virtual_time_in_libraries)
 
 
-def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
+def run_virtually(
+    main: Coroutine[Any, Any, T],
+    queue: ScheduledQueue | None = None,
+    loop: type[VirtualTimeLoop] = VirtualTimeLoop,
+) -> T:
     """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO
     without ``queue``. Several threads may do this at the same time."""
-    with _in_virtual_time, asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue)) as runner:
+    with _in_virtual_time, asyncio.Runner(loop_factory=partial(loop, queue)) as runner:
         return runner.run(main)

@@ -112,9 +112,13 @@ class Checked:
     again: Learned | None
     """What is learned from the run; None if it made no call."""
     same_cause: bool
+    cause: str
+    """The main cause of the run: that of the log if it is nearly as heavy there."""
     held: bool
     """Every promise of the scenario held."""
     broken: tuple[str, ...]
+    is_rare: bool = False
+    """The main cause of the log struck so few calls that it may strike none in the run."""
     is_enough: bool = True
     """False: there are too few calls to judge."""
 
@@ -142,6 +146,7 @@ def check(learned: Learned, text: str) -> Checked:
             rows=(),
             again=None,
             same_cause=False,
+            cause="no call",
             held=result.ok,
             broken=broken,
             is_enough=learned.figures.is_enough,
@@ -154,13 +159,15 @@ def check(learned: Learned, text: str) -> Checked:
     )
     # A main cause that struck few calls may strike none the next time.
     is_rare = bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
-    same_cause = is_rare or _names(again, learned.headline)
+    is_named = _names(again, learned.headline)
     return Checked(
         rows=rows,
         again=again,
-        same_cause=same_cause,
+        same_cause=is_rare or is_named,
+        cause=learned.headline if is_named else again.headline,
         held=result.ok,
         broken=broken,
+        is_rare=is_rare,
         is_enough=learned.figures.is_enough,
     )
 

@@ -38,6 +38,7 @@ WRONG: list[tuple[str, Any, set[str]]] = [
     ("runs twice", clients.runs_twice, {"no_duplicate_execution"}),
     ("hammers", clients.hammers, {"retry_after_honoured"}),
     ("deletes once", clients.deletes_once, {"delete_retried"}),
+    ("keeps for ever", clients.keeps_for_ever, {"every_sandbox_deleted"}),
 ]
 
 
@@ -98,7 +99,8 @@ def test_a_word_excuses_a_score_only_if_it_says_that_the_sample_is_left_out() ->
         found = await clients.plain(task)
         return found if found["score"] is not None else {"score": 0.0, "outcome": outcome}
 
-    for outcome, is_excused in [("wrong answer", False), ("error", False), ("ABORTED", True)]:
+    words = {"wrong answer": False, "error": False, "crashed": False, "ABORTED": True}
+    for outcome, is_excused in words.items():
 
         async def episode(task: Any, outcome: str = outcome) -> Any:
             return await zero(task, outcome)

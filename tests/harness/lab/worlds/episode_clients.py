@@ -53,6 +53,21 @@ async def never_deletes(task: EpisodeTask) -> Any:
         return {**OK, "answers": await take_all(wire, sandbox, task)}
 
 
+async def keeps_for_ever(task: EpisodeTask) -> Any:
+    """The sandbox is told not to stop when nobody uses it."""
+    async with DaytonaWire(task) as wire:
+        api = f"{task.url}/api/sandbox"
+        asked = {"labels": task.labels, "autoStopInterval": 0}
+        made = await wire.control("POST", api, json=asked)
+        await wire.until_ready(made["id"])
+        try:
+            return {**OK, "answers": await take_all(wire, made["id"], task)}
+        except SandboxLost:
+            return LOST
+        finally:
+            await wire.delete(made["id"])
+
+
 async def creates_again(task: EpisodeTask) -> Any:
     """A create that failed is made again, blindly."""
     async with DaytonaWire(task) as wire:

@@ -227,7 +227,8 @@ REFUSED = {
     "load: {calls: 3}": "found load and episodes",
     "tools: {rate_limit: 3}": "played by a client of their own",
     "promises: [no_permit_leaked]": "is not about episodes",
-    "events: [{at: 1s, kill: limiter}]": "episodes know only",
+    "events: [{at: 1s, kill: limiter}]": "have workers and nodes, but no limiter",
+    "events: [{at: 1s, resize: 3}]": "episodes know only",
     "worlds: [sim, ray]": "leave out world ray",
 }
 
@@ -260,6 +261,7 @@ WRONG: list[clients.Client] = [
     clients.scores_losses,
     clients.hammers,
     clients.replaces_the_dead,
+    clients.keeps_for_ever,
 ]
 """Clients of which one breaks each bundled scenario, the most usual mistakes first."""
 BUNDLED = in_folder(bundled_folder() / "lifecycle")
