@@ -14,6 +14,10 @@ _HAMMERING = 2
 """How often a call may be refused and sent again without a pause. Chosen."""
 _AT_ONCE = 0.01
 """Seconds of the shortest pause. Chosen."""
+_UNSEEN = 0.3
+"""Seconds of a pause that may have been made by other means than those that a trial sees, such as a
+thread that is joined. Chosen: longer than a request takes at ten times the speed on a busy
+machine."""
 _ROUNDED = 1.0
 """Seconds by which a deadline may be missed: aiohttp ends timeouts of more than five on a whole
 one."""
@@ -190,8 +194,14 @@ def _hammering(call: CallFacts) -> Findings:
         if request.status in (429, 503) and request.retry_after is None and not request.dated
     ]
     gaps = [after.at - before.at for before, after in itertools.pairwise(refused)]
-    if len(gaps) >= _HAMMERING and not call.run.on_wall and not call.ask.tests:
+    if len(gaps) < _HAMMERING or call.ask.tests:
+        return
+    if not call.run.on_wall:
         yield unless(max(gaps) > _AT_ONCE, "hammered", call, times=len(refused))
+    elif call.returned is not None and call.returned.paused is not None:
+        # Time alone does not tell: requests take some, on a busy machine more.
+        pauses = call.returned.paused or max(gaps) > _UNSEEN
+        yield unless(pauses, "hammered", call, times=len(refused))
 
 
 def _early(call: CallFacts, request: SentRequest, following: SentRequest) -> Wrong | None:
