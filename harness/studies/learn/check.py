@@ -14,8 +14,10 @@ from ...lab.runs.runner import run_one, run_scenario
 from ...lab.runs.tasks import Task
 from ...lab.scenarios import parse_scenarios
 from ...lab.scenarios.reading import vary
+from .client_settings import DEFAULT_TIMEOUT
 from .course import Course, compare_courses
 from .learned import Figures, Learned, learn
+from .why import reasons
 
 RELATIVE = 0.25
 """By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
@@ -117,6 +119,8 @@ class Checked:
     held: bool
     """Every promise of the scenario held."""
     broken: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+    """Why, for each figure that is out."""
     is_rare: bool = False
     """The main cause of the log struck so few calls that it may strike none in the run."""
     is_enough: bool = True
@@ -160,8 +164,13 @@ def check(learned: Learned, text: str) -> Checked:
     # A main cause that struck few calls may strike none the next time.
     is_rare = bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
     is_named = _names(again, learned.headline)
+    out = [row.name for row in rows if not row.agrees]
+    if not is_rare and not is_named:
+        out.append("main cause")
+    timeout = learned.client.get("default_timeout", (DEFAULT_TIMEOUT, ""))[0]
     return Checked(
         rows=rows,
+        reasons=tuple(reasons(out, learned.parts, again.parts, timeout)),
         again=again,
         same_cause=is_rare or is_named,
         cause=learned.headline if is_named else again.headline,

@@ -237,6 +237,8 @@ def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> 
             "yellow",
         )
     else:
+        for sentence in checked.reasons:
+            shown.print(f"why {sentence}", "yellow")
         shown.print(
             "the scenario does NOT behave like the log in what is marked: use it with care",
             "bold red",
