@@ -136,6 +136,8 @@ class Returned:
     """``Type: message`` if the client raised."""
     altered: str = ""
     """How the client changed the arguments that it was given; empty if it did not."""
+    paused: bool | None = None
+    """Did the thread in which it was called ever pause? None if that is not known."""
 
 
 class TrialClient(Protocol):

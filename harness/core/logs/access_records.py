@@ -155,6 +155,12 @@ _ENDED = "stop running command "
 _FAILED = "exception on running command "
 _PROCESSING = "start processing "
 _AFTER_CODE = "``` and files "
+_STARTED = re.compile(r"INFO: +Started server process \[\d+\]")
+"""What uvicorn prints at its start."""
+_INITIALIZED = "database initialized"
+"""What Sandbox Fusion prints at its start."""
+RESTARTED = "the server was started again"
+"""The detail of a request that a restart of its server ended."""
 _MOST_OPEN = 10_000
 _LONGEST_OUTPUT = 100_000
 
@@ -167,6 +173,9 @@ class ServerOutput:
         self._open: OrderedDict[str, tuple[float, bool]] = OrderedDict()
         self.in_code = False
         """The lines are those of a program that the server quotes."""
+        self._latest = 0.0
+        self._longest = 0.0
+        """When the latest command began or ended, and how long one took at most."""
 
     def read(self, line: bytes, number: int, time: str = "") -> tuple[Call, ...] | None:
         """Return the command that ends with a line, nothing for other lines of a server; None if it
@@ -178,6 +187,9 @@ class ServerOutput:
         if len(line) > _LONGEST_OUTPUT:
             return None
         text = line.decode("utf-8", "replace").rstrip()
+        if _STARTED.search(COLOUR.sub("", text)) is not None:
+            self.in_code = False
+            return tuple(self._stopped())
         if self.in_code:
             self.in_code = not text.startswith(_AFTER_CODE)
             return ()
@@ -200,6 +212,10 @@ class ServerOutput:
         self, event: str, at: float | None, number: int, *, is_whole: bool = False
     ) -> tuple[Call, ...]:
         began = float(number) if at is None else at
+        if event.startswith((_RUNNING, _ENDED)):
+            self._latest = began
+        if event.startswith(_INITIALIZED):
+            return tuple(self._stopped())
         if event.startswith(_PROCESSING):
             self.in_code = not is_whole and _AFTER_CODE not in event
         elif event.startswith(_RUNNING):
@@ -212,6 +228,7 @@ class ServerOutput:
             started = self._open.pop(command, None) if is_answered else self._failed(command)
             if started is not None:
                 took = max(0.0, began - started[0]) if started[1] else None
+                self._longest = max(self._longest, took or 0.0)
                 return (_call(*started, took, None if is_answered else Outcome.SANDBOX_ERROR),)
         return ()
 
@@ -220,6 +237,23 @@ class ServerOutput:
         begun = [command for command in self._open if text.startswith(f"{command}:")]
         found = begun[0] if begun else None
         return None if found is None else self._open.pop(found)
+
+    def _stopped(self) -> list[Call]:
+        """Return the commands that a restart ended; those that were open for longer than any other
+        ran had been stopped at their time limit."""
+        calls = []
+        for began, timed in self._open.values():
+            open_for = max(0.0, self._latest - began)
+            if not timed or open_for > self._longest:
+                calls.append(_call(began, timed, None, None))
+                continue
+            call = _call(began, timed, open_for, Outcome.UNREACHABLE)
+            call.attempts[0].status = None
+            call.attempts[0].execution_time = None
+            call.attempts[0].detail = RESTARTED
+            calls.append(call)
+        self._open.clear()
+        return calls
 
     def rest(self) -> list[Call]:
         """Return the commands that did not end: the server stopped them at their time limit, or was

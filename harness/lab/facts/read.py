@@ -337,24 +337,40 @@ def _is_true(numbers: frozenset[int], stream: str, found: _Found, wording: str) 
     """Return whether a number tells how much is missing, how much there was, or how much is left.
 
     It may count characters, bytes or lines, or name the limit at which the tool cuts; but in the
-    middle of an output a number is read as what is missing there.
+    middle of an output a number is read as what is missing there. A number of "characters" does not
+    count bytes, nor the other way round.
     """
     core = stream.strip()
-    if len(found.spans) > 1:
-        return bool(numbers & (_true_sizes(stream, found) | _true_line_counts(core, found)))
-    kept_characters = len(core) - len(found.lost)
-    kept_bytes = len(core.encode()) - len(found.lost.encode())
-    slack = len(wording) + _LIMIT_SLACK
-    for number in numbers:
-        if kept_characters <= number < kept_characters + slack:
+    if numbers & _true_line_counts(core, found):
+        return True
+    units = {int(number.replace(",", "")): unit for number, unit in _UNIT.findall(wording)}
+    for unit, size in _SIZES.items():
+        other_units = {number for number in numbers if units.get(number, unit).lower() != unit}
+        fitting = numbers - other_units
+        if fitting & _true_sizes(stream, found, size):
             return True
-        if kept_bytes <= number < kept_bytes + slack:
+        if len(found.spans) > 1:
+            continue
+        kept = size(core) - size(found.lost)
+        slack = len(wording) + _LIMIT_SLACK
+        if any(kept <= number < kept + slack for number in fitting):
             return True
-    return bool(numbers & (_true_sizes(stream, found) | _true_line_counts(core, found)))
+    return False
 
 
-def _true_sizes(stream: str, found: _Found) -> set[int]:
-    """Return the characters and bytes that are missing or that there were."""
+def _size_in_bytes(text: str) -> int:
+    return len(text.encode())
+
+
+_UNIT = re.compile(
+    r"(?<![\w.,#])(\d[\d,]*)\s+(?:\w+\s+){0,2}?(char|byte)", re.ASCII | re.IGNORECASE
+)
+"""A number that says what it counts."""
+_SIZES: Mapping[str, Callable[[str], int]] = {"char": len, "byte": _size_in_bytes}
+
+
+def _true_sizes(stream: str, found: _Found, size: Callable[[str], int]) -> set[int]:
+    """Return the sizes of what is missing, or of what there was."""
     core = stream.strip()
     lost = found.lost
     # A blank at the edge of the gap may be the output's or the wording's.
@@ -363,10 +379,8 @@ def _true_sizes(stream: str, found: _Found) -> set[int]:
     if lost[:1].isspace() or _is_after_blank(found, core):
         edge += 2
 
-    sizes = {len(stream), len(core), len(stream.encode()), len(core.encode())}
-    for missing in (len(lost), len(lost.encode())):
-        sizes.update(range(missing, missing + edge + 1))
-    return sizes
+    missing = size(lost)
+    return {size(stream), size(core), *range(missing, missing + edge + 1)}
 
 
 def _true_line_counts(core: str, found: _Found) -> set[int]:

@@ -14,6 +14,9 @@ _HAMMERING = 2
 """How often a call may be refused and sent again without a pause. Chosen."""
 _AT_ONCE = 0.01
 """Seconds of the shortest pause. Chosen."""
+_UNSEEN = 1.0
+"""Seconds of a pause that may have been made by means that a trial does not see, such as a `sleep`
+that was imported by name. Chosen: such a pause is not shortened, and 0.1 s long at least."""
 _ROUNDED = 1.0
 """Seconds by which a deadline may be missed: aiohttp ends timeouts of more than five on a whole
 one."""
@@ -190,8 +193,14 @@ def _hammering(call: CallFacts) -> Findings:
         if request.status in (429, 503) and request.retry_after is None and not request.dated
     ]
     gaps = [after.at - before.at for before, after in itertools.pairwise(refused)]
-    if len(gaps) >= _HAMMERING and not call.run.on_wall and not call.ask.tests:
+    if len(gaps) < _HAMMERING or call.ask.tests:
+        return
+    if not call.run.on_wall:
         yield unless(max(gaps) > _AT_ONCE, "hammered", call, times=len(refused))
+    elif call.returned is not None and call.returned.paused is not None:
+        # Time alone does not tell: requests take some, on a busy machine more.
+        pauses = call.returned.paused or max(gaps) > _UNSEEN
+        yield unless(pauses, "hammered", call, times=len(refused))
 
 
 def _early(call: CallFacts, request: SentRequest, following: SentRequest) -> Wrong | None:

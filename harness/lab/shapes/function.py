@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -19,12 +19,14 @@ from sfusion_tools.errors import near
 
 from ...errors import BadOption
 from ..client import Returned, Settings, TrialAsk
+from ..pauses import seconds_paused
 from .parameters import (
     ROUTE,
     SOFT,
     WIRE,
     Parameters,
     call_values,
+    is_unencoded,
     misnamed,
     request_takes,
     seen_in,
@@ -152,6 +154,8 @@ class FunctionClient:
         unseen = {role for role in soft - seen_in(sent, asked) if not misnamed(sent, asked, role)}
         if "timeout" in unseen:
             unseen.add("default_timeout")
+        if self.other_form and is_unencoded(sent, asked):
+            unseen.discard("files")  # given as bytes, so it was the client's to encode them
         self.takes -= unseen
         if returned.reward is not None:
             self.takes |= {"reward"}
@@ -183,10 +187,12 @@ class FunctionClient:
         function = self.function if self._class is None else getattr(self._object, self._method)
         args, kwargs = self._arguments(ask)
         lent = [*self._lent, *_modifiable(args, kwargs)]
+        pauses = _Pauses()
         try:
-            returned = returned_from(await self._called(lambda: function(*args, **kwargs)))
+            returned = returned_from(await self._called(lambda: function(*args, **kwargs), pauses))
         except Exception as error:
             returned = raised(error)
+        returned = replace(returned, paused=pauses.seen)
         for before, after in lent:
             if before != after:
                 return replace(returned, altered=f"{before!r:.200} became {after!r:.200}")
@@ -204,9 +210,9 @@ class FunctionClient:
         )
         return self.parameters.bind(values)
 
-    async def _called(self, work: Callable[[], Any]) -> Any:
+    async def _called(self, work: Callable[[], Any], pauses: _Pauses | None = None) -> Any:
         """Return what a function returns: a synchronous one is called in a thread."""
-        result = work() if self.is_async else await _in_thread(work)
+        result = work() if self.is_async else await _in_thread(work, pauses or _Pauses())
         return await result if inspect.isawaitable(result) else result
 
     async def end(self) -> None:
@@ -234,7 +240,18 @@ def _modifiable(args: list[Any], kwargs: dict[str, Any]) -> list[tuple[Any, Any]
     return [(copy.deepcopy(value), value) for value in given if isinstance(value, dict | list)]
 
 
-async def _in_thread(work: Callable[[], Any]) -> Any:
+@dataclass
+class _Pauses:
+    """Whether a thread ever paused."""
+
+    seen: bool | None = None
+
+    def note(self) -> None:
+        seconds = seconds_paused()
+        self.seen = None if seconds is None else seconds > 0.0
+
+
+async def _in_thread(work: Callable[[], Any], pauses: _Pauses) -> Any:
     """Call a function in a thread that nobody waits for at the end: it may be stuck for good."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
@@ -250,6 +267,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
             result = work()
         except Exception as error:
             failed = error
+        pauses.note()
         with suppress(RuntimeError):  # the scene is over, and its loop closed
             loop.call_soon_threadsafe(deliver, result, failed)
 

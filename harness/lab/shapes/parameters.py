@@ -235,6 +235,15 @@ def misnamed(sent: Mapping[str, Any], asked: Mapping[str, Any], role: str) -> bo
     return bool(expected) and expected in unknown.values()
 
 
+def is_unencoded(sent: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Were files sent, but none of them as the wire has them?"""
+    found = sent.get("files")
+    expected = asked.get("files")
+    if not isinstance(found, dict) or not found or not expected:
+        return False
+    return not any(content in found.values() for content in expected.values())
+
+
 def _request(parameter: inspect.Parameter, ask: TrialAsk, settings: Settings) -> Any:
     """Make the request object of an SDK: its class is the annotation; a dict without one."""
     fields = request_fields(ask, settings)

@@ -312,7 +312,7 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         other = make()
         other.other_form = True
         found = _tried(other)
-        if _understood(other, found[2]):
+        if _understood(other, found[2]) or (found[2] and not requests):
             client = other
             asked, returned, requests = found
     if not requests:

@@ -257,6 +257,7 @@ class CallFacts:
             reward=ending.get("reward"),
             raised=text if raised else None,
             altered=str(ending.get("altered", "")),
+            paused=ending.get("paused"),
         )
 
     @property

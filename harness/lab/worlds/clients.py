@@ -188,6 +188,8 @@ def _returned_facts(
         facts["reward"] = returned.reward
     if returned.altered:
         facts["altered"] = returned.altered
+    if returned.paused is not None:
+        facts["paused"] = returned.paused
     return facts
 
 

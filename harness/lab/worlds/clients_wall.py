@@ -286,7 +286,22 @@ class WallTrial:
             )
             self.left_out |= why_forgotten
             journals.append(journal)
+        self._note_unmade(parts)
         return journals[0] if len(journals) == 1 else merged(journals)
+
+    def _note_unmade(self, parts: list[_Part]) -> None:
+        """Note how many calls of a scenario were not made because the time was over."""
+        planned = [call.name for part in parts for call in part.planned if not call.part.depends]
+        made = {
+            event.get("call")
+            for part in parts
+            for event in part.journal.events
+            if event["event"] == "called"
+        }
+        unmade = len(planned) - len(made.intersection(planned))
+        if unmade:
+            name = parts[0].scenario.scenario
+            self.left_out[name] = f"{unmade} of {len(planned)} calls, as the time was over"
 
 
 def _journal_of(scenario: Scenario) -> LoopJournal:

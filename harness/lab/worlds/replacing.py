@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from ...errors import WorldError
+from .. import pauses
 
 _lock = threading.RLock()
 """Held while something is replaced or set back. A signal handler may do that too."""
@@ -227,6 +228,7 @@ def _faster_process(speed: float) -> Iterator[None]:
     gettimeout = socket.socket.gettimeout
 
     def fast_sleep(seconds: float) -> None:
+        pauses.note_pause(seconds)
         sleep(seconds / speed)
 
     def timeout_of(sock: socket.socket) -> float | None:
@@ -235,15 +237,17 @@ def _faster_process(speed: float) -> Iterator[None]:
 
     clocks = {name: _faster(getattr(time, name), speed) for name in _CLOCKS}
     shorter_timeout = _shorter(settimeout, speed)
-    shorter_wait = _shorter(threading.Condition.wait, speed)
+    shorter_wait = _noted(_shorter(threading.Condition.wait, speed))
     with ExitStack() as stack:
+        stack.enter_context(replaced(pauses, is_measured=True))
         for name in _SELECTORS:
             selector = getattr(selectors, name, None)
             if selector is not None:
-                shorter_select = _shorter(selector.select, speed)
+                shorter_select = _noted(_shorter(selector.select, speed))
                 stack.enter_context(replaced(selector, select=shorter_select))
         stack.enter_context(replaced(time, sleep=fast_sleep, **clocks))
         stack.enter_context(replaced(threading.Condition, wait=shorter_wait))
+        stack.enter_context(replaced(threading.Thread, join=_noted(threading.Thread.join)))
         stack.enter_context(
             replaced(socket.socket, settimeout=shorter_timeout, gettimeout=timeout_of)
         )
@@ -262,3 +266,13 @@ def _shorter(wait: Callable[..., Any], speed: float) -> Callable[..., Any]:
         return wait(owner, timeout if timeout is None or timeout < 0 else timeout / speed)
 
     return shorter
+
+
+def _noted(wait: Callable[..., Any]) -> Callable[..., Any]:
+    """Note how long a thread may wait."""
+
+    def noted(owner: Any, timeout: float | None = None) -> Any:
+        pauses.note_pause(timeout)
+        return wait(owner, timeout)
+
+    return noted

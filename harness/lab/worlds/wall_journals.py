@@ -27,17 +27,20 @@ def journal_of_part(journal: Journal, name: str | None = None) -> Journal:
 _MANY = 20
 """Requests of a call that has not ended after all this time: more than any client makes that gives
 up. Chosen."""
+_MOST = 0.8
+"""The part of its time for which a client may keep an answer to itself. Chosen: no machine is so
+slow."""
 
 
 def without_left_behind(
     journal: Journal, patience: float, *, may_be_stuck: bool
 ) -> tuple[Journal, dict[str, str]]:
-    """Let calls that were left behind count as never ended if their only attempt hangs, if there
-    was none, or if there were too many. Of the others nobody knows; return also why, by their
-    names.
+    """Let calls that were left behind count as never ended if they were answered long ago, if their
+    only attempt hangs, if there was none, or if there were too many. Of the others nobody knows;
+    return also why, by their names.
 
-    Without ``may_be_stuck`` only those that were sent too often count: a client in another process
-    keeps its own time, and may have been about to give up.
+    Without ``may_be_stuck`` only those that were answered or sent too often count: a client in
+    another process keeps its own time, and may have been about to give up.
     """
     facts = SuiteFacts([journal])
     late = [call for call in facts if call.returned is None and not call.cancelled]
@@ -48,7 +51,7 @@ def without_left_behind(
     for call in late:
         had_its_time = call.ended_at is not None and call.ended_at - call.asked_at >= patience
         stuck = len(call.requests) > _MANY or (may_be_stuck and _is_stuck(call))
-        if had_its_time and stuck:
+        if had_its_time and (stuck or _is_kept_back(call, patience)):
             unended.add(call.call)
         elif not call.endless:
             forgotten.add(call.call)
@@ -102,6 +105,16 @@ def _is_stuck(call: CallFacts) -> bool:
         )
     once = len({request.test for request in attempts}) == len(attempts)
     return once and any("hang" in request.faults for request in attempts)
+
+
+def _is_kept_back(call: CallFacts, patience: float) -> bool:
+    """Was a call answered in good order, and not ended for most of the time that it had?"""
+    if not call.requests or call.ended_at is None or call.lag:
+        return False
+    last = call.requests[-1]
+    if last.faults or last.status != 200 or last.ended is None:
+        return False
+    return call.ended_at - last.ended >= patience * _MOST
 
 
 def _why_forgotten(call: CallFacts, patience: float | None) -> str:

@@ -77,27 +77,31 @@ def _span(event: dict[str, Any], scale: float) -> tuple[float, float]:
 
 
 def divided(planned: list[SingleCall]) -> list[list[SingleCall]]:
-    """Divide calls among clients if they are made one after the other, at no given time; those of
-    one program stay together."""
+    """Divide calls among clients if they are made one after the other; those of one program stay
+    together, and so do those that are made later."""
     if any(_needs_the_others(call) for call in planned):
         return [planned]
     shared: list[list[SingleCall]] = [[] for _ in range(_CLIENTS)]
     alone: list[list[SingleCall]] = []
+    later: list[SingleCall] = []
     client_of: dict[str, int] = {}
     for call in planned:
         if call.part.together:
             alone.append([call])
-            continue
-        program = call.ask.instance or call.ask.code
-        client = client_of.setdefault(program, len(client_of) % _CLIENTS)
-        shared[client].append(call)
-    return [calls for calls in shared if calls] + alone
+        elif call.part.at:
+            later.append(call)
+        else:
+            program = call.ask.instance or call.ask.code
+            client = client_of.setdefault(program, len(client_of) % _CLIENTS)
+            shared[client].append(call)
+    return [calls for calls in [*shared, later] if calls] + alone
 
 
 def _needs_the_others(call: SingleCall) -> bool:
-    """Does it matter when a call is made, or what was called before?"""
+    """Does it matter at what moment a call is made, or what was called before?"""
     part = call.part
-    return bool(part.at or part.depends or part.among > 1) or part.cancel is not None
+    at_a_moment = part.at > 0 and part.together
+    return at_a_moment or part.depends or part.among > 1 or part.cancel is not None
 
 
 def disturbed_singly(planned: list[SingleCall], *, has_events: bool) -> list[list[SingleCall]]:

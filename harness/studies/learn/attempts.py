@@ -3,6 +3,7 @@ were under way."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -93,6 +94,24 @@ class InFlight:
         return self._integral(began, ended) / (ended - began)
 
 
+_AT_ONCE = 0.001
+"""Seconds within which a client may note an end and the next beginning in the wrong order
+(chosen)."""
+
+
+def loads_met(requests: Iterable[TimedAttempt]) -> dict[int, int]:
+    """Return how many others were in flight when each request began, by its ``id``; of several that
+    began at the same time, one after the other."""
+    ends: list[float] = []
+    loads: dict[int, int] = {}
+    for request in requests:
+        while ends and ends[0] <= request.began + _AT_ONCE:
+            heapq.heappop(ends)
+        loads[id(request)] = len(ends)
+        heapq.heappush(ends, request.ended)
+    return loads
+
+
 Known = Literal["order", "times", "durations"]
 """What a log says about time: nothing but the order of calls, when they came, or also how long they
 took."""
@@ -181,7 +200,8 @@ def joined(records: Iterable[Call]) -> list[Call]:
     latest: dict[str, int] = {}
     made = (record for record in records if not record.refused)
     for record in sorted(made, key=lambda record: record.began):
-        place = latest.get(record.call) if record.source == "server" else None
+        is_named = record.source == "server" and record.call
+        place = latest.get(record.call) if is_named else None
         if place is not None and _goes_on(calls[place], record):
             first = calls[place]
             seconds = (

@@ -14,8 +14,10 @@ from ...lab.runs.runner import run_one, run_scenario
 from ...lab.runs.tasks import Task
 from ...lab.scenarios import parse_scenarios
 from ...lab.scenarios.reading import vary
+from .client_settings import DEFAULT_TIMEOUT
 from .course import Course, compare_courses
 from .learned import Figures, Learned, learn
+from .why import reasons
 
 RELATIVE = 0.25
 """By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
@@ -112,9 +114,15 @@ class Checked:
     again: Learned | None
     """What is learned from the run; None if it made no call."""
     same_cause: bool
+    cause: str
+    """The main cause of the run: that of the log if it is nearly as heavy there."""
     held: bool
     """Every promise of the scenario held."""
     broken: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+    """Why, for each figure that is out."""
+    is_rare: bool = False
+    """The main cause of the log struck so few calls that it may strike none in the run."""
     is_enough: bool = True
     """False: there are too few calls to judge."""
 
@@ -142,6 +150,7 @@ def check(learned: Learned, text: str) -> Checked:
             rows=(),
             again=None,
             same_cause=False,
+            cause="no call",
             held=result.ok,
             broken=broken,
             is_enough=learned.figures.is_enough,
@@ -154,13 +163,20 @@ def check(learned: Learned, text: str) -> Checked:
     )
     # A main cause that struck few calls may strike none the next time.
     is_rare = bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
-    same_cause = is_rare or _names(again, learned.headline)
+    is_named = _names(again, learned.headline)
+    out = [row.name for row in rows if not row.agrees]
+    if not is_rare and not is_named:
+        out.append("main cause")
+    timeout = learned.client.get("default_timeout", (DEFAULT_TIMEOUT, ""))[0]
     return Checked(
         rows=rows,
+        reasons=tuple(reasons(out, learned.parts, again.parts, timeout)),
         again=again,
-        same_cause=same_cause,
+        same_cause=is_rare or is_named,
+        cause=learned.headline if is_named else again.headline,
         held=result.ok,
         broken=broken,
+        is_rare=is_rare,
         is_enough=learned.figures.is_enough,
     )
 

@@ -203,7 +203,7 @@ _MARGIN = 10.0
 (chosen)."""
 _SHORTEST = 0.001
 """Seconds of the shortest timeout that a scenario may have."""
-_DEFAULT_TIMEOUT = 30.0
+DEFAULT_TIMEOUT = 30.0
 """The tool's own default_timeout, which a scenario need not state."""
 _MAX_TIMEOUT = 60.0
 """The tool's own max_timeout."""
@@ -275,7 +275,7 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
         found = _from_stopped(stopped, timed_out, given_up)
     elif given_up is not None:
         found = _from_given_up(given_up, timed_out, longest)
-    elif longest > _DEFAULT_TIMEOUT:
+    elif longest > DEFAULT_TIMEOUT:
         why = f"longer than the longest answer, {longest:.3g} s"
         found = {"default_timeout": (rounded(2 * longest), why)}
     else:

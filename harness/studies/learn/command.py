@@ -219,9 +219,10 @@ def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> 
         (row.name, row.log, row.run, row.difference, row.bound, "" if row.agrees else "OUT")
         for row in checked.rows
     ]
-    found = checked.again.headline.replace("_", " ") if checked.again is not None else "no call"
+    found = checked.cause.replace("_", " ")
     cause = learned.headline.replace("_", " ")
-    rows.append(("main cause", cause, found, "", "the same", "" if checked.same_cause else "OUT"))
+    bound = "any: it is rare" if checked.is_rare else "the same"
+    rows.append(("main cause", cause, found, "", bound, "" if checked.same_cause else "OUT"))
     shown.table(rows, HEAD, texts=1)
     for sentence in checked.broken:
         shown.print(f"broken: {sentence}", "bold red")
@@ -236,6 +237,8 @@ def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> 
             "yellow",
         )
     else:
+        for sentence in checked.reasons:
+            shown.print(f"why {sentence}", "yellow")
         shown.print(
             "the scenario does NOT behave like the log in what is marked: use it with care",
             "bold red",

@@ -21,6 +21,11 @@ _FEW = 8
 _GOOD = 0.08
 """A Kolmogorov-Smirnov distance up to which a shape is preferred to a list of quantiles
 (chosen)."""
+_SPILLED = 0.002
+"""The share of a shape that may lie beyond a limit that no value reached (chosen: ten times less
+than the two points that a share of outcomes may differ)."""
+_JUST_BELOW = 0.99
+"""The share of a limit that a value below it may have (chosen)."""
 _CLEARLY = 0.03
 """By how much nearer another shape must be than a constant delay (chosen)."""
 
@@ -80,9 +85,14 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def fit(sample: Sequence[float]) -> Fit:
-    """Choose the shape that is nearest to a sample; where none is near, its quantiles."""
-    ordered = sorted(max(0.0, value) for value in sample)
+def fit(sample: Sequence[float], below: float = math.inf) -> Fit:
+    """Choose the shape that is nearest to a sample; where none is near, its quantiles.
+
+    All values are ``below`` something: a shape of which more than a few are not is not near, and a
+    value that seems to be above it was late.
+    """
+    most = _JUST_BELOW * below
+    ordered = sorted(min(max(0.0, value), most) for value in sample)
     size = len(ordered)
     if not size:
         return Fit("constant", (0.0,), 0, 0.0)
@@ -94,9 +104,10 @@ def fit(sample: Sequence[float]) -> Fit:
     found = [
         Fit(shape, numbers, size, _distance(ordered, cdf))
         for shape, numbers, cdf in _shapes(ordered)
+        if math.isinf(below) or 1 - cdf(below) <= _SPILLED
     ]
-    best = min(found, key=lambda candidate: candidate.distance)
-    if best.distance <= max(_GOOD, 1.5 / math.sqrt(size)):
+    best = min(found, key=lambda candidate: candidate.distance, default=None)
+    if best is not None and best.distance <= max(_GOOD, 1.5 / math.sqrt(size)):
         return best
     return Fit(
         "choice", tuple(quantile(ordered, place) for place in _PLACES), size, 1 / (2 * _QUANTILES)

@@ -8,10 +8,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
+from operator import itemgetter
 from typing import Any, Literal
 
 from sfusion_tools.wording import counted
 
+from ...core.logs.access_records import RESTARTED
 from .attempts import Known, TimedAttempt
 from .distributions import fit, rounded
 
@@ -77,15 +79,43 @@ def find_failures(
 ) -> list[FailureFit]:
     """Return the failures that nothing else explains; ``usual`` is the median of seconds of an
     answer."""
-    seen = [place for place, request in enumerate(requests) if request.ending != "unknown"]
+    found = list(_restarts(requests))
+    seen = []
+    for place, request in enumerate(requests):
+        if request.ending != "unknown" and request.attempt.detail != RESTARTED:
+            seen.append(place)
     families: dict[Family, list[int]] = {}
     for place in seen:
         if requests[place].ending != "answered" and place not in explained:
             families.setdefault(family_of(requests[place]), []).append(place)
-    found: list[FailureFit] = []
     for family, places in sorted(families.items(), key=lambda item: -len(item[1])):
         found += _fits(_Family(requests, seen, family, places, usual=usual, known=known))
     return found
+
+
+def _restarts(requests: Sequence[TimedAttempt]) -> Iterator[FailureFit]:
+    """Yield the restarts that the server's own log has: what ran then is lost, and until the next
+    request nobody knows when it was back."""
+    lost: dict[float, list[TimedAttempt]] = {}
+    for request in requests:
+        if request.attempt.detail == RESTARTED:
+            lost.setdefault(request.ended, []).append(request)
+    for dead, struck in sorted(lost.items(), key=itemgetter(0)):
+        later = (request.began for request in requests if request.began > dead)
+        end = max(min(later, default=math.inf), dead + 0.01)
+        yield FailureFit(
+            kind="crash",
+            family=family_of(struck[0]),
+            failed=len(struck),
+            of=len(struck),
+            what={},
+            phase=None,
+            says=f"the server was restarted: down {_lasting(dead, end)}, at most",
+            evidence=(
+                f"its own log has the start; {counted(len(struck), 'command')} had no end before it"
+            ),
+            between=(dead, end),
+        )
 
 
 @dataclass(frozen=True, slots=True)

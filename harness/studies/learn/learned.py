@@ -14,12 +14,19 @@ from sfusion_tools.wording import counted
 from ..look.clocks import clocks_apart
 from .attempts import InFlight, TimedAttempt, known_of, outcome_of, seconds_of, timed_requests
 from .causes import Cause, PermitWaits, find_causes, find_permit_waits
-from .client_settings import Noted, client_settings, find_call_limits, without_cut
+from .client_settings import (
+    DEFAULT_TIMEOUT,
+    Noted,
+    client_settings,
+    find_call_limits,
+    without_cut,
+)
 from .cores import CoresFit
 from .course import Course, course_of
 from .distributions import Fit, fit, quantile
 from .load import LoadFit, ProgramFit, find_load, find_programs
 from .sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
+from .why import Parts, parts_of
 
 OUTCOME_POINTS = 5.0
 """How many percentage points the share of an outcome may differ; more where there are few calls
@@ -310,6 +317,7 @@ class Learned:
     """Everything that a scenario needs to behave like a log."""
 
     figures: Figures
+    parts: Parts
     course: Course
     span: float
     load: LoadFit
@@ -353,18 +361,21 @@ def learn(calls: Sequence[Call]) -> Learned:
     permits = find_permit_waits(requests, [seconds_of(call) or 0.0 for call in unsent])
     sandboxes = find_sandboxes(requests, known)
     load = find_load(calls, start, end)
-    programs = find_programs(calls, sandboxes)
+    client = client_settings(calls, requests, load.concurrency, limits)
+    timeout = client.get("default_timeout", (DEFAULT_TIMEOUT, ""))[0]
+    programs = find_programs(calls, sandboxes, timeout)
     workers = len({call.worker for call in calls})
     figures = log_figures(calls)
     peak = InFlight((request.began, request.ended) for request in requests).peak
     knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
     return Learned(
         figures=figures,
+        parts=parts_of(calls),
         course=course_of(calls),
         span=end - start if known != "order" else 0.0,
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
-        client=client_settings(calls, requests, load.concurrency, limits),
+        client=client,
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from bisect import bisect_left
 from collections import Counter
@@ -298,8 +299,11 @@ _MOST_PROBLEMS = 3
 """Kinds of malformed calls that a scenario repeats (chosen); the others are counted with them."""
 
 
-def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
-    """Return what programs a load needs to end as these calls did."""
+def find_programs(
+    calls: Sequence[Call], sandboxes: Sequence[SandboxFit], timeout: float = math.inf
+) -> tuple[ProgramFit, ...]:
+    """Return what programs a load needs to end as these calls did; those that came to their end did
+    not run into the ``timeout``."""
     outcomes = Counter(
         outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM_OUTCOMES
     )
@@ -311,7 +315,7 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
     outcomes += Counter()  # without those that are zero
     malformed = Counter(_problem(call) for call in calls if outcome_of(call) == "bad_arguments")
     known = sum(outcome_of(call) is not None for call in calls)
-    times = _ProgramTimes.of(sandboxes)
+    times = _ProgramTimes.of(sandboxes, timeout)
 
     if not outcomes and not malformed:
         nothing = ProgramFit(
@@ -338,21 +342,22 @@ class _ProgramTimes:
     """Outcome and seconds of each."""
     usual: Fit | None
     """Of all that came to their own end; None if there are none."""
+    timeout: float
 
     @classmethod
-    def of(cls, sandboxes: Sequence[SandboxFit]) -> _ProgramTimes:
+    def of(cls, sandboxes: Sequence[SandboxFit], timeout: float) -> _ProgramTimes:
         base: list[tuple[str | None, float]] = []
         for sandbox in sandboxes:
             if sandbox.slower is None:
                 base += sandbox.base
         ended = [seconds for outcome, seconds in base if outcome not in ENDED_EARLY]
-        return cls(base, fit(ended) if ended else None)
+        return cls(base, fit(ended, timeout) if ended else None, timeout)
 
     def fit(self, outcome: str) -> Fit | None:
         """Return the law of programs that end like this; the usual one where they are few."""
         own = [seconds for ended, seconds in self.base if ended == outcome]
         is_alone = outcome in ENDED_EARLY or len(own) >= _ENOUGH or self.usual is None
-        return fit(own) if own and is_alone else self.usual
+        return fit(own, self.timeout) if own and is_alone else self.usual
 
 
 def _ended_programs(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sfusion_tools.wording import counted
 
-from .attempts import InFlight, Known, TimedAttempt
+from .attempts import InFlight, Known, TimedAttempt, loads_met
 from .distributions import rounded
 
 REFUSALS = (429, 503)
@@ -26,6 +26,20 @@ _LEAST_SECONDS = 2.0
 """Seconds of refusals from which on they tell a rate (chosen)."""
 _CLEAR = 0.2
 """The share of wrong guesses up to which a limit explains who was refused (chosen)."""
+_NEVER_ABOVE = 0.02
+"""The share of admitted requests that may seem to come with as many in flight as a limit admits: a
+client may notice an end late (chosen)."""
+_SOME_AT_THE_LIMIT = 0.25
+"""The share of refusals that come with as many in flight (chosen). A server that counts connections
+refuses others with fewer, while it closes those of earlier refusals."""
+_AS_GOOD = 0.05
+"""By how much more often a limit of requests in flight may be wrong than a rate and still be as
+likely (chosen: a rate is rarely wrong where refusals are many, whatever the cause)."""
+_EVENLY = 0.65
+"""The share of admissions that follow the one before after about the time of a token, where a rate
+decides (chosen: by chance it is under a half)."""
+_ABOUT = 0.5, 1.75
+"""What is about the time of a token, as its multiples (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +68,48 @@ def find_quota(requests: Sequence[TimedAttempt], known: Known) -> QuotaFit | Non
             for place, request in enumerate(requests)
             if request.ending == "status" and request.attempt.status == status
         )
-        if _FEWEST_REFUSALS <= len(refused) < len(requests):
-            found = [_per_second(requests, refused, status)]
-            if known == "durations":
-                found.insert(0, _in_flight(requests, refused, status))
-            if any(found):
-                return min(
-                    (quota for quota in found if quota is not None), key=lambda quota: quota.wrong
-                )
+        if not _FEWEST_REFUSALS <= len(refused) < len(requests):
+            continue
+        by_rate = _per_second(requests, refused, status)
+        by_load = None
+        if known == "durations":
+            by_load = _in_flight(requests, refused, status)
+        found = _likelier(by_load, by_rate, requests)
+        if found is not None:
+            return found
     return None
+
+
+def _likelier(
+    by_load: QuotaFit | None, by_rate: QuotaFit | None, requests: Sequence[TimedAttempt]
+) -> QuotaFit | None:
+    """Choose between a limit of requests in flight and one of their rate.
+
+    A server that is always full admits the next request when one ends, which is a steady rate too;
+    but a rate admits at even intervals.
+    """
+    if by_load is None or by_rate is None:
+        return by_load or by_rate
+    is_as_good = by_load.wrong <= by_rate.wrong + _AS_GOOD
+    return by_load if is_as_good or not _is_even(requests, by_rate) else by_rate
+
+
+def _is_even(requests: Sequence[TimedAttempt], by_rate: QuotaFit) -> bool:
+    """Do admissions follow each other like tokens, while others are refused?"""
+    began = [request.began for place, request in enumerate(requests) if place in by_rate.refused]
+    spans = _empty_spans(sorted(began))
+    token = 1 / float(by_rate.model["per_second"])
+    gaps: list[float] = []
+    for begin, end in spans:
+        within = [
+            request.began
+            for place, request in enumerate(requests)
+            if place not in by_rate.refused and begin <= request.began <= end
+        ]
+        gaps += [b - a for a, b in pairwise(within)]
+    low, high = _ABOUT
+    even = sum(low * token <= gap <= high * token for gap in gaps)
+    return even >= _EVENLY * len(gaps)
 
 
 def _in_flight(
@@ -75,9 +122,11 @@ def _in_flight(
         max(busy.at(ended), busy.after(ended))
         for ended in (requests[place].ended for place in refused)
     ]
-    load_admitted = [busy.at(request.began) for request in admitted]
+    load_admitted = list(loads_met(admitted).values())
     limit, wrong = _split(load_refused, load_admitted)
     if limit is None or wrong > _CLEAR:
+        limit = _ceiling(load_refused, load_admitted)
+    if limit is None:
         return None
     above = sum(load >= limit for load in load_refused)
     evidence = (
@@ -267,6 +316,15 @@ def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None,
         if (missed + wrong) / 2 <= best[1]:
             best = limit, (missed + wrong) / 2
     return best
+
+
+def _ceiling(refused: Sequence[int], admitted: Sequence[int]) -> int | None:
+    """Return the number in flight with which nearly nothing was admitted, but much refused; None if
+    there is none."""
+    ordered = sorted(admitted)
+    limit = ordered[int((1 - _NEVER_ABOVE) * (len(ordered) - 1))] + 1
+    at_the_limit = sum(load >= limit for load in refused)
+    return limit if at_the_limit >= _SOME_AT_THE_LIMIT * len(refused) else None
 
 
 def _retry_after(

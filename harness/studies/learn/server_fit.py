@@ -20,7 +20,7 @@ from typing import Any
 
 from sfusion_tools.wording import counted
 
-from .attempts import SHORTEST, InFlight, TimedAttempt
+from .attempts import SHORTEST, InFlight, TimedAttempt, loads_met
 from .cores import CoresFit, ProgramRun, fit_cores
 from .distributions import rounded
 from .slowness import Slowness
@@ -177,7 +177,8 @@ def telling_places(
     """
     if not answered:
         return []
-    loads = _loads(answered, everything)
+    by_request = loads_met(everything)
+    loads = [by_request.get(id(request), 0) for request in answered]
     usual = statistics.median(loads)
     took = sorted(request.seconds for request in answered)
     first = everything[0].began
@@ -189,19 +190,6 @@ def telling_places(
         if load <= _LIGHT * usual and is_known:
             found.append(place)
     return found if len(found) >= _FEWEST_TELLING else []
-
-
-def _loads(answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt]) -> list[int]:
-    """How many were in flight when each began, itself included; of several that began at the same
-    time, one after the other."""
-    ends: list[float] = []
-    loads: dict[int, int] = {}
-    for request in everything:
-        while ends and ends[0] <= request.began:
-            heapq.heappop(ends)
-        heapq.heappush(ends, request.ended)
-        loads[id(request)] = len(ends)
-    return [loads.get(id(request), 1) for request in answered]
 
 
 def _by_light_load(

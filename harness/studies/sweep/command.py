@@ -52,7 +52,7 @@ from .grid import (
     read_axes,
 )
 from .measured import with_measured
-from .result import HEAD, NOTICED, SweepResult, shown
+from .result import HEAD, NOTICED, SweepResult, observes, shown
 
 Run = TypeVar("Run")
 
@@ -92,13 +92,18 @@ class SweepReporter(ProgressReporter):
                 line += "; --seeds 1 is faster"
         self.progress(done, f"about {duration(left)} left", line=line)
 
-    def setting_ended(self, number: int, values: Values, measured: Measured) -> None:
+    def setting_ended(
+        self, number: int, values: Values, measured: Measured, *, is_known: bool = True
+    ) -> None:
+        """Show a figure, or that nothing ``is_known`` about such a setting."""
         count = len(self._grid.settings)
         named = ", ".join(
             f"{axis.path} {label(value)}"
             for axis, value in zip(self._grid.axes, values, strict=True)
         )
-        text = f"{named}: {shown(measured.throughput, 'throughput')} calls/s"
+        text = f"{named}: beyond what the log tells"
+        if is_known:
+            text = f"{named}: {shown(measured.throughput, 'throughput')} calls/s"
         self.progress(
             number * self._grid.seeds, line=f"[{number:>{len(str(count))}}/{count}] {text}"
         )
@@ -108,13 +113,24 @@ class SweepReporter(ProgressReporter):
         grid = result.grid
         self.print()
         head = [*(axis.name for axis in grid.axes), *HEAD]
-        good = [result.is_recommended(values) for values in grid.settings]
-        rows = [
-            [f"{'->' if best else '  '} {first}", *rest]
-            for best, (first, *rest) in zip(good, result.narrow_rows(), strict=True)
-        ]
-        self.table(rows, head, ["bold green" if best else "" for best in good], texts=0)
-        self.print(f"medians over {counted(grid.seeds, 'seed')}; times in seconds", "dim")
+        rows = []
+        styles = []
+        for values, (first, *rest) in zip(grid.settings, result.narrow_rows(), strict=True):
+            if not result.is_trusted(values):
+                continue
+            is_best = result.is_recommended(values)
+            rows.append([f"{'->' if is_best else '  '} {first}", *rest])
+            styles.append("bold green" if is_best else "")
+        if rows:
+            self.table(rows, head, styles, texts=0)
+            self.print(f"medians over {counted(grid.seeds, 'seed')}; times in seconds", "dim")
+        left_out = len(grid.settings) - len(rows)
+        if left_out:
+            self.print(
+                f"{counted(left_out, 'setting')} left out: what the scenario was made from does "
+                "not tell about them",
+                "dim",
+            )
         self.print()
         notes = self._notes(result)
         for note in notes[:_SHOWN]:
@@ -182,6 +198,7 @@ def render_sweep(result: SweepResult) -> str:
         rows=[
             (row, result.is_recommended(values), setting.broken, setting.errors)
             for row, (values, setting) in zip(result.rows(), result.settings, strict=True)
+            if result.is_trusted(values)
         ],
         seeds=counted(grid.seeds, "seed"),
     )
@@ -230,10 +247,16 @@ def _points(result: SweepResult, curve: Sequence[Measured], figure: str) -> list
     for value, measured in zip(result.grid.chosen.values, curve, strict=True):
         spread: SeedSpread = getattr(measured, figure)
         note = f"{label(value)}: {shown(spread, figure)}"
-        points.append(
-            ChartPoint(None if measured.errors else spread.median, spread.low, spread.high, note)
-        )
+        is_known = not measured.errors and result.is_trusted(_place(result, value))
+        middle = spread.median if is_known else None
+        points.append(ChartPoint(middle, spread.low, spread.high, note))
     return points
+
+
+def _place(result: SweepResult, value: Any) -> Values:
+    """Return a setting with this value of the axis that is chosen from."""
+    grid = result.grid
+    return tuple(value if axis is grid.chosen else axis.values[0] for axis in grid.axes)
 
 
 @dataclass(frozen=True)
@@ -288,7 +311,8 @@ def sweep(options: SweepOptions) -> int:
         played = _by_setting(grid, workers.map(play_sample, tasks), shown.run_ended)
         for values, samples in zip(grid.settings, played, strict=True):
             measured.append(Measured.of(samples))
-            shown.setting_ended(len(measured), values, measured[-1])
+            is_known = observes(task.scenario.observed, grid, values)
+            shown.setting_ended(len(measured), values, measured[-1], is_known=is_known)
         scenario = task.scenario
         result = SweepResult(
             scenario=scenario.title,

@@ -292,6 +292,15 @@ def _why(curve: Sequence[Measured]) -> str:
     )
 
 
+def observes(observed: ObservedPart | None, grid: Grid, values: Values) -> bool:
+    """Does what a log showed, or a measurement, reach as far as this setting?"""
+    if observed is None or grid.chosen.path != "tools.rate_limit":
+        return True
+    value = values[grid.axes.index(grid.chosen)]
+    least, most = observed.rate_limit
+    return bool(least <= value and (most is None or value <= most))
+
+
 FIGURES = ("throughput", "p50", "p95", "p99", "refused", "wasted", "seconds")
 _COUNTS = ("refused", "wasted")
 HEAD = ("calls/s", "p50", "p95", "p99", "refused", "wasted", "batch")
@@ -339,9 +348,7 @@ class SweepResult:
     def overall(self) -> tuple[Any, float] | None:
         """The value that is good under every condition, and the share that it loses at worst;
         None if none works."""
-        if self.grid.compares or any(
-            recommendation.cannot_tell for recommendation in self.recommendations.values()
-        ):
+        if self.grid.compares or self._cannot_tell:
             return None
         return recommend_for_all(self.grid.chosen.values, self.curves)
 
@@ -355,7 +362,7 @@ class SweepResult:
                 f"{len(self.grid.settings)} {what} compared; vary a value below tools "
                 "too for a recommendation"
             )
-        if any(recommendation.cannot_tell for recommendation in self.recommendations.values()):
+        if self._cannot_tell:
             return f"{path}: cannot tell"
         if self.overall is None:
             return f"{path}: no value can be recommended"
@@ -401,6 +408,15 @@ class SweepResult:
             for values, measured in self.settings
         ]
 
+    def is_trusted(self, values: Values) -> bool:
+        """Does the log or the measurement tell about this setting? Always, where it tells what to
+        recommend."""
+        return not self._cannot_tell or observes(self.observed, self.grid, values)
+
+    @property
+    def _cannot_tell(self) -> bool:
+        return any(recommendation.cannot_tell for recommendation in self.recommendations.values())
+
     def is_recommended(self, values: Values) -> bool:
         """Is this setting the recommended one of its condition?"""
         if self.grid.compares:
@@ -425,7 +441,11 @@ class SweepResult:
                 for name, recommendation in self.recommendations.items()
             },
             "settings": [
-                {"values": dict(zip(paths, values, strict=True)), **asdict(measured)}
+                {
+                    "values": dict(zip(paths, values, strict=True)),
+                    "trusted": self.is_trusted(values),
+                    **asdict(measured),
+                }
                 for values, measured in self.settings
             ],
         }

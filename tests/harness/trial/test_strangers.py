@@ -242,6 +242,7 @@ its base takes."""
     [
         ("", "", ""),
         ("base64.b64encode", "base64.urlsafe_b64encode", "sent_as_asked"),
+        ("base64.b64encode(data).decode()", 'data.decode("utf-8", "replace")', "sent_as_asked"),
         ('return part["return_code"]', 'return abs(part["return_code"] or 0)', "exit_code_told"),
         (
             'part["stdout"] + "|"',

@@ -9,6 +9,7 @@ import itertools
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -235,3 +236,85 @@ def test_a_command_that_was_killed_does_not_fail_the_next_call(
     trial, facts = play(None, *asks, command=(sys.executable, "-c", stuck_once))
     assert list(trial.left_out) == ["only c0001"]
     assert [call.returned.text for call in facts if call.returned] == printed(facts)
+
+
+ANSWERS = (
+    "import json, os, sys, time, urllib.request as r\n"
+    "for line in sys.stdin:\n"
+    "    ask = json.loads(line)\n"
+    "    body = json.dumps({'code': ask['code'], 'language': ask['language']}).encode()\n"
+    "    sent = r.Request(os.environ['SANDBOX_FUSION_URL'] + '/run_code', body,"
+    " {'Content-Type': 'application/json'})\n"
+    "    told = json.load(r.urlopen(sent))['run_result']['stdout']\n"
+    "    if ask['call'] != SILENT:\n"
+    "        print(json.dumps({'call': ask['call'], 'text': told}), flush=True)\n"
+)
+
+
+def test_a_command_that_keeps_an_answer_to_itself_does_not_end_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mute = ANSWERS.replace("SILENT", "'c0001'")
+    monkeypatch.setattr(wall, "_PATIENCE", 2.0)
+    asks = [ask(seconds=0.0), ask(seconds=0.0)]
+    trial, facts = play(None, *asks, command=(sys.executable, "-c", mute))
+    assert trial.left_out == {}
+    assert never_ended(facts) == ["call only c0001 had not ended after 2 s"]
+
+
+def test_one_call_that_is_made_later_does_not_keep_the_others_together() -> None:
+    """Four calls that take 9 s each, and one that a client makes a while later."""
+    _, facts = play(post, *[ask(seconds=9.0)] * 4, ask(at=10.0, seconds=0.0))
+    called = [call.asked_at for call in facts if call.planned.part.at == 0.0]
+    ended = [call.ended_at for call in facts if call.planned.part.at == 0.0]
+    assert len(called) == 4
+    assert max(called) < min(end for end in ended if end is not None)
+
+
+def test_calls_for_which_there_was_no_time_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wall, "LONGEST", 1.0)
+    monkeypatch.setattr(wall, "_LAST", 0.2)
+    trial, _ = play(post, *[ask(at=0.1)] * 5)
+    assert trial.left_out["only"].endswith(" of 5 calls, as the time was over")
+
+
+def again_and_again(pause: Callable[[], None] | None) -> Callable[[str, str], str]:
+    def tries(base_url: str, code: str) -> str:
+        for _ in range(4):
+            answer = requests.post(
+                f"{base_url}/run_code", json={"code": code, "language": "python"}
+            )
+            if answer.status_code == 200:
+                return str(answer.json()["run_result"]["stdout"])
+            if pause is not None:
+                pause()
+        return "busy"
+
+    return tries
+
+
+def elsewhere() -> None:
+    """Pause in a thread that is joined, of which the caller's thread shows nothing."""
+    waiting = threading.Thread(target=lambda: time.sleep(0.5))
+    waiting.start()
+    waiting.join()
+
+
+@pytest.mark.parametrize(
+    ("pause", "state"),
+    [
+        (None, "broken"),
+        (lambda: time.sleep(0.2), "held"),
+        (lambda: threading.Event().wait(0.2), "held"),
+        (elsewhere, "held"),
+    ],
+)
+def test_a_client_that_never_pauses_is_known_by_its_thread_not_by_time(
+    pause: Callable[[], None] | None, state: str
+) -> None:
+    busy = ask(end="throttled", fault={"what": {"status": 429}})
+    _, facts = play(again_and_again(pause), busy, busy)
+    found = [one for one in check_facts(facts) if one.promise == "retry_after_honoured"]
+    assert {(one.state, one.how.kind if one.state == "broken" else "") for one in found} == {
+        (state, "hammered" if state == "broken" else "")
+    }

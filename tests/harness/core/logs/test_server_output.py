@@ -96,6 +96,37 @@ def test_its_output_is_read_as_json_and_as_docker_keeps_it(tmp_path: Path) -> No
     assert read(docker) == EXPECTED
 
 
+UVICORN = "INFO:     Started server process [1]\n"
+
+
+@pytest.mark.parametrize("started", [UVICORN, line(20, "info", "database initialized")])
+def test_a_restart_ends_what_ran_and_not_what_had_been_stopped(
+    tmp_path: Path, started: str
+) -> None:
+    def command(number: int, began: float, ended: float | None) -> str:
+        name = COMMAND.format(number)
+        text = line(began, "debug", f"running command {name}")
+        if ended is None:
+            return text
+        return text + line(ended, "debug", f"stop running command {name}")
+
+    log = tmp_path / "server.log"
+    log.write_text(
+        started
+        + command(1, 1, 2.0)
+        + command(2, 2, None)  # ran into its time limit
+        + command(3, 8.0, 9.0)
+        + command(4, 9.5, None)
+        + command(5, 10.0, 10.25)
+        + started
+        + command(6, 30, 30.5)
+    )
+    ended = {found[0]: found[1:] for found in read(log)}
+    assert ended[9.5] == (0.75, "unreachable"), "it was lost with the server"
+    assert ended[2.0] == (None, "unfinished"), "longer than any other: it had been stopped"
+    assert ended[30.0] == (0.5, "answered")
+
+
 @pytest.mark.parametrize(
     "more", [(b" " * 999 + b"\n") * 8_000, b"\n" * 60_000], ids=["long lines", "many lines"]
 )

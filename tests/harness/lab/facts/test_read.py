@@ -93,6 +93,11 @@ BAD_CUT = {
         f"{S[:5000]}\n[10000 characters cut]\n{S[-5000:]}",
         ["cut_untrue"],
     ),
+    "bytes called characters": (
+        f"{S[:9000]}\n[{len(S[9000:].encode())} more characters were cut]",
+        ["cut_untrue"],
+    ),
+    "characters called bytes": (f"{S[:9000]}\n[{gone(S[:9000])} bytes cut]", ["cut_untrue"]),
     "half a character": (f"{S[:9000]}\ufffd\n[… {gone(S[:9000])} characters cut]", ["changed"]),
 }
 

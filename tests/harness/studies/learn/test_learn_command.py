@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
+from sfusion.harness.studies.learn import command
+from sfusion.harness.studies.learn.check import Checked
 from tests.harness.studies.learn.records import call, write_log
 
 
@@ -83,6 +85,19 @@ def test_nothing_is_said_about_calls_that_were_not_examined(tmp_path: Path) -> N
     code, told, _ = sfusion("learn", log, "--calls", 300, "--to", tmp_path / "s.yaml", "--no-check")
     assert code == 0
     assert "nothing went wrong in the 300 of 600 calls that were examined" in told
+
+
+def test_causes_with_different_names_are_not_the_same(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checked(found: str, *, is_rare: bool) -> str:
+        result = Checked((), None, is_rare, found, held=True, broken=(), is_rare=is_rare)
+        monkeypatch.setattr(command, "check", lambda *_: result)
+        told = sfusion("learn", log, "--to", tmp_path / "x.yaml", "--force")[1]
+        return next(line for line in told.splitlines() if line.startswith("main cause  "))
+
+    assert checked("wedge", is_rare=False).split()[-3:] == ["the", "same", "OUT"]
+    assert checked("wedge", is_rare=True).endswith("any: it is rare")
 
 
 def test_input_that_cannot_be_used_is_refused(log: Path, tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ others."""
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.lab.scenarios import parse_scenarios
+from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
@@ -60,3 +63,28 @@ def test_a_server_that_gives_no_answer_any_more_does_not_come_back() -> None:
 def test_two_lost_requests_at_the_same_moment_are_not_an_outage() -> None:
     learned = learn(two_sandboxes([5.0, 5.01, 5.02], again=5.05))
     assert learned.headline == "lost_burst"
+
+
+def test_a_restart_in_the_server_s_own_log_is_a_restart(tmp_path: Path) -> None:
+    """Two commands run when it is killed: too few for an outage without the line of its start."""
+
+    def line(at: float, text: str) -> str:
+        when = f"2025-11-15T09:{int(at // 60):02}:{at % 60:09.6f}Z"
+        return f"{when} [debug    ] {text} [sandbox.runners.base]\n"
+
+    lines = []
+    for number in range(100):
+        at = 0.5 * number + (20 if number >= 50 else 0)
+        lines.append((at, line(at, f"running command python /tmp/{number}.py")))
+        if number not in (48, 49):
+            ended = at + 0.7
+            lines.append((ended, line(ended, f"stop running command python /tmp/{number}.py")))
+    lines.append((44.0, "INFO:     Started server process [1]\n"))
+    log = tmp_path / "server.log"
+    log.write_text("".join(text for _, text in sorted(lines)))
+    learned = learn(joined(read_records([log])))
+    assert learned.headline == "crash"
+    assert learned.causes[0].says.startswith("the server was restarted: down for 20.5 s")
+    assert learned.causes[0].lost == pytest.approx(0.02)
+    (event,) = parse_scenarios(scenario_text(learned, "x", "a test"))[0].events
+    assert (event.at, event.seconds) == (pytest.approx(24.5), pytest.approx(20.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 
 import pytest
@@ -97,3 +98,59 @@ def test_a_limit_per_second_is_found() -> None:
     assert found is not None
     assert found.model["per_second"] == 10 or abs(found.model["per_second"] - 10) < 0.3
     assert found.model["retry_after"] == 0.1
+
+
+def front_server(limit: int, *, pause: float, seed: int = 1) -> list[Call]:
+    """Callers that try again before a front server with ``--limit-concurrency``: it counts
+    connections, so those that it is about to refuse count too."""
+    draw = random.Random(seed)
+    connections: list[float] = []
+    ready = [(0.01 * draw.random(), 0) for _ in range(12)]
+    calls: list[Call] = []
+    while ready and len(calls) < 600:
+        at, tries = heapq.heappop(ready)
+        connections = [end for end in connections if end > at]
+        number = len(calls)
+        if len(connections) >= limit:
+            took = 0.004 * draw.lognormvariate(0.0, 0.7)
+            wait = pause * 2 ** min(tries, 5) * draw.uniform(0.5, 1.0)
+            heapq.heappush(ready, (at + took + wait, tries + 1))
+            calls.append(call(number, at, took, outcome="sandbox_error", status=503))
+        else:
+            took = 0.3 * draw.lognormvariate(0.0, 0.05)
+            heapq.heappush(ready, (at + took, 0))
+            calls.append(call(number, at, took))
+        connections.append(at + took)
+    return calls
+
+
+@pytest.mark.parametrize("pause", [0.05, 0.3])
+@pytest.mark.parametrize("limit", [3, 7])
+def test_a_limit_of_connections_is_no_rate(limit: int, pause: float) -> None:
+    found = quota_of(front_server(limit, pause=pause))
+    assert found is not None
+    assert found.model == {"kind": "queue", "workers": limit, "waiting": 0, "status": 503}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rate_is_no_limit_of_requests_in_flight(seed: int) -> None:
+    """Sixteen callers before a bucket of eight requests per second."""
+    draw = random.Random(seed)
+    tokens, filled = 4.0, 0.0
+    ready = [0.01 * draw.random() for _ in range(16)]
+    calls: list[Call] = []
+    heapq.heapify(ready)
+    while len(calls) < 500:
+        at = heapq.heappop(ready)
+        tokens, filled = min(4.0, tokens + 8 * (at - filled)), at
+        if tokens >= 1:
+            tokens -= 1
+            took = 0.3 * draw.lognormvariate(0.0, 0.3)
+            calls.append(call(len(calls), at, took))
+            heapq.heappush(ready, at + took)
+        else:
+            calls.append(call(len(calls), at, 0.002, outcome="throttled", status=429))
+            heapq.heappush(ready, at + 0.2 * draw.uniform(0.5, 1.0))
+    found = quota_of(calls)
+    assert found is not None
+    assert found.model["per_second"] == pytest.approx(8, rel=0.1)

@@ -145,6 +145,24 @@ def test_nothing_is_recommended_beyond_what_a_log_showed(scenario: Path) -> None
     assert (code, text.splitlines()[-1]) == (1, "tools.rate_limit: cannot tell")
     assert "the model would say 12" in text
     assert "what more would do" in text
+    assert "tools.rate_limit 12: beyond what the log tells" in text
+    rows = [line.split()[0] for line in text.splitlines() if line.startswith("   ")]
+    assert rows == ["4"], "a figure that cannot be trusted is not printed"
+    assert "1 setting left out" in text
+
+
+def test_a_figure_that_cannot_be_trusted_is_not_on_the_page_either(
+    scenario: Path, tmp_path: Path
+) -> None:
+    idle = SCENARIO.replace("{kind: quota, in_flight: 4, retry_after: 1}", "unbounded")
+    scenario.write_text(idle + "observed: {rate_limit: [1, 4], unknown: what more would do}\n")
+    arguments = ["--vary", "tools.rate_limit=4,12", "--seeds", "1", "--jobs", "1"]
+    sweep(scenario, *arguments, "--out", tmp_path)
+    page = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+    assert "<title>4: 20" in page
+    assert "<title>12: " not in page
+    found = json.loads((tmp_path / "sweep.json").read_text())
+    assert [setting["trusted"] for setting in found["settings"]] == [True, False]
 
 
 def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
