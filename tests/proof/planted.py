@@ -133,6 +133,17 @@ class TellsWhatIsLeft(GoodTool):
         return f"{text[:5000]}\n[… 10000 characters cut …]\n{text[-5000:]}"
 
 
+@planted("a number of characters counts bytes")
+class CountsBytes(GoodTool):
+    def cut(self, text: str) -> str:
+        raw = text.encode()
+        if len(raw) <= 10_000:
+            return text
+        head = raw[:5000].decode(errors="ignore")
+        tail = raw[-5000:].decode(errors="ignore")
+        return f"{head}\n[… {len(raw) - 10_000} characters cut …]\n{tail}"
+
+
 @planted("a refused request is sent again")
 class RetriesRefusals(GoodTool):
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> PeerResult:

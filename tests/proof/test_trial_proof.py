@@ -53,6 +53,12 @@ def test_failures_are_told_apart_on_the_wall_clock_too(monkeypatch: pytest.Monke
     assert _broken_on_the_wall("threads", 2) >= {"retry_after_honoured"}
 
 
+@pytest.mark.parametrize("name", wall_tools.WALL_MISTAKES)
+def test_mistakes_of_clients_on_the_wall_clock_are_caught(name: str) -> None:
+    row = judged(TrialCase("wrong on it", name))
+    assert len(row.caught_by) == 1, row
+
+
 @pytest.mark.timeout(300)
 def test_the_planted_mistakes_are_caught_and_every_check_can_fail() -> None:
     rows = {name: judged(TrialCase("planted", name)) for name in PLANTED}

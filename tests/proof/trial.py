@@ -26,10 +26,12 @@ from tests.proof.mutations import drawn
 from tests.proof.planted import PLANTED
 from tests.proof.right_tools import RIGHT_TOOLS
 from tests.proof.tool_client import ToolClient
-from tests.proof.wall_tools import WALL_TOOLS
+from tests.proof.wall_tools import WALL_MISTAKES, WALL_TOOLS
 from tests.reference_tool import GoodTool
 
-Kind = Literal["right tool", "on the wall clock", "named", "change", "planted", "drawn"]
+Kind = Literal[
+    "right tool", "on the wall clock", "wrong on it", "named", "change", "planted", "drawn"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 HEAD = (
     "",
@@ -155,6 +157,7 @@ def cases(
     names: dict[Kind, Any] = {
         "right tool": [*RIGHT_TOOLS, OWN],
         "on the wall clock": WALL_TOOLS,
+        "wrong on it": WALL_MISTAKES,
         "named": MISTAKES,
         "change": CHANGES,
         "planted": PLANTED,
@@ -198,21 +201,21 @@ def _accepted(tool: Any, states: bool) -> dict[str, list[str]]:
     return wording_table(SuiteFacts(played.journals))
 
 
+def _judged_on_the_wall(case: TrialCase, tool: Any, scenes: str) -> TrialRow:
+    verdicts = judge(tool, seed=case.seed, scenes=scenes).verdicts
+    broken = [verdict for verdict in verdicts if verdict.state == "broken"]
+    promises = tuple(verdict.promise for verdict in broken)
+    return TrialRow(case, promises, "".join(verdict.sentence for verdict in broken[:1]))
+
+
 def judged(case: TrialCase, scene: str = "") -> TrialRow:
     """Play one trial, or one scene of it, in any process."""
     tool: Any
     match case.kind:
         case "on the wall clock":
-            broken = [
-                one
-                for one in judge(WALL_TOOLS[case.name], seed=case.seed).verdicts
-                if one.state == "broken"
-            ]
-            return TrialRow(
-                case,
-                tuple(one.promise for one in broken),
-                "".join(one.sentence for one in broken[:1]),
-            )
+            return _judged_on_the_wall(case, WALL_TOOLS[case.name], "")
+        case "wrong on it":
+            return _judged_on_the_wall(case, *WALL_MISTAKES[case.name])
         case "right tool":
             tool = OwnTool if case.name == OWN else RIGHT_TOOLS[case.name]
         case "named":

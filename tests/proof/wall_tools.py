@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 import ssl
@@ -119,4 +120,52 @@ async def on_httpx(
     raise AssertionError
 
 
-WALL_TOOLS: dict[str, Any] = {"threads": Threaded, "httpx": on_httpx}
+class InOneThread:
+    """Sends and waits in the thread in which it is called."""
+
+    def __init__(self, base_url: str) -> None:
+        self._url = f"{base_url}/run_code"
+
+    def run(
+        self,
+        code: str,
+        language: str = "python",
+        files: dict[str, bytes] | None = None,
+        run_timeout: float = 10.0,
+    ) -> str:
+        body = {"code": code, "language": language, "run_timeout": run_timeout}
+        body["files"] = {name: self.encoded(content) for name, content in (files or {}).items()}
+        for number in range(1, ATTEMPTS + 1):
+            try:
+                answer = requests.post(self._url, json=body, timeout=run_timeout + 20.0)
+            except requests.RequestException as error:
+                raise Lost(f"no answer: {type(error).__name__}") from None
+            if answer.status_code == 200:
+                return _told(answer.content)
+            self.pause(_wait(answer.status_code, answer.headers, number), answer)
+        raise AssertionError
+
+    def encoded(self, content: bytes) -> str:
+        return base64.b64encode(content).decode()
+
+    def pause(self, seconds: float, answer: requests.Response) -> None:
+        time.sleep(seconds)
+
+
+class NeverPauses(InOneThread):
+    def pause(self, seconds: float, answer: requests.Response) -> None:
+        if "Retry-After" in answer.headers:
+            super().pause(seconds, answer)
+
+
+class SendsFilesAsText(InOneThread):
+    def encoded(self, content: bytes) -> str:
+        return content.decode(errors="replace")
+
+
+WALL_TOOLS: dict[str, Any] = {"threads": Threaded, "httpx": on_httpx, "one thread": InOneThread}
+WALL_MISTAKES: dict[str, tuple[Any, str]] = {
+    "it comes back at once where nothing says for how long to wait": (NeverPauses, "failures"),
+    "files are sent as text": (SendsFilesAsText, "programs"),
+}
+"""Mistakes that only clients on the wall clock make, and the scene that shows each."""

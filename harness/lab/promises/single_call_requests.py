@@ -14,10 +14,9 @@ _HAMMERING = 2
 """How often a call may be refused and sent again without a pause. Chosen."""
 _AT_ONCE = 0.01
 """Seconds of the shortest pause. Chosen."""
-_UNSEEN = 0.3
-"""Seconds of a pause that may have been made by other means than those that a trial sees, such as a
-thread that is joined. Chosen: longer than a request takes at ten times the speed on a busy
-machine."""
+_UNSEEN = 1.0
+"""Seconds of a pause that may have been made by means that a trial does not see, such as a `sleep`
+that was imported by name. Chosen: such a pause is not shortened, and 0.1 s long at least."""
 _ROUNDED = 1.0
 """Seconds by which a deadline may be missed: aiohttp ends timeouts of more than five on a whole
 one."""

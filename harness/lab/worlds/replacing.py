@@ -247,6 +247,7 @@ def _faster_process(speed: float) -> Iterator[None]:
                 stack.enter_context(replaced(selector, select=shorter_select))
         stack.enter_context(replaced(time, sleep=fast_sleep, **clocks))
         stack.enter_context(replaced(threading.Condition, wait=shorter_wait))
+        stack.enter_context(replaced(threading.Thread, join=_noted(threading.Thread.join)))
         stack.enter_context(
             replaced(socket.socket, settimeout=shorter_timeout, gettimeout=timeout_of)
         )

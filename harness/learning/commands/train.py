@@ -23,7 +23,7 @@ from sfusion_tools.wording import counted
 from ...atomic_files import write_file
 from ...commandline.declaring import command, option
 from ...commandline.json_answer import text_stream, write_json
-from ...commandline.options import WRITTEN, Tools
+from ...commandline.options import WRITTEN, AddressAttribute, AddressVariable, Tools
 from ...errors import BadOption
 from ...lab.runs.seeded import SeededOptions
 from ...lab.runs.tasks import Task, adapt_tasks, admit_tasks, read_tools
@@ -45,6 +45,8 @@ class TrainOptions(SeededOptions):
     """The options of the command."""
 
     tools: Tools = None
+    env: AddressVariable = None
+    attribute: AddressAttribute = None
     stack: Annotated[
         bool, option("Play through the stack also where that adds nothing but time.")
     ] = False
@@ -103,7 +105,7 @@ def train(options: TrainOptions) -> int:
 
 def _task(options: TrainOptions) -> Task:
     """Return the one cell to train, with the given tools."""
-    tools, not_sim = read_tools(options.tools)
+    tools, not_sim = read_tools(options.tools, env=options.env, attribute=options.attribute)
     cell = options.cell("wall" if not_sim else "sim")
     if cell.scenario.training is None:
         raise BadOption(

@@ -34,7 +34,18 @@ from ....fakes.faults import KINDS
 from ....fakes.faults.action import PHASES
 from ...atomic_files import write_file
 from ...commandline.declaring import command, option
-from ...commandline.options import Html, Jobs, On, Out, RayAddress, Seed, Tools, Trust
+from ...commandline.options import (
+    AddressAttribute,
+    AddressVariable,
+    Html,
+    Jobs,
+    On,
+    Out,
+    RayAddress,
+    Seed,
+    Tools,
+    Trust,
+)
 from ...errors import BadOption
 from ...lab.promises import PROMISES
 from ...lab.runs import Task, read_tasks, written_run
@@ -199,6 +210,8 @@ class HuntOptions:
     cases: Annotated[int | None, option("Hunt for this many cases instead.", min=1)] = None
     seed: Seed = 0
     tools: Tools = None
+    env: AddressVariable = None
+    attribute: AddressAttribute = None
     near: Annotated[
         list[str] | None, option("Start from a file or bundled scenario. Repeatable.", "SCENARIO")
     ] = None
@@ -220,7 +233,7 @@ class HuntOptions:
 def hunt(options: HuntOptions) -> int:
     if options.minutes is not None and options.cases is not None:
         raise BadOption("--minutes and --cases: give one of them")
-    tools = _read_tools(options.tools)
+    tools = _read_tools(options)
     hunt = Hunt(
         options.seed, keys=config_keys(tools), near=_starts(options.near or (), options.trust)
     )
@@ -280,15 +293,15 @@ def config_keys(tools: Entries | None) -> frozenset[str] | None:
     return None if tools is None or is_own(tools[0]) else frozenset(tools[0].get("config") or {})
 
 
-def _read_tools(file: Path | None) -> Entries | None:
-    tools, not_sim = read_tools(file)
+def _read_tools(options: HuntOptions) -> Entries | None:
+    tools, not_sim = read_tools(options.tools, env=options.env, attribute=options.attribute)
     if not_sim:
         raise BadOption(
-            f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}"
+            f"--tools {options.tools}: hunts play in virtual time, which cannot play it: {not_sim}"
         )
     if tools is not None:
         first = read_tasks(scenario_files(["single-node"]), "sim")[:1]
-        admit_tasks(adapt_tasks(first, tools=tools), file)
+        admit_tasks(adapt_tasks(first, tools=tools), options.tools)
     return tools
 
 

@@ -363,5 +363,12 @@ def test_a_target_may_have_its_address_in_a_variable_or_an_attribute(
     assert (missing.exit_code, "--attribute NAME" in missing.output) == (2, True)
     alone = run("--attribute", "ADDRESS")
     assert (alone.exit_code, "name it with --tools" in alone.output) == (2, True)
+    for command in (["hunt", "--cases", "2"], ["train", "outage-trained-as-zeros", "--seeds", "1"]):
+        given = [*command, "--tools", "./elsewhere.py:by_variable", "--env", "MY_SANDBOX"]
+        result = CliRunner().invoke(app, [*given, "--jobs", "1"])
+        assert result.exit_code in (0, 1), result.output
+        assert "sent nothing" not in result.output
+        without = CliRunner().invoke(app, [*given[:-2], "--jobs", "1"])
+        assert (without.exit_code, "--env NAME" in without.output) == (2, True)
     config = run("--tools", "tools.yaml", "--env", "MY_SANDBOX")
     assert (config.exit_code, "is a tool config" in config.output) == (2, True)
