@@ -262,6 +262,7 @@ WRONG: list[clients.Client] = [
     clients.hammers,
     clients.replaces_the_dead,
     clients.keeps_for_ever,
+    clients.keeps_the_socket,
 ]
 """Clients of which one breaks each bundled scenario, the most usual mistakes first."""
 BUNDLED = in_folder(bundled_folder() / "lifecycle")
