@@ -11,8 +11,6 @@ from typing import Any
 from sfusion_tools.bounded_input import bounded_lines, decoded, parse_json, read_bounded
 from sfusion_tools.errors import InputError
 
-from ...core.logs.reading import log_files
-
 _LARGEST = 1_000_000
 """Bytes of a program (chosen: models write less)."""
 _MOST_READ = 200_000
@@ -46,6 +44,8 @@ def mix_of_files(files: Sequence[Path]) -> Mix:
 
 def mix_of_log(log: Path) -> Mix:
     """Read the Python programs of an event log that has ``code``; raise InputError."""
+    from ...core.logs.reading import log_files  # reads every kind of log, which takes its time
+
     found: list[tuple[float, str]] = []
     for file in log_files(log):
         with file.open("rb") as lines:

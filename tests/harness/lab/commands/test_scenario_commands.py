@@ -260,7 +260,7 @@ def test_check_prints_the_schema() -> None:
         (
             ["--sandbox", "http://127.0.0.1:8080", "--world", "sim"],
             2,
-            "a real sandbox needs --world ray",
+            "a real sandbox needs real time",
         ),
         (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "works only in world sim"),
         (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "not for world ray"),
