@@ -48,7 +48,8 @@ LESSONS = {
     ("tool_never_raises", ""): Lesson(
         LOST,
         "The client raises for programs that ran: the rollout dies, or the sample counts as lost",
-        "reads every field of the answer as one that may be null, and returns a text.",
+        "reads every field of the answer as one that may be null, and returns a text, or raises "
+        "with all of the output and the exit code.",
     ),
     ("outcomes", ""): Lesson(
         MISTAKEN_END,
