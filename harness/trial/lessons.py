@@ -116,6 +116,11 @@ LESSONS = {
         "What the sandbox runs is not what the model asked for",
         _WHOLE,
     ),
+    ("sent_as_asked", "limits_nothing"): Lesson(
+        OTHER_PROGRAM,
+        "A timeout that is given to the client limits nothing",
+        "sends it as `run_timeout`, and waits for some seconds more than that.",
+    ),
     ("metrics_are_true", ""): Lesson(
         UNTRUE, "Metrics are not those of the call", _EXACT
     ),
