@@ -19,6 +19,9 @@ from .wire import HOME, executed, minutes, sandbox_json
 _BOUNDARY = "DAYTONA-FILE-BOUNDARY"
 _MOST_LISTED = 100
 """Sandboxes on one page of a list, unless the client asks for fewer: the API's own limit."""
+_AUTO_STOP = 15
+"""Minutes without use after which a sandbox stops whose client asks for nothing else; the default
+that the SDK documents."""
 _INTERPRETER_TIMED_OUT = 4008
 """The code with which the interpreter's socket is closed when its time is up."""
 
@@ -33,12 +36,13 @@ async def create(visit: HostedVisit, execution: Execution) -> Answer:
     if known is not None and known.is_live:
         return errors.name_taken(name)
     labels = fields.get("labels")
+    stops = fields.get("autoStopInterval")
     made = visit.create(
         name=name,
         labels=labels if isinstance(labels, dict) else {},
         settings={key: fields[key] for key in fields if isinstance(fields[key], int | str)},
         ttl=minutes(fields.get("ttlMinutes")),
-        idle=minutes(fields.get("autoStopInterval")),
+        idle=minutes(_AUTO_STOP if stops is None else stops),
     )
     if isinstance(made, CreateRefusal):
         return visit.app.refused(made)

@@ -74,11 +74,14 @@ def envelope(content: dict[str, Any], flags: int = 0) -> bytes:
 class Pieces:
     """The pieces of a stream, and how many of them have been sent."""
 
-    def __init__(self, first: bytes, rest: Callable[[], AsyncIterator[list[bytes]]]) -> None:
+    def __init__(
+        self, first: bytes, rest: Callable[[], AsyncIterator[list[bytes]]], *, known: int = 0
+    ) -> None:
+        """``known`` is how many pieces there are, if that is known from the beginning."""
         self._first = first
         self._rest = rest
         self._sent = 0
-        self._known = 0
+        self._known = known
 
     def share(self) -> float:
         """How much of the stream has been sent."""
@@ -140,7 +143,7 @@ def streamed(content_type: str, pieces: list[bytes]) -> Answer:
     async def rest() -> AsyncIterator[list[bytes]]:
         yield pieces[1:]
 
-    whole = Pieces(pieces[0], rest)
+    whole = Pieces(pieces[0], rest, known=len(pieces))
     return Answer(content_type=content_type, stream=aiter_of(whole), share=whole.share)
 
 

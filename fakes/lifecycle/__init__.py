@@ -21,7 +21,7 @@ found:
     sandbox_refused   why (live, rate), retry_after; no instance
     sandbox_ready     it can be used
     sandbox_renewed   ttl: its time begins again
-    sandbox_left      its client closed its connection while it booted or ran a command
+    sandbox_left      its client closed its connection while a message was being served
     sandbox_died      why (ttl, idle, death, fault), state (before: pending, running)
     sandbox_deleting  state (before): a delete was asked for and accepted
     sandbox_deleted   it is gone

@@ -371,7 +371,7 @@ class SandboxLedger:
             self.advance(now)
 
     def leave(self, sandbox: Sandbox, now: float) -> None:
-        """Note that its client has gone, and that it will be deleted when its command has ended."""
+        """Note that its client has gone: it is deleted when its last message has been served."""
         self.advance(now)
         if sandbox.state in ("pending", "running"):
             self._note("sandbox_left", now, sandbox)

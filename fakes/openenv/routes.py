@@ -190,10 +190,8 @@ class Session(Conversation):
     def leaving(self) -> None:
         """Note that the client has gone: the environment ends when its step has ended."""
         sandbox = self._sandbox
-        if sandbox is None or sandbox.deletes or self._has_left:
-            return
-        self._has_left = True
-        if sandbox.state == "pending" or sandbox.executing:
+        if sandbox is not None and sandbox.deletes == 0 and not self._has_left:
+            self._has_left = True
             self._app.host.ledger.leave(sandbox, self._app.host.now())
 
     def left(self) -> None:

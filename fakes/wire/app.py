@@ -169,7 +169,7 @@ class Conversation(ABC):
         return None
 
     def leaving(self) -> None:
-        """The client has closed the connection, perhaps while a message is being served."""
+        """The client has closed the connection while a message is being served."""
         return
 
     def left(self) -> None:

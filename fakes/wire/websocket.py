@@ -29,9 +29,11 @@ class WebSocket:
     """The server's end of one WebSocket."""
 
     def __init__(self, connection: Connection, leaving: Callable[[], None]) -> None:
-        """``leaving`` is called when the client closes the connection, or loses it."""
+        """``leaving`` is called when the client closes the connection, or loses it, while a message
+        is being served."""
         self._connection = connection
         self._leaving = leaving
+        self._is_idle = False
         self._reader = FrameReader()
         self._waiting: deque[str] = deque()
         self._came: asyncio.Future[None] | None = None
@@ -46,7 +48,7 @@ class WebSocket:
             b"sec-websocket-accept: " + key.encode() + b"\r\n\r\n"
         )
         self._connection.tunnel(self._received)
-        self._connection.gone().add_done_callback(lambda _: self._leaving())
+        self._connection.gone().add_done_callback(lambda _: self._leave())
 
     def _received(self, data: bytes) -> None:
         try:
@@ -61,8 +63,7 @@ class WebSocket:
             case Opcode.PING:
                 self._write(frame(Opcode.PONG, message.data))
             case Opcode.CLOSE:
-                if not self.closed:
-                    self._leaving()
+                self._leave()
                 code = message.close_code
                 self.close(NORMAL if code == 1005 else code)
             case Opcode.TEXT | Opcode.BINARY:
@@ -77,8 +78,14 @@ class WebSocket:
                 return self._waiting.popleft()
             self._came = asyncio.get_running_loop().create_future()
             gone = self._connection.gone()
+            self._is_idle = True
             await asyncio.wait({self._came, gone}, return_when=asyncio.FIRST_COMPLETED)
+            self._is_idle = False
         return None
+
+    def _leave(self) -> None:
+        if not self.closed and not self._is_idle:
+            self._leaving()
 
     def _wake(self) -> None:
         if self._came is not None and not self._came.done():

@@ -45,8 +45,11 @@ HEAD = (
 SEEDS = 5
 RIGHT: tuple[Kind, ...] = ("right tool", "on the wall clock")
 """What must not be accused."""
-
+_SCORES_NOTHING = (
+    "a tool that gives every end 0.0 scores nothing, as verl's BaseTool: a scenario knows its score"
+)
 SURVIVE = {
+    "calc_reward zero": _SCORES_NOTHING,
     "retry_after endless": (
         "a call that is asked to wait for longer than it has left gives up: that is right"
     ),
@@ -87,6 +90,7 @@ UNSEEN_CHANGES = {
         ),
         _OUTSIDE,
     ),
+    "scores-outages": _SCORES_NOTHING,
 }
 """Changes to our own stack that a trial does not catch, and why."""
 

@@ -142,6 +142,8 @@ class LogReader:
         self.lines = 0
         self.skipped = 0
         """Lines that are about something else than a call."""
+        self.on_sandbox: Callable[[Path, dict[str, Any]], None] | None = None
+        """Called with each event of a journal about a sandbox that lives and dies."""
         self._on_problem = on_problem or _raise
         self._on_progress = on_progress or (lambda _: None)
 
@@ -153,7 +155,7 @@ class LogReader:
 
     def _read_file(self, listed: Path, given: _Given) -> Iterator[Call]:
         path = dump_records.requests_file_of(listed)
-        lines = _Lines(path)
+        lines = _Lines(path, self.on_sandbox)
         before = self.bytes
         size = self._sizes[listed]
 
@@ -248,6 +250,9 @@ class _Given:
 
 _OF_AN_EVENT = {"at", "event", "source"}
 """Keys of every event of a journal."""
+_OF_A_SANDBOX = "sandbox_"
+"""How the names of events begin that are about sandboxes with a life cycle."""
+_OF_AN_EPISODE = "episode_"
 _DOCKER = {"log", "stream", "time"}
 """Docker's json-file driver writes each line of a container as an object with these keys."""
 
@@ -262,8 +267,11 @@ KNOWN = (
 class _Lines:
     """The lines of one file, each of whatever kind it is."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, on_sandbox: Callable[[Path, dict[str, Any]], None] | None
+    ) -> None:
         self._path = path
+        self._on_sandbox = on_sandbox
         self._journal = CallFold()
         self._output = ServerOutput()
         self._is_docker = False
@@ -296,7 +304,12 @@ class _Lines:
             return (call,)
         if record.keys() >= _OF_AN_EVENT:
             self.known = True
-            return self._journal.add(own_lines.checked_event(record))
+            if str(record["event"]).startswith(_OF_AN_EPISODE):
+                return ()  # its outcome is a word of its client
+            event = own_lines.checked_event(record)
+            if self._on_sandbox is not None and event["event"].startswith(_OF_A_SANDBOX):
+                self._on_sandbox(self._path, record)
+            return self._journal.add(event)
         if "journal" in record and "scenario" in record:
             self.known = True
             self._journal.of_run = True

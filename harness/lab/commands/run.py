@@ -8,10 +8,12 @@ Example: sfusion run throttled-gateway my-scenario.yaml --out runs --html report
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -72,7 +74,7 @@ class RunOptions:
         option(
             "sim: virtual time, the default. "
             "wall: one process in real time, for tools with threads or blocking calls. "
-            "ray: a real cluster; the default with a real sandbox.",
+            "ray: a real cluster; the default with a real sandbox if Ray is installed, else wall.",
             "sim|wall|ray",
             shared.WHERE,
         ),
@@ -113,9 +115,10 @@ class RunOptions:
             raise BadOption(
                 f"--world sim cannot play {self.tools}: {not_sim}; leave it out for --world wall"
             )
-        if real and world != "ray":
+        if real and world == "sim":
             raise BadOption(
-                f"--world {world}: a real sandbox needs --world ray (the default with --sandbox)"
+                "--world sim: a real sandbox needs real time; leave it out, or give --world wall "
+                "or --world ray"
             )
         if self.start_timeout is not None and not 0 < self.start_timeout < inf:
             raise BadOption(
@@ -158,10 +161,11 @@ class RunOptions:
 
 
 def _default_world(*, real: bool, not_sim: str) -> World:
-    """Return the world that is used if none is named."""
-    if real:
+    """Return the world that is used if none is named: for real sandboxes a cluster where Ray is
+    installed."""
+    if real and importlib.util.find_spec("ray") is not None:
         return "ray"
-    return "wall" if not_sim else "sim"
+    return "wall" if real or not_sim else "sim"
 
 
 @command
@@ -263,19 +267,24 @@ def _player(
 ) -> Iterator[Callable[[Scenario], Journal] | None]:
     """Open a cluster and the real sandboxes, and yield the function that plays scenarios there.
 
-    Outside world ray it yields None. Afterwards our own cluster is shut down and a given one is
-    left as it was.
+    Without either it yields None. Afterwards our own cluster is shut down and a given one is left
+    as it was.
     """
-    if world != "ray":
+    if world != "ray" and not targets:
         yield None
         return
-
-    from ..worlds.ray_cluster import open_cluster
 
     instances = max(task.scenario.sandbox.instances for task in tasks)
     opening: AbstractContextManager[Sequence[RealSandbox]] = nullcontext(())
     if targets:
         opening = open_targets(targets, at_least=instances, say=say)
+    if world != "ray":
+        with opening as real:
+            yield partial(_play_on_wall, real, targets)
+        return
+
+    from ..worlds.ray_cluster import open_cluster
+
     with opening as real, closing(open_cluster(options.ray_address)) as cluster:
         cluster.check(task.scenario for task in tasks)
         from ..worlds import ray  # imports the package, which may be missing
@@ -285,9 +294,7 @@ def _player(
                 scenario,
                 cluster=cluster,
                 listen=options.listen,
-                # Some scenarios need more instances than there are targets, so more may be open
-                # than this one uses.
-                real=real[: max(scenario.sandbox.instances, len(targets))],
+                real=_used(real, scenario, targets),
                 start_timeout=options.start_timeout or ray.START_SECONDS,
             )
             if targets:
@@ -295,6 +302,25 @@ def _player(
             return journal
 
         yield play
+
+
+def _used(
+    real: Sequence[RealSandbox], scenario: Scenario, targets: Sequence[Target]
+) -> Sequence[RealSandbox]:
+    """Return the sandboxes of a scenario: others may need more instances than there are targets,
+    so more may be open."""
+    return real[: max(scenario.sandbox.instances, len(targets))]
+
+
+def _play_on_wall(
+    real: Sequence[RealSandbox], targets: Sequence[Target], scenario: Scenario
+) -> Journal:
+    """Play a scenario with real sandboxes in this process."""
+    from ..worlds import wall
+
+    journal = wall.run(scenario, real=_used(real, scenario, targets))
+    journal.header["sandboxes"] = [str(target) for target in targets]
+    return journal
 
 
 def _written(

@@ -15,10 +15,16 @@ from typing import Any
 
 from ....fakes.faults.chance import uniform
 from .daytona_wire import DaytonaWire
+from .e2b_wire import E2BWire
+from .openenv_wire import OpenEnvWire
 from .task import EpisodeStep, EpisodeTask
 from .wire import CreateRefused, RequestLost, SandboxLost, Wire
 
-WIRES: dict[str, type[Wire]] = {"daytona": DaytonaWire}
+WIRES: dict[str, type[Wire]] = {
+    "daytona": DaytonaWire,
+    "openenv": OpenEnvWire,
+    "e2b": E2BWire,
+}
 """How each service is spoken to."""
 _CREATES = 8
 """Creates of an episode before it gives up; chosen: a queue that refuses for half a minute."""
@@ -54,7 +60,8 @@ async def episode(task: EpisodeTask) -> dict[str, Any]:
 async def _take(wire: Wire, sandbox: str, step: EpisodeStep) -> str:
     """Take a step; return what the sandbox answered."""
     if step.kind == "exec":
-        return await wire.execute(sandbox, step.command)
+        command = step.code if wire.speaks_python else step.command
+        return await wire.execute(sandbox, command)
     if step.kind == "write":
         await wire.write(sandbox, step.path, step.content)
         return ""

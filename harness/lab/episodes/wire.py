@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import aiohttp
 
@@ -35,6 +35,9 @@ class SandboxLost(Exception):
 
 class Wire(ABC):
     """The requests of one episode."""
+
+    speaks_python: ClassVar[bool] = False
+    """Commands are lines of Python instead of a shell's."""
 
     def __init__(self, task: EpisodeTask) -> None:
         self.task = task

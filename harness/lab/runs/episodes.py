@@ -20,13 +20,8 @@ def play(scenario: Scenario, world: World) -> Journal:
 
 def _client_of(scenario: Scenario) -> EpisodeClient:
     if isinstance(scenario.tools, dict):
-        from ..episodes.own_client import WIRES, episode
+        from ..episodes.own_client import episode
 
-        if scenario.sandbox.face not in WIRES:
-            raise WorldError(
-                f"our own client speaks only {', '.join(WIRES)}; name one of yours for face "
-                f"{scenario.sandbox.face} with --tools my_episode:run"
-            )
         return EpisodeClient(episode, source=f"{episode.__module__}:episode")
     entry = scenario.tools[0]
     if entry.get("class_name") == TARGET_TOOL:

@@ -34,6 +34,7 @@ class SeededOptions:
             "Number of seeds per setting; by default 3, and 10 where a toy is trained.",
             min=0,
             max=1000,
+            show_default=False,
         ),
     ] = 0
     keyword: Keyword = ""

@@ -556,6 +556,8 @@ class Scenario(ScenarioPart):
         """Return why this scenario needs the fake sandbox; None if a real one will do."""
         if self.episodes is not None:
             return "its sandboxes live and die"
+        if self.has_single_calls:
+            return "it lists single calls, each with what the sandbox does"
         models = [part.model for part in self.sandbox.settings]
         slowing = []
         for name in ("cores", "spawn_cost"):

@@ -212,6 +212,17 @@ def tool_shape(name: str, entry: Mapping[str, Any]) -> Shape:
 # -- loading --
 
 
+def _missing(module: str, place: str) -> str:
+    """Say what to do about a module that the import of ``place`` did not find."""
+    package = module.partition(".")[0]
+    if package == place.partition(".")[0]:
+        return "; run this in the folder of the module, or give its file as path/file.py:name"
+    return (
+        f"; {place} needs it in the environment of sfusion: {sys.executable} -m pip install "
+        f"{package}, if the package is called so"
+    )
+
+
 def _loaded(text: str) -> tuple[ModuleType, Any]:
     """Import ``module:name`` or ``path/file.py:name``."""
     place, colon, name = text.rpartition(":")
@@ -225,6 +236,10 @@ def _loaded(text: str) -> tuple[ModuleType, Any]:
         module = _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
     except BadOption:
         raise
+    except ModuleNotFoundError as error:
+        raise BadOption(
+            f"{text}: importing {place} failed: {error}{_missing(error.name or '', place)}"
+        ) from error
     except (Exception, SystemExit) as error:
         raise BadOption(
             f"{text}: importing {place} failed with {type(error).__name__}: {error}"

@@ -189,7 +189,9 @@ class WallTrial:
             return "the command makes calls of its own"
         if self._child and any(event.kind == "clock_jump" for event in scenario.events):
             return "the clock of another process cannot be set"
-        return f"the trial had taken {LONGEST:g} s" if passed > LONGEST else ""
+        if passed > LONGEST:
+            return f"the trial had taken {LONGEST:g} s; -k with its name plays it"
+        return ""
 
     def _play_at_once(self, chosen: list[tuple[Scenario, float]]) -> list[tuple[Scenario, Journal]]:
         """Play scenarios beside each other; the numbers are the real seconds that are left."""

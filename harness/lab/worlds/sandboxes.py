@@ -42,6 +42,10 @@ class FakeSandboxes:
             for name, part in zip(names, parts, strict=True)
         ]
 
+    @property
+    def count(self) -> int:
+        return len(self._all)
+
     async def start(self) -> list[str]:
         """Start listening, without faults, and return the addresses."""
         for number, sandbox in enumerate(self._all, 1):

@@ -141,8 +141,11 @@ class SimBackend(Backend):
         self._core = core
         self.recorder = recorder
         self.horizon = min(scenario.horizon, self.longest_run)
-        self.sandboxes: FakeSandboxes = self.sandbox_class(scenario, recorder)
+        self.sandboxes = self._sandboxes_of_world()
         self.workers: list[SimWorker] = []
+
+    def _sandboxes_of_world(self) -> FakeSandboxes:
+        return self.sandbox_class(self._scenario, self.recorder)
 
     async def play(
         self, queue: ScheduledQueue | None = None, on_sample: OnSample | None = None
@@ -171,7 +174,7 @@ class SimBackend(Backend):
         note_began(
             recorder,
             scenario,
-            sandboxes=scenario.sandbox.instances,
+            sandboxes=self.sandboxes.count,
             loss=scenario.cluster.link.loss,
         )
         if settings is not None and settings.enable_global_rate_limit:

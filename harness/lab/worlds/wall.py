@@ -3,7 +3,7 @@ cannot play.
 
 Each sandbox is served by a thread of its own over real sockets, so a tool that blocks its event
 loop, or calls from threads, is answered all the same. Workers, limiter and kills are those of world
-sim.
+sim. Real sandboxes take the place of the fakes, each behind a proxy; time then runs as it does.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 
 from sfusion_tools.rollout import RolloutLimits
 
 from ...core.journal import Event, Journal
 from ...errors import WorldError
+from ...real.targets import RealSandbox
 from ..scenarios.model import Scenario
 from .recorder import Recorder
 from .replacing import fast_clock
 from .run_notes import note_stuck
-from .sandboxes import FakeSandboxes
+from .sandboxes import FakeSandboxes, RealSandboxes
 from .sim import SimBackend
 from .worker_rollouts import bounds_of
 
 SPEED = 5.0
 """How many seconds of a scenario pass in one of ours, by default."""
+_LOOPBACK = "127.0.0.1"
 LONGEST_RUN = 300.0
 """Hard cap on the seconds of load, even if the scenario's ``horizon`` is larger."""
 
@@ -68,6 +71,10 @@ class ThreadedSandboxes(FakeSandboxes):
         return sum(sandbox.ledger.connections for sandbox in self._all)
 
 
+class ThreadedProxies(RealSandboxes, ThreadedSandboxes):
+    """Proxies before real sandboxes, each in a thread of its own."""
+
+
 class _WallBackend(SimBackend):
     longest_run = LONGEST_RUN
     sandbox_class = ThreadedSandboxes
@@ -78,21 +85,54 @@ class _WallBackend(SimBackend):
         return self.sandboxes.connections > 0
 
 
-def run(scenario: Scenario, *, speed: float = SPEED) -> Journal:
-    """Run one cell of a scenario and return its journal."""
+class _RealBackend(_WallBackend):
+    """With real sandboxes, which their owner has opened."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder,
+        bounds: RolloutLimits,
+        real: Sequence[RealSandbox],
+    ) -> None:
+        self._real = real
+        super().__init__(scenario, recorder, bounds)
+
+    def _sandboxes_of_world(self) -> FakeSandboxes:
+        return ThreadedProxies(self._scenario, self.recorder, self._real, _LOOPBACK)
+
+
+def run(scenario: Scenario, *, speed: float = SPEED, real: Sequence[RealSandbox] = ()) -> Journal:
+    """Run one cell of a scenario and return its journal.
+
+    ``real`` are sandboxes to use instead of fakes: the scenario's programs are then real code, and
+    no clock runs faster.
+    """
+    if real:
+        speed = 1.0
+        scenario = scenario.with_real_programs()
     journal = LoopJournal.begin(
         scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="wall"
     )
     with fast_clock(speed):
         try:
             bounds = bounds_of(scenario, virtually=False)
-            asyncio.run(_run(scenario, journal, bounds))
+            asyncio.run(_run(scenario, journal, bounds, real))
         except WorldError as error:
             note_stuck(journal, error)
     # Threads report late: an answer may be noted after what its receiver did.
     return Journal(journal.header, sorted(journal.events, key=lambda event: event["at"]))
 
 
-async def _run(scenario: Scenario, journal: LoopJournal, bounds: RolloutLimits) -> None:
+async def _run(
+    scenario: Scenario,
+    journal: LoopJournal,
+    bounds: RolloutLimits,
+    real: Sequence[RealSandbox],
+) -> None:
     journal.home = asyncio.get_running_loop(), threading.get_ident()
-    await _WallBackend(scenario, Recorder(journal, time.monotonic), bounds).play()
+    recorder = Recorder(journal, time.monotonic)
+    if real:
+        await _RealBackend(scenario, recorder, bounds, real).play()
+    else:
+        await _WallBackend(scenario, recorder, bounds).play()

@@ -24,7 +24,6 @@ from typing import Annotated
 from typer import Argument
 
 from sfusion_tools._version import __version__
-from sfusion_tools.bounded_input import decoded, read_bounded
 from sfusion_tools.errors import InputError, near
 from sfusion_tools.sandbox import LANGUAGES
 from sfusion_tools.wording import counted
@@ -41,9 +40,13 @@ from ..targets import open_targets, read_target
 from .context import Finding, Severity
 from .examination import CHECKS, Check, Examination, Observer, examine
 from .knee import model_file
-from .settings import Plan, SandboxSettings, settings_of_tools, settings_of_url
+from .mix import Mix, mix_of_files, mix_of_log
+from .settings import SWEEP_SECONDS, Plan, SandboxSettings, settings_of_tools, settings_of_url
 
 _STYLES = {Severity.BREAKS: "bold red", Severity.HURTS: "yellow", Severity.NOTE: "cyan"}
+_LONG_SWEEP = 240.0
+"""Seconds for a sweep with the user's own programs that is asked for (chosen: they take seconds
+each, and there are up to four sweeps)."""
 FINE = 0
 BROKEN = 1
 UNREACHED = 3
@@ -181,8 +184,19 @@ class DoctorOptions:
         ),
     ] = None
     program: Annotated[
+        list[Path] | None,
+        option(
+            "Measure throughput with this Python program, one like those of your training. Repeat "
+            "for several.",
+            "FILE",
+        ),
+    ] = None
+    log: Annotated[
         Path | None,
-        option("Measure throughput with this Python program, one like those of your training."),
+        option(
+            "Measure throughput with the programs of this event log, which needs `include: "
+            "[code]`: long and short ones in the shares that they have there."
+        ),
     ] = None
     from_container: Annotated[
         bool, option("Training runs in a container: judge the address from there.")
@@ -206,16 +220,19 @@ class DoctorOptions:
 
     def plan(self) -> Plan:
         """Return what to examine, and for how long."""
+        mix = _mix(self.program, self.log)
+        is_longer = mix is not None and self.sweep
         return Plan(
             patience=self.timeout,
             connect=min(5.0, self.timeout),
             quick=self.quick,
             sweep=self.sweep,
-            per_check=40.0 + 4 * self.timeout,
+            per_check=(_LONG_SWEEP if is_longer else 40.0) + 4 * self.timeout,
+            sweep_seconds=_LONG_SWEEP / 8 if is_longer else SWEEP_SECONDS,
             from_container=self.from_container,
             packages=_names(self.packages),
             languages=_languages(self.languages),
-            program=_program(self.program),
+            mix=mix,
         )
 
 
@@ -291,13 +308,15 @@ def _settings(url: str | None, tools: Path | None) -> list[SandboxSettings]:
     return [settings_of_url(url)]
 
 
-def _program(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def _mix(files: Sequence[Path] | None, log: Path | None) -> Mix | None:
+    if files and log is not None:
+        fail("--program and --log are both programs to measure with: give one of them")
     try:
-        return decoded(read_bounded(path, 1_000_000), path)
+        if log is not None:
+            return mix_of_log(log)
+        return mix_of_files(files) if files else None
     except InputError as error:
-        fail(f"--program {error}")
+        fail(f"{'--log' if log is not None else '--program'} {error}")
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -222,8 +222,28 @@ def model_file(measured: Mapping[str, Any], label: str) -> str:
         "#",
         *(f"# {reason[:1].upper()}{reason[1:]}." for reason in found["reasons"]),
     ]
-    body = yaml.safe_dump({"sandbox": {"model": found["model"]}}, sort_keys=False)
+    part: dict[str, Any] = {"sandbox": {"model": found["model"]}}
+    part["observed"] = _observed(found, max(point.concurrency for point in points))
+    if found.get("own_programs") and found.get("alone"):
+        part["load"] = {"program": {"seconds": {"choice": found["alone"]}}}
+    body = yaml.safe_dump(part, sort_keys=False)
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n" + body
+
+
+_NO_END: tuple[Shape, ...] = ("rising", "collapse", "failing")
+"""Shapes beyond whose last level the model says nothing."""
+
+
+def _observed(found: Mapping[str, Any], highest: int) -> dict[str, Any]:
+    """Return how far the measurement reaches, and what it leaves open."""
+    most = highest if found.get("shape") in _NO_END else None
+    observed: dict[str, Any] = {"rate_limit": [1, most]}
+    if not found.get("own_programs"):
+        observed["unknown"] = (
+            f"it was measured with {found['programs']}, so how your programs share cores is not "
+            "in it; measure with --program or --log"
+        )
+    return observed
 
 
 def _workers(busy: float) -> int:

@@ -16,6 +16,8 @@ from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.endpoints import normalise_url, redact, route, secrets_of
 from sfusion_tools.tool_registry import read_entries
 
+from .mix import Mix
+
 _URL_KEY = "sandbox_fusion_url"
 
 
@@ -157,6 +159,8 @@ PACKAGES = (
 """Packages that code written by a model commonly imports."""
 LANGUAGES = ("python", "bash", "cpp", "nodejs", "java", "go")
 """Languages that tool configs commonly offer."""
+SWEEP_SECONDS = 5.0
+"""Seconds after which a sweep starts no further level (chosen: people wait for it)."""
 LEVELS_LOCAL = 32
 LEVELS_REMOTE = 8
 LEVELS_ASKED = 64
@@ -199,10 +203,10 @@ class Plan:
     """Highest concurrency of the sweep; None: lower on other machines."""
     sweep_sleep: float = 0.1
     """Seconds that each program of the sweep sleeps."""
-    sweep_seconds: float = 5.0
+    sweep_seconds: float = SWEEP_SECONDS
     """Seconds after which the sweep starts no further level."""
-    program: str | None = None
-    """The Python program of the sweep; None: one that sleeps ``sweep_sleep`` seconds."""
+    mix: Mix | None = None
+    """The Python programs of the sweep; None: one that sleeps ``sweep_sleep`` seconds."""
     timed_out_after: float = 1.0
     """The run_timeout of programs that exceed it on purpose."""
 

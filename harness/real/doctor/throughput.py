@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import median
+from statistics import fmean, median, quantiles
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
@@ -42,6 +42,10 @@ class Sweep:
     throttled_at: int | None = None
     statuses: set[int] = field(default_factory=set)
     retry_after: float | None = None
+    is_mix: bool = False
+    """The programs are the user's: any end of their own is one, and they differ in length."""
+    alone: list[float] = field(default_factory=list)
+    """Seconds of each program that ran alone."""
 
     def add(self, level: int, answers: Sequence[HttpAnswer | NoAnswer], seconds: float) -> Point:
         """Add the answers to all programs of a level, which took this long."""
@@ -51,14 +55,18 @@ class Sweep:
             (answer.seconds, read_answer(answer.status, answer.content_type, answer.body))
             for answer in came
         ]
-        ran = [seconds for seconds, reading in readings if reading.outcome is Outcome.OK]
+        ran = [took for took, reading in readings if self._has_run(reading.outcome)]
+        if level == 1:
+            self.alone += ran
         if refused and self.throttled_at is None:
             self.throttled_at = level
             asked = (retry_after(answer.headers, time.time()) for answer in refused)
             self.retry_after = next((seconds for seconds in asked if seconds is not None), None)
         self.statuses |= {answer.status for answer in refused}
         failed = len(answers) - len(ran) - len(refused)
-        latency = median(ran) if ran else 0.0
+        # Little's law, which the knee and the model use, is about the mean.
+        middle = fmean if self.is_mix else median
+        latency = middle(ran) if ran else 0.0
         point = Point(
             concurrency=level,
             throughput=len(ran) / max(seconds, 1e-6),
@@ -70,6 +78,9 @@ class Sweep:
         self.points.append(point)
         return point
 
+    def _has_run(self, outcome: Outcome) -> bool:
+        return outcome is Outcome.OK or (self.is_mix and outcome.is_from_program)
+
 
 async def check_throughput(context: CheckContext) -> list[Finding | None]:
     """How many programs at a time are enough, and is the rate_limit near that?"""
@@ -80,7 +91,7 @@ async def check_throughput(context: CheckContext) -> list[Finding | None]:
     highest = plan.levels_for(local=settings.is_local, rate_limit=settings.rate_limit)
     levels = [level for level in (2**power for power in range(12)) if level <= highest] or [1]
     context.announce(
-        f"load: {_what(plan)}, at most {sum(levels) * ROUNDS} of them and {levels[-1]} at "
+        f"load: {_what(plan)}, at most {_most_programs(plan, levels)} of them and {levels[-1]} at "
         f"a time, for about {plan.sweep_seconds:g} s; repeated up to {MOST_SWEEPS} times until "
         "the result is stable"
     )
@@ -91,12 +102,17 @@ async def check_throughput(context: CheckContext) -> list[Finding | None]:
     context.measured["sweep"] = [asdict(point) for point in points]
     fitted = fit_model(
         points,
-        sleeps=plan.sweep_sleep if plan.program is None else None,
+        sleeps=plan.sweep_sleep if plan.mix is None else None,
         status=min(last.statuses, default=None),
         retry_after=last.retry_after,
     )
     if fitted is not None:
-        context.measured["server_model"] = asdict(fitted) | {"programs": _what(plan)}
+        context.measured["server_model"] = asdict(fitted) | {
+            "programs": _what(plan),
+            "own_programs": plan.mix is not None,
+            "alone": _spread([seconds for sweep in sweeps for seconds in sweep.alone]),
+            "shape": "" if knee is None else knee.shape,
+        }
     if knee is not None:
         context.measured["recommended_rate_limit"] = knee.rate_limit
         context.measured["recommended_by_sweep"] = knees
@@ -104,6 +120,23 @@ async def check_throughput(context: CheckContext) -> list[Finding | None]:
         _finding_about_throttling(context, last, knee),
         _finding_about_limit(context, points, knee, knees),
     ]
+
+
+def _most_programs(plan: Plan, levels: Sequence[int]) -> int:
+    if plan.mix is None:
+        return sum(levels) * ROUNDS
+    return sum(max(_LEAST_OF_A_MIX, _ROUNDS_OF_A_MIX * level) for level in levels)
+
+
+_QUANTILES = 40
+"""Values that stand for the seconds of programs (chosen, as `sfusion learn` does)."""
+
+
+def _spread(seconds: Sequence[float]) -> list[float]:
+    """Return the seconds themselves where they are few, else their quantiles."""
+    if len(seconds) > _QUANTILES:
+        seconds = quantiles(seconds, n=_QUANTILES + 1)
+    return [float(f"{value:.3g}") for value in sorted(seconds)]
 
 
 async def _sweep_until_stable(
@@ -157,14 +190,13 @@ def pooled(sweeps: Sequence[Sequence[Point]]) -> list[Point]:
 async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     loop = asyncio.get_running_loop()
     ends = loop.time() + context.plan.sweep_seconds
-    sweep = Sweep()
+    sweep = Sweep(is_mix=context.plan.mix is not None)
     without_gain = 0
     best = 0.0
     for level in levels:
         began = loop.time()
-        answers_of_workers = await asyncio.gather(
-            *(_work(context, f"sweep-{level}-{number}") for number in range(level))
-        )
+        work = iter(_programs_of(context, level))
+        answers_of_workers = await asyncio.gather(*(_work(context, work) for _ in range(level)))
         answers = list(itertools.chain.from_iterable(answers_of_workers))
         point = sweep.add(level, answers, loop.time() - began)
         without_gain = 0 if point.throughput > GAIN * best else without_gain + 1
@@ -179,16 +211,30 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     return sweep
 
 
-async def _work(context: CheckContext, name: str) -> list[HttpAnswer | NoAnswer]:
-    """Send the programs of one worker, one after the other."""
-    sleep = context.plan.sweep_sleep
-    given = context.plan.program
-    # A fake that runs no code takes the program's duration from the hint beside the mark.
-    code, hints = (
-        (f"import time\ntime.sleep({sleep})", f" seconds={sleep}") if given is None else (given, "")
-    )
+_LEAST_OF_A_MIX = 12
+"""Programs of a mix at each level, at least (chosen: fewer have no shares of long and short)."""
+_ROUNDS_OF_A_MIX = 3
+"""Programs of a mix for each concurrent worker (chosen: at the end some wait for the longest)."""
+
+
+def _programs_of(context: CheckContext, level: int) -> list[str]:
+    """Return the programs of a level, each with its mark."""
+    plan = context.plan
+    if plan.mix is None:
+        # A fake that runs no code takes the program's duration from the hint beside the mark.
+        codes = [f"import time\ntime.sleep({plan.sweep_sleep})"] * (ROUNDS * level)
+        hints = f" seconds={plan.sweep_sleep}"
+    else:
+        codes = plan.mix.pick(max(_LEAST_OF_A_MIX, _ROUNDS_OF_A_MIX * level))
+        hints = ""
+    return [
+        marked(f"sweep-{level}-{number}", code, hints=hints) for number, code in enumerate(codes)
+    ]
+
+
+async def _work(context: CheckContext, programs: Iterator[str]) -> list[HttpAnswer | NoAnswer]:
+    """Send the programs that no other worker has sent, one after the other."""
     limit = context.memory_limit_mb
-    programs = [marked(f"{name}-{turn}", code, hints=hints) for turn in range(ROUNDS)]
     return [
         await context.post(Program(program, timeout=30.0, memory_limit_mb=limit))
         for program in programs
@@ -232,8 +278,8 @@ def _finding_about_throttling(
 
 
 def _what(plan: Plan) -> str:
-    if plan.program is not None:
-        return "the given program"
+    if plan.mix is not None:
+        return plan.mix.says
     return f"programs that sleep {plan.sweep_sleep:g} s"
 
 
@@ -300,7 +346,7 @@ class _Measured:
             low = min(self.knees)
             high = max(self.knees)
             text = f" ({low} to {high} in {len(self.knees)} sweeps)"
-        if self.context.plan.program is None:
+        if self.context.plan.mix is None:
             text += "; programs that compute need fewer: measure with --program FILE"
         return text
 

@@ -92,10 +92,15 @@ _WIDE = 4.5
 rest on it (chosen)."""
 _CALLS = 200
 """Calls that an experiment needs (chosen)."""
+_AS_MUCH = 0.92
+"""The share of the best throughput that is as much (chosen: a log of minutes is as precise)."""
 _LESS = 0.75
 """The share of what is in flight with which an experiment shows whether the server was full
 (chosen: one that was full does as much with it, another one loses a quarter for some minutes)."""
-_DOCTOR = "or measure with `sfusion doctor URL --sweep --program typical.py`"
+_MORE = 1.5
+"""The same, for a server that was not full (chosen: one that is full then makes calls wait half as
+long again, not twice)."""
+_DOCTOR = "or measure a free sandbox with `sfusion doctor URL --sweep --log EVENTS`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +124,28 @@ def less_in_flight(count: int) -> int:
 
 
 def find_knowledge(
-    sandboxes: Sequence[SandboxFit], permits: PermitWaits | None, peak: int, per_second: float
+    sandboxes: Sequence[SandboxFit],
+    permits: PermitWaits | None,
+    peak: int,
+    per_second: float,
+    seen: Sequence[LimitSeen] = (),
 ) -> Knowledge:
-    """Find out for which limits the log tells what happens, and what would tell it for others."""
+    """Find out for which limits the log tells what happens, and what would tell it for others;
+    ``seen`` are those that the client had one after the other."""
     log = _LimitedLog(
         sandboxes=sandboxes,
         limit=permits.limit if permits is not None and permits.pace is None else None,
         peak=peak,
         minutes=max(1, math.ceil(_CALLS / max(per_second, 0.01) / 60)),
+        seen=seen,
     )
-    return log.vague_cores() or log.vague_overhead() or log.own_limit() or log.same_load()
+    return (
+        log.several_limits()
+        or log.vague_cores()
+        or log.vague_overhead()
+        or log.own_limit()
+        or log.same_load()
+    )
 
 
 @dataclass(frozen=True)
@@ -141,6 +158,33 @@ class _LimitedLog:
     peak: int
     minutes: int
     """How long an experiment would take."""
+    seen: Sequence[LimitSeen]
+
+    def several_limits(self) -> Knowledge | None:
+        """Did fewer in flight do as much as more?"""
+        if not self.seen or any(_waits_seen(sandbox) for sandbox in self.sandboxes):
+            return None
+        best = max(seen.per_second for seen in self.seen)
+        enough = next(seen for seen in self.seen if seen.per_second >= _AS_MUCH * best)
+        least = self.seen[0]
+        top = self.seen[-1]
+        if enough is top:
+            return None  # the more, the better: the server was never full
+        said = (
+            f"in this log {enough.limit} in flight did as much as {top.limit} "
+            f"({enough.per_second:.3g} and {top.per_second:.3g} calls per second)"
+        )
+        if enough is not least:
+            said += f", and {least.limit} did less ({least.per_second:.3g})"
+            return Knowledge(enough.limit, top.limit, said)
+        fewer = less_in_flight(enough.limit)
+        if fewer > enough.limit:
+            return Knowledge(1, top.limit, said)
+        return Knowledge(
+            enough.limit,
+            top.limit,
+            f"{said}; whether fewer do, it does not tell; {self._experiment(fewer)}",
+        )
 
     def vague_cores(self) -> Knowledge | None:
         """Is it only known that programs share cores, but not how many?"""
@@ -160,7 +204,7 @@ class _LimitedLog:
             self.limit,
             f"programs share cores, but {least:.2g} to {most:.2g} of them would explain "
             "the log, because nearly all requests met the same load; "
-            f"{self._experiment(max(1, in_flight // 4))}",
+            f"{self._experiment(less_in_flight(in_flight))}",
         )
 
     def vague_overhead(self) -> Knowledge | None:
@@ -195,16 +239,16 @@ class _LimitedLog:
         )
         if few:
             doubt = "too few requests to tell whether the server was full with them"
-            other = max(1, limit // 2)
+            other = less_in_flight(limit)
         elif not unsure:
             doubt = "the server was not full with them: what more would do is not known"
-            other = 2 * limit
+            other = math.ceil(_MORE * limit)
         else:
             doubt = (
                 "nearly always as many: it does not tell whether the server was full, "
                 f"perhaps already with {self._fewest(unsure)}"
             )
-            other = max(1, limit // 2)
+            other = less_in_flight(limit)
         return Knowledge(
             limit if unsure or few else 1,
             limit,
@@ -223,7 +267,7 @@ class _LimitedLog:
             self.limit,
             "with nearly always the same load the log does not tell whether programs share "
             f"cores: {self._fewest(unsure)} in flight may do as well as {self.peak}; "
-            f"{self._experiment(max(1, self.peak // 2))}",
+            f"{self._experiment(less_in_flight(self.peak))}",
         )
 
     @property
@@ -242,7 +286,16 @@ class _LimitedLog:
 
     def _experiment(self, limit: int) -> str:
         minutes = counted(self.minutes, "minute")
-        return f"to find out, run {minutes} with rate_limit {limit}, {_DOCTOR}"
+        then = ""
+        if limit < (self.limit or self.peak):
+            then = " (if as many calls end per second, go on by a quarter; if not, go back)"
+        return f"to find out, run {minutes} with rate_limit {limit}{then}, {_DOCTOR}"
+
+
+def _waits_seen(sandbox: SandboxFit) -> bool:
+    """Does the log show what requests wait for in the server, or what it refuses?"""
+    shown = {"workers", "spawn_cost"} & sandbox.slowness.model.keys()
+    return bool(shown) or sandbox.quota is not None
 
 
 def _is_saturated(sandbox: SandboxFit) -> bool:
@@ -367,7 +420,8 @@ def learn(calls: Sequence[Call]) -> Learned:
     workers = len({call.worker for call in calls})
     figures = log_figures(calls)
     peak = InFlight((request.began, request.ended) for request in requests).peak
-    knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
+    seen = limits_seen(requests)
+    knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second, seen)
     return Learned(
         figures=figures,
         parts=parts_of(calls),
@@ -389,7 +443,7 @@ def learn(calls: Sequence[Call]) -> Learned:
             is_unsure=knowledge.is_unsure,
         ),
         knowledge=knowledge,
-        limits=limits_seen(requests),
+        limits=seen,
         remarks=(
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
             *_remarks(calls, figures, len({request.attempt.endpoint for request in requests})),

@@ -33,6 +33,7 @@ from ...reports.timeline import Mark, Row, Steps, Timeline, timeline_data
 from . import summary
 from .axis import TimeBucket
 from .digest import Digest
+from .lives import LivesDigest
 from .overview import FINE, SEVERITY, Overview, Stretch, crowd, overview
 
 _MOST_MARKS = 500
@@ -95,6 +96,9 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         "suspect": found.suspect,
         "suspicion": summary.suspicion(found),
         "read": found.read,
+        "lives": summary.lives_text(found),
+        "lives_heads": summary.LIVES,
+        "lives_rows": summary.lives_rows(found),
         "lists": [
             ("Faults applied", "faults", found.faults),
             ("Malformed calls", "malformed", found.malformed),
@@ -221,6 +225,8 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
         files = stack.enter_context(with_stdin(logs))
         reader = LogReader(files, problems, lambda so_far: reporter.read(so_far))
         digest = Digest()
+        lives = LivesDigest()
+        reader.on_sandbox = lives.add
         stream = text_stream(html if to_stdout else json_file)
         reporter = stack.enter_context(summary.LookReporter(stream, reader.total_bytes))
         for record in reader:
@@ -232,6 +238,7 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
             skipped=reader.skipped,
             problems=problems.count,
             left_out=reader.left_out,
+            lives=lives.found(summary.ROWS),
         )
         # Files first: a summary that is piped into `head` ends there.
         if html is not None:

@@ -18,6 +18,7 @@ from .axis import TRIMMED, Durations, TimeBucket, failures, loads
 from .changes import LEAST_RATIO, Shift, changed_durations, changed_shares, suspect
 from .clocks import Clock, clocks_apart
 from .digest import Digest, SandboxCounts
+from .lives import Lives
 
 FINE = 1_000
 """Stretches of time in the chart of what was in flight (chosen)."""
@@ -141,6 +142,8 @@ class Overview:
     """Texts of a dump's tools that nobody knows and that may be failures."""
     vague_texts: list[str] = field(default_factory=list)
     """Texts of a dump's tools that stand for any failure and for none."""
+    lives: Lives | None = None
+    """Sandboxes that live and die, if the log has some."""
     losing: int = 0
     """Calls that lost every attempt while most others of their time succeeded."""
     files: list[str] = field(default_factory=list)

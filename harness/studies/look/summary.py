@@ -27,6 +27,9 @@ class LookReporter(ReadingReporter):
     def tell(self, found: Overview, rows: list[Stretch], following: str = "") -> None:
         """Print the summary; ``rows`` is its table over time, ``following`` the command to give
         next."""
+        self._tell_lives(found)
+        if not found.calls and found.lives is not None:
+            return
         if not found.calls:
             self.print(
                 f"no call in {counted(len(found.files), 'file')} of {many(found.lines, 'line')}"
@@ -79,6 +82,19 @@ class LookReporter(ReadingReporter):
             self.print()
             self.print(f"Next: {following}")
 
+    def _tell_lives(self, found: Overview) -> None:
+        """Print what became of sandboxes that live and die."""
+        if found.lives is None:
+            return
+        self.print(lives_text(found), "bold red" if found.lives.left else "bold")
+        self.table(
+            lives_rows(found),
+            LIVES,
+            ["red" if row.left or row.died else "" for row in found.lives.over_time],
+            texts=1,
+        )
+        self.print()
+
     def _tell_parts(self, found: Overview) -> None:
         if [row for row in found.sandboxes if row.sandbox]:
             self.print()
@@ -107,6 +123,32 @@ class LookReporter(ReadingReporter):
                 ("outcome", "what the model read", "calls"),
                 [_style(kind) for kind, _, _ in found.read],
             )
+
+
+LIVES = ("after", "created", "refused", "died", "deleted", "live", "left")
+"""The columns of sandboxes over time."""
+
+
+def lives_text(found: Overview) -> str:
+    """Return what became of the sandboxes, in a sentence; empty if the log has none."""
+    lives = found.lives
+    if lives is None:
+        return ""
+    left = f"{lives.left:,} left behind: they live at the end, and no delete came for them"
+    return f"sandboxes: {lives.text}; {left if lives.left else 'none left behind'}"
+
+
+def lives_rows(found: Overview) -> list[tuple[str, ...]]:
+    """Return the cells of sandboxes over time."""
+    rows = found.lives.over_time if found.lives is not None else []
+    return [
+        (
+            duration(row.start),
+            *(f"{count:,}" for count in (row.created, row.refused, row.died)),
+            *(f"{count:,}" for count in (row.deleted, row.live, row.left)),
+        )
+        for row in rows
+    ]
 
 
 def title(found: Overview) -> str:

@@ -36,6 +36,8 @@ class Recommendation:
     knee: Any = None
     loss: float = 0.0
     """The share of the best throughput that it gives up."""
+    is_bounded: bool = False
+    """True if the model would recommend less, but the log tells about this value and more only."""
     cannot_tell: bool = False
     """True if the log that the scenario was learned from does not reach as far."""
 
@@ -89,9 +91,17 @@ def _value_of(recommendation: Recommendation) -> str:
 
 
 def within(
-    recommendation: Recommendation, least: float, most: float | None, unknown: str
+    recommendation: Recommendation,
+    least: float,
+    most: float | None,
+    unknown: str,
+    values: Sequence[Any] = (),
 ) -> Recommendation:
-    """Withdraw a recommendation beyond what a log showed; say what it does not tell."""
+    """Withdraw a recommendation beyond what a log showed; say what it does not tell.
+
+    Where the log tells about more than the model recommends, the least of these ``values`` that it
+    tells about does no harm.
+    """
     if recommendation.value is None or not are_numbers([recommendation.value]):
         return recommendation
     # With only one number there is nothing to compare, not even that one.
@@ -113,6 +123,15 @@ def within(
         f"the model would say {label(recommendation.value)}, but what it was made from tells only "
         f"about {shown}"
     )
+    known = [value for value in values if value >= least and (most is None or value <= most)]
+    if least != most and recommendation.value < least and known:
+        return replace(
+            recommendation,
+            value=min(known),
+            is_bounded=True,
+            reason=f"{label(min(known))} does as much as more; {reason}",
+            sensitivity=unknown,
+        )
     return replace(recommendation, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
 
 
@@ -340,7 +359,7 @@ class SweepResult:
             return found
         least, most = self.observed.rate_limit
         return {
-            name: within(recommendation, least, most, self.observed.unknown)
+            name: within(recommendation, least, most, self.observed.unknown, values)
             for name, recommendation in found.items()
         }
 
@@ -350,7 +369,9 @@ class SweepResult:
         None if none works."""
         if self.grid.compares or self._cannot_tell:
             return None
-        return recommend_for_all(self.grid.chosen.values, self.curves)
+        found = recommend_for_all(self.grid.chosen.values, self.curves)
+        bounded = [found.value for found in self.recommendations.values() if found.is_bounded]
+        return (max(bounded), 0.0) if found is not None and bounded else found
 
     @property
     def headline(self) -> str:

@@ -72,3 +72,18 @@ async def test_what_is_no_command_is_refused() -> None:
         for body in (b"", b"\0\0\0\0\2{}", b"\0\0\0\0\1[", b'\0\0\0\0\1{"process": 3}'):
             async with session.post(path, data=body) as response:
                 assert response.status == 400
+
+
+async def test_an_early_end_of_code_is_between_its_lines() -> None:
+    early = {"on": "exec", "what": "early_end"}
+    async with (
+        FakeE2B(executor="scripted", faults=[early]) as fake,
+        aiohttp.ClientSession() as session,
+    ):
+        async with session.post(f"{fake.url}/sandboxes", json={"timeout": 60}) as response:
+            name = (await response.json())["sandboxID"]
+        code = {"code": 'print("hello")  # sfusion:call=c1 prints="hello"'}
+        headers = {"E2b-Sandbox-Id": name}
+        async with session.post(f"{fake.url}/execute", json=code, headers=headers) as response:
+            lines = (await response.text()).splitlines()
+    assert [json.loads(line) for line in lines] == [{"type": "stdout", "text": "hello"}]

@@ -90,7 +90,10 @@ REFUSED = {
     SHAPES + "NUMBER": "is a int, which cannot be called",
     SHAPES + "Runer": "did you mean 'Runner'?",
     str(CLIENTS / "absent.py:run"): "there is no such file",
-    "no_such_module:run": "importing no_such_module failed with ModuleNotFoundError",
+    "no_such_module:run": (
+        "importing no_such_module failed: No module named 'no_such_module'; "
+        "run this in the folder of the module"
+    ),
     "shapes.run": "give a function or class as module:name or file.py:name",
 }
 
@@ -100,6 +103,16 @@ def test_what_cannot_be_judged_is_refused_before_anything_is_played(case: tuple[
     with pytest.raises(BadOption) as caught:
         shape_of(case[0])
     assert case[1] in str(caught.value)
+
+
+def test_a_client_whose_imports_are_not_installed_is_told_where_to_install_them(
+    tmp_path: Path,
+) -> None:
+    client = tmp_path / "client.py"
+    client.write_text("import no_such_package.part\n\ndef run(code, url): ...\n")
+    with pytest.raises(BadOption) as caught:
+        shape_of(f"{client}:run")
+    assert f"{sys.executable} -m pip install no_such_package" in str(caught.value)
 
 
 def test_a_command_shows_what_it_carries() -> None:

@@ -98,7 +98,8 @@ def test_exit_code_3_when_something_outside_is_missing(
         (("run", "-k", "nothing-like-this"), "matches none"),
         (("run", "--tools", "missing.yaml"), "missing.yaml:1: cannot be read"),
         (("explain", "in_flight_within_limits"), "did you mean 'in_flight_within_limit'?"),
-        (("replay", "nowhere"), "not a run"),
+        (("replay", "nowhere"), "nowhere: no such folder; give the folder of a run"),
+        (("replay", f"{ROOT}/scenarios"), "not a run: scenario.yaml is missing"),
         (("list", "nowhere"), "no such file"),
     ],
 )
@@ -124,6 +125,9 @@ def test_a_run_is_written_to_disk_and_replayed(good: Path, tmp_path: Path) -> No
     code, text = in_process("replay", str(folder))
     assert code == 0
     assert "the same journal" in text
+    code, text = in_process("replay", str(out / "goood"))
+    assert code == 2
+    assert "goood: no such folder; did you mean 'good'?" in text
 
 
 def test_a_replay_that_differs_shows_the_first_different_line(good: Path, tmp_path: Path) -> None:
@@ -256,7 +260,7 @@ def test_check_prints_the_schema() -> None:
         (
             ["--sandbox", "http://127.0.0.1:8080", "--world", "sim"],
             2,
-            "a real sandbox needs --world ray",
+            "a real sandbox needs real time",
         ),
         (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "works only in world sim"),
         (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "not for world ray"),

@@ -8,6 +8,7 @@ from typing import Any
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.promises import PROMISES, Verdict, check_promises, read_promise
 from sfusion.harness.lab.scenarios import Scenario
+from sfusion.harness.lab.scenarios.reading import read_scenarios, scenario_files
 from sfusion.harness.lab.worlds import sim
 
 BASE: dict[str, Any] = {
@@ -19,13 +20,30 @@ BASE: dict[str, Any] = {
     "promises": ["every_call_ends_once"],
 }
 
+
+def _used_in_bundled_scenarios() -> dict[str, Any]:
+    """Return the parameters with which the bundled scenarios use promises that require some."""
+    found: dict[str, Any] = {}
+    for scenario in (cell for file in scenario_files([]) for cell in read_scenarios(file)):
+        for promise in scenario.written["promises"]:
+            if isinstance(promise, dict):
+                found.update(promise)
+    return {name: given for name, given in found.items() if _requires_parameters(name)}
+
+
+def _requires_parameters(name: str) -> bool:
+    return any(field.is_required() for field in PROMISES[name].model_fields.values())
+
+
 PARAMETERS: dict[str, Any] = {
+    **_used_in_bundled_scenarios(),
     "outcomes": {"ok": "all"},
     "attempts_per_call": {"at_most": 6},
     "recovers_within": "10s",
     "throughput_at_least": 1,
 }
-"""Parameters of the promises that require one."""
+"""Parameters of the promises that require one: those of a bundled scenario, unless tests here need
+others."""
 
 QUIET = ("outcomes", "recovers_within", "throughput_at_least")
 """Promises about the load itself, which need not hold in every scenario."""

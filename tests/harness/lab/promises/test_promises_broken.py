@@ -13,17 +13,24 @@ from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.worlds import sim
 from tests.harness.lab.promises.scenes import scene, verdicts
 from tests.harness.lab.worlds.test_episodes import MISTAKES
+from tests.proof.changes import CHANGES
 
 
 def _tested() -> set[str]:
-    """The promises that tests break: those of episodes are cases of one test."""
+    """The promises that tests break: those of episodes are cases of one test, and the proof plays
+    each change to our own stack."""
     modules = Path(__file__).parent.glob("test_*_broken.py")
     of_episodes = {mistake.promise for mistake in MISTAKES}
-    return of_episodes | {
-        name
-        for module in modules
-        for name in re.findall(r"^def test_(\w+)", module.read_text(), re.MULTILINE)
-    }
+    of_changes = {change.promise for change in CHANGES.values()}
+    return (
+        of_episodes
+        | of_changes
+        | {
+            name
+            for module in modules
+            for name in re.findall(r"^def test_(\w+)", module.read_text(), re.MULTILINE)
+        }
+    )
 
 
 def test_every_promise_is_held_when_nothing_is_broken() -> None:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+import aiohttp
+
 from sfusion.harness.lab.episodes import EpisodeTask
-from sfusion.harness.lab.episodes.daytona_wire import DaytonaWire
-from sfusion.harness.lab.episodes.wire import CreateRefused, RequestLost, SandboxLost
+from sfusion.harness.lab.episodes.own_client import WIRES
+from sfusion.harness.lab.episodes.wire import CreateRefused, RequestLost, SandboxLost, Wire
 
 Client = Callable[[EpisodeTask], Awaitable[Any]]
 OK = {"score": 1.0, "outcome": "ok"}
 LOST = {"score": None, "outcome": "infrastructure"}
 
 
-async def take_all(wire: DaytonaWire, sandbox: str, task: EpisodeTask) -> list[str]:
+def wire_of(task: EpisodeTask) -> Wire:
+    """Return the wire of the service that a task names."""
+    return WIRES[task.face](task)
+
+
+async def take_all(wire: Wire, sandbox: str, task: EpisodeTask) -> list[str]:
     """Take all steps; return what was answered."""
     answers = []
     for step in task.steps:
@@ -32,7 +40,7 @@ async def take_all(wire: DaytonaWire, sandbox: str, task: EpisodeTask) -> list[s
 
 async def plain(task: EpisodeTask) -> Any:
     """Create, take the steps, delete: nothing else."""
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         try:
             sandbox = await wire.create()
             await wire.until_ready(sandbox)
@@ -47,7 +55,7 @@ async def plain(task: EpisodeTask) -> Any:
 
 
 async def never_deletes(task: EpisodeTask) -> Any:
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         sandbox = await wire.create()
         await wire.until_ready(sandbox)
         return {**OK, "answers": await take_all(wire, sandbox, task)}
@@ -55,7 +63,7 @@ async def never_deletes(task: EpisodeTask) -> Any:
 
 async def keeps_for_ever(task: EpisodeTask) -> Any:
     """The sandbox is told not to stop when nobody uses it."""
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         api = f"{task.url}/api/sandbox"
         asked = {"labels": task.labels, "autoStopInterval": 0}
         made = await wire.control("POST", api, json=asked)
@@ -70,7 +78,7 @@ async def keeps_for_ever(task: EpisodeTask) -> Any:
 
 async def creates_again(task: EpisodeTask) -> Any:
     """A create that failed is made again, blindly."""
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         while True:
             try:
                 sandbox = await wire.create()
@@ -92,7 +100,7 @@ async def scores_losses(task: EpisodeTask) -> Any:
 
 async def replaces_the_dead(task: EpisodeTask) -> Any:
     """A dead sandbox is replaced by a blank one, and the episode goes on."""
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         sandbox = await wire.create()
         await wire.until_ready(sandbox)
         answers = []
@@ -109,7 +117,7 @@ async def replaces_the_dead(task: EpisodeTask) -> Any:
 
 async def runs_twice(task: EpisodeTask) -> Any:
     """A command without an answer is sent again to the same sandbox."""
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         sandbox = await wire.create()
         await wire.until_ready(sandbox)
         answers = []
@@ -147,7 +155,7 @@ def pooled() -> Client:
     shared = _Shared()
 
     async def play(task: EpisodeTask) -> Any:
-        async with DaytonaWire(task) as wire:
+        async with wire_of(task) as wire:
             if not shared.sandbox:
                 shared.sandbox = await wire.create()
                 await wire.until_ready(shared.sandbox)
@@ -167,7 +175,7 @@ def pooled() -> Client:
 
 async def hammers(task: EpisodeTask) -> Any:
     """A create that is refused is made again at once."""
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         while True:
             try:
                 sandbox = await wire.create()
@@ -182,7 +190,7 @@ async def hammers(task: EpisodeTask) -> Any:
 
 async def deletes_once(task: EpisodeTask) -> Any:
     """A delete that fails is given up."""
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         sandbox = await wire.create()
         await wire.until_ready(sandbox)
         answers = await take_all(wire, sandbox, task)
@@ -193,7 +201,7 @@ async def deletes_once(task: EpisodeTask) -> Any:
 
 async def dawdles(task: EpisodeTask) -> Any:
     """A sandbox is used after its time."""
-    async with DaytonaWire(task) as wire:
+    async with wire_of(task) as wire:
         sandbox = await wire.create()
         await wire.until_ready(sandbox)
         await asyncio.sleep(5.0)
@@ -201,3 +209,21 @@ async def dawdles(task: EpisodeTask) -> Any:
             return {**OK, "answers": await take_all(wire, sandbox, task)}
         except SandboxLost:
             return LOST
+
+
+async def keeps_the_socket(task: EpisodeTask) -> Any:
+    """OpenEnv: a step that is not answered in time is given up, and the next one is sent."""
+    url = f"{task.url.replace('http', 'ws', 1)}/ws"
+    answers = []
+    async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
+        await socket.send_json({"type": "reset", "data": {"episode_id": task.id}})
+        await socket.receive()
+        for step in task.steps:
+            await socket.send_json({"type": "step", "data": {"code": step.code}})
+            try:
+                message = await socket.receive(timeout=60)
+            except TimeoutError:
+                answers.append("")
+                continue
+            answers.append(json.loads(message.data)["data"]["observation"]["stdout"])
+    return {**OK, "answers": answers}

@@ -11,6 +11,7 @@ from sfusion.fakes.sandbox.executors.python import command
 from sfusion.harness.real.doctor import throughput
 from sfusion.harness.real.doctor.examination import Observer, examine
 from sfusion.harness.real.doctor.knee import Point
+from sfusion.harness.real.doctor.mix import Mix
 from sfusion.harness.real.doctor.settings import Plan, settings_of_url
 from sfusion.harness.real.doctor.throughput import Sweep, is_stable, pooled
 from tests.harness.real.doctor.servers import (
@@ -172,7 +173,9 @@ async def test_throughput_is_measured_with_the_given_program() -> None:
         executor="scripted", scripts=scripts, model={"kind": "queue", "workers": 2}
     ) as sandbox:
         result = await examined(
-            sandbox.url, replace(PLAN, levels=8, program="crunch()"), checks=SWEEP
+            sandbox.url,
+            replace(PLAN, levels=8, mix=Mix(("crunch()",), "the given program")),
+            checks=SWEEP,
         )
         assert sandbox.ledger.snapshot()["arrived"] > 10
     assert "measured with the given program" in seen(result, "rate-limit")

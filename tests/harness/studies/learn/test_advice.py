@@ -7,6 +7,7 @@ round trips.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
-from sfusion.harness.studies.learn.learned import Learned, learn
+from sfusion.harness.studies.learn.learned import Learned, learn, less_in_flight
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import overview
 from sfusion_tools.record import Call
@@ -62,9 +63,35 @@ def test_a_server_that_was_always_equally_full_is_not_blamed_on_the_client() -> 
     value, says = advised(learned)
     assert value is None
     assert says.startswith("tools.rate_limit: cannot tell")
-    assert "with rate_limit 8" in says
-    assert "sfusion doctor URL --sweep --program" in says
+    assert "with rate_limit 12 (if as many calls end per second, go on by a quarter" in says
+    assert "sfusion doctor URL --sweep --log EVENTS" in says
     assert learned.knowledge.unknown in scenario_text(learned, "x", "x").replace("\n    ", " ")
+
+
+@every(({"cores": 2}, {}), str)
+def test_the_experiment_that_is_proposed_tells(model: dict[str, Any]) -> None:
+    """The production runs on with a quarter less in flight: a server that was full does as much."""
+    sandbox = {"model": {"kind": "unbounded", **model}}
+    before = played(**MEASURED, sandbox=sandbox)
+    fewer = {**MEASURED["tools"], "rate_limit": less_in_flight(16)}
+    end = max(call.ended for call in before)
+    after = played(**{**MEASURED, "tools": fewer}, seed=9, sandbox=sandbox)
+    log = [
+        *before,
+        *(replace(call, began=call.began + end, call=f"{call.call}b") for call in after),
+    ]
+    learned = learn(log)
+    known = learned.knowledge
+    if model:
+        assert (known.least, known.most) == (12, 16)
+        assert known.unknown.startswith("in this log 12 in flight did as much as 16")
+        assert "with rate_limit 9" in known.unknown
+        value, says = advised(learned)
+        assert value == 16, "the least of 4 and 16 that the log tells about"
+        assert "16 does as much as more" in says
+    else:
+        assert "the server was not full with them" in known.unknown
+        assert "with rate_limit 24" in known.unknown
 
 
 def test_the_same_server_in_steps_shows_its_cores() -> None:
