@@ -265,6 +265,8 @@ WRONG: list[clients.Client] = [
     clients.keeps_the_socket,
 ]
 """Clients of which one breaks each bundled scenario, the most usual mistakes first."""
+OF_NO_THREAD = {"failing-polls"}
+"""What Daytona's SDK was seen to do, and nobody has reported."""
 BUNDLED = in_folder(bundled_folder() / "lifecycle")
 
 
@@ -272,7 +274,7 @@ BUNDLED = in_folder(bundled_folder() / "lifecycle")
 def test_a_bundled_scenario_is_held_by_our_client_and_broken_by_a_wrong_one(path: Path) -> None:
     (scenario,) = read_scenarios(path)
     assert scenario.scenario == path.stem
-    assert scenario.incident
+    assert bool(scenario.incident) == (path.stem not in OF_NO_THREAD)
     verdicts, _ = check_run(
         RunEvents(play_episodes(scenario, "sim", own_client)), scenario.promises
     )
