@@ -78,11 +78,12 @@ class ProgressReporter:
     def progress(self, done: int, note: Text | str = "", *, line: str = "") -> None:
         """Move the bar to ``done`` with ``note`` beside it.
 
+        A last batch may take longer than was asked for: then the bar is full, not beyond its end.
         Without a terminal, print ``line`` unless it is empty.
         """
         if self._bar is not None:
             text = note if isinstance(note, Text) else Text(self._clean(note))
-            self._bar.update(self._task, completed=done, note=text.markup)
+            self._bar.update(self._task, completed=min(done, self._total), note=text.markup)
         elif line:
             self.print(line)
 

@@ -27,6 +27,7 @@ TAKES = {
     "tests": "takes test cases (standard input, expected output) and returns a score",
     "batch": "takes the samples of a batch in one call and returns a list of scores",
     "default_timeout": "can be configured with the timeout of calls that state none",
+    "timeout_unsent": "takes a timeout that reaches no request, such as that of a connection",
     "compile_timeout": "can be configured with a timeout for the compiler",
     "memory": "can be configured with a memory limit",
     "headers": "can be configured with headers",
@@ -68,6 +69,7 @@ PARAMETERS = (
         "concurrent",
         "cancel",
         "raises",
+        "timeout_unsent",
     }
 )
 """Those that are given to a client, for a call or as a setting."""

@@ -48,7 +48,8 @@ LESSONS = {
     ("tool_never_raises", ""): Lesson(
         LOST,
         "The client raises for programs that ran: the rollout dies, or the sample counts as lost",
-        "reads every field of the answer as one that may be null, and returns a text.",
+        "reads every field of the answer as one that may be null, and returns a text, or raises "
+        "with all of the output and the exit code.",
     ),
     ("outcomes", ""): Lesson(
         MISTAKEN_END,
@@ -114,6 +115,11 @@ LESSONS = {
         OTHER_PROGRAM,
         "What the sandbox runs is not what the model asked for",
         _WHOLE,
+    ),
+    ("sent_as_asked", "limits_nothing"): Lesson(
+        OTHER_PROGRAM,
+        "A timeout that is given to the client limits nothing",
+        "sends it as `run_timeout`, and waits for some seconds more than that.",
     ),
     ("metrics_are_true", ""): Lesson(
         UNTRUE, "Metrics are not those of the call", _EXACT

@@ -27,6 +27,14 @@ def test_a_build_log_has_no_escape_codes_even_if_colours_are_forced(
     assert out.getvalue() == "one of two\ndone\n"
 
 
+def test_a_bar_never_says_more_than_all() -> None:
+    out = Terminal()
+    with ProgressReporter(out, 6, "hunting (seconds)") as reporter:
+        reporter.progress(15, "0 findings")
+    assert "6/6" in out.getvalue()
+    assert "15/6" not in out.getvalue()
+
+
 def test_a_terminal_has_a_bar_that_disappears_at_the_end() -> None:
     out = Terminal()
     with ProgressReporter(out, 2, "working") as reporter:

@@ -28,7 +28,7 @@ from ....fakes.faults import KINDS, Rule
 from ....fakes.sandbox.models import Queue, Quota, Unbounded
 from ...commandline.declaring import command
 from ...commandline.json_answer import is_stdout, write_json
-from ...commandline.options import Json
+from ...commandline.options import Json, bundled_names
 from ...core.verdict import EVERYTHING_TOOK_EFFECT
 from ...errors import BadOption, ScenarioError
 from ..promises import PROMISES
@@ -36,6 +36,12 @@ from ..promises.registry import OF_SINGLE_CALLS
 from ..scenarios.base import ScenarioPart, parts_below
 from ..scenarios.model import Scenario
 from ..scenarios.reading import read_scenarios, scenario_files
+
+
+def _names_that_begin(incomplete: str) -> list[str]:
+    """Return what can be explained and begins so, for a shell that completes it."""
+    found = {*names(), *bundled_names(incomplete)}
+    return sorted(name for name in found if name.startswith(incomplete))
 
 
 @command
@@ -48,6 +54,7 @@ def explain(
                 "A scenario, promise, fault, field or outcome; "
                 "or promises, kinds, models, outcomes."
             ),
+            autocompletion=_names_that_begin,
         ),
     ] = None,
     json_file: Json = None,

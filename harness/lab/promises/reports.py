@@ -47,6 +47,8 @@ class SentAsAsked(Promise):
         "unasked": "a request came that no call asked for, with the body {body}",
         "rejected": "call {call} was refused by the sandbox with {status}: {complaint}",
         "refused": "call {call}: arguments {arguments} were sent to the sandbox as a program",
+        "limits_nothing": "call {call}: its timeout of {asked:g} s limits nothing: "
+        "the sandbox may take {sent:g} s, and the client waited for {waited:.0f} s",
         "route": "call {call} was sent to {method} {path} instead of POST /run_code",
     }
     of_single_calls = "Every request carries the exact code, fields, headers and content type."

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from ..facts.sent import CONTENT_TYPE, SentDifference, field_differences
+from ..facts.sent import CONTENT_TYPE, WIRE_DEFAULTS, SentDifference, field_differences
 from ..single_calls.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 
@@ -24,6 +24,9 @@ _DATE = 1.0
 """Seconds by which a date of HTTP may be missed: it has no fractions."""
 _MICROSECOND = 1e-6
 """To this the times of journals are rounded."""
+_MUCH = 2
+"""How many times its timeout a client may wait for an answer, with some seconds more for the way.
+Chosen."""
 _LONG = 80
 """Characters of a text of which only the place is shown where it differs."""
 
@@ -45,6 +48,8 @@ def find_differences(facts: SuiteFacts) -> Findings:
         for number, request in enumerate(call.requests, 1):
             if not is_late(call, request):
                 yield from _request_differences(call, request, number, asked)
+        if "timeout_unsent" in call.takes:
+            yield _vain_timeout(call)
     for run, request in facts.unasked:
         yield _unasked(facts.of(run), request)
     for run in facts.runs:
@@ -52,6 +57,21 @@ def find_differences(facts: SuiteFacts) -> Findings:
             if event["method"] == "POST":
                 route = {"method": event["method"], "path": event["path"]}
                 yield wrong_run("route", [event], call=run.name, **route)
+
+
+def _vain_timeout(call: CallFacts) -> Wrong | None:
+    """Find a timeout that is neither sent nor that of the connection: the client waits for much
+    longer for a sandbox that never answers."""
+    asked = call.ask.timeout or call.run.settings.default_timeout
+    waited_once = len(call.requests) == 1 and "hang" in call.requests[0].faults
+    if not asked or not waited_once or call.ended_at is None or call.lagged:
+        return None
+    sent = call.requests[0].fields.get("run_timeout", WIRE_DEFAULTS["run_timeout"])
+    waited = call.ended_at - call.requests[0].at
+    about = {"asked": asked, "sent": float(sent), "waited": waited}
+    is_soon = waited <= _MUCH * asked + call.run.tolerance
+    fine = call.cancelled or is_soon or float(sent) == asked
+    return unless(fine, "limits_nothing", call, field="timeout", **about)
 
 
 def _request_differences(

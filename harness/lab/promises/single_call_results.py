@@ -237,7 +237,8 @@ _LACKS = "; it may raise if the exception carries all output and the exit code"
 def find_exceptions(facts: SuiteFacts) -> Findings:
     """Find what was raised, but for clients that report failures as exceptions."""
     lossy = {_type_raised(call) for call in played_ends(facts) if _lost_what_it_raised(call)}
-    for call in played_ends(facts):
+    # First those that show what an exception lacks: they are the example.
+    for call in sorted(played_ends(facts), key=lambda call: not _lost_what_it_raised(call)):
         if call.returned is None or call.ask.tests:
             continue
         carries_all = call.raised_with_all and _type_raised(call) not in lossy

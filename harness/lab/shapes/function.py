@@ -19,6 +19,7 @@ from sfusion_tools.errors import near
 
 from ...errors import BadOption
 from ..client import Returned, Settings, TrialAsk
+from ..facts.sent import WIRE_DEFAULTS
 from ..pauses import seconds_paused
 from .parameters import (
     ROUTE,
@@ -154,6 +155,8 @@ class FunctionClient:
         unseen = {role for role in soft - seen_in(sent, asked) if not misnamed(sent, asked, role)}
         if "timeout" in unseen:
             unseen.add("default_timeout")
+            if sent.get("run_timeout", WIRE_DEFAULTS["run_timeout"]) >= asked["run_timeout"]:
+                self.takes |= {"timeout_unsent"}
         if self.other_form and is_unencoded(sent, asked):
             unseen.discard("files")  # given as bytes, so it was the client's to encode them
         self.takes -= unseen

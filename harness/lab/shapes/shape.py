@@ -218,8 +218,8 @@ def _missing(module: str, place: str) -> str:
     if package == place.partition(".")[0]:
         return "; run this in the folder of the module, or give its file as path/file.py:name"
     return (
-        f"; {place} needs it in the environment of sfusion: {sys.executable} -m pip install "
-        f"{package}, if the package is called so"
+        f"; install the package that has it beside sfusion, such as: {sys.executable} -m pip "
+        f"install {package}"
     )
 
 

@@ -95,9 +95,10 @@ def poison(
     fail_above: Annotated[
         float | None,
         option(
-            "Be a gate: exit with 1 if more than this share is lost, weighs in from lost samples "
-            "or is dead; twice that in a window of 10 steps, five times that in a step. Exit with "
-            "2 if nothing tells.",
+            "Gate for CI: exit with 1 if the share of lost samples, their share of the gradient's "
+            "weight or the share of dead groups (at most one healthy sample) is above this; twice "
+            "that in a window of 10 steps, five times that in a step. Exit with 2 if nothing "
+            "tells.",
             "SHARE",
         ),
     ] = None,

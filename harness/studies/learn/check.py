@@ -170,7 +170,7 @@ def check(learned: Learned, text: str) -> Checked:
     timeout = learned.client.get("default_timeout", (DEFAULT_TIMEOUT, ""))[0]
     return Checked(
         rows=rows,
-        reasons=tuple(reasons(out, learned.parts, again.parts, timeout)),
+        reasons=tuple(reasons(out, learned.time_use, again.time_use, timeout)),
         again=again,
         same_cause=is_rare or is_named,
         cause=learned.headline if is_named else again.headline,

@@ -26,7 +26,7 @@ from .course import Course, course_of
 from .distributions import Fit, fit, quantile
 from .load import LoadFit, ProgramFit, find_load, find_programs
 from .sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
-from .why import Parts, parts_of
+from .why import TimeUse, time_use_of
 
 OUTCOME_POINTS = 5.0
 """How many percentage points the share of an outcome may differ; more where there are few calls
@@ -370,7 +370,7 @@ class Learned:
     """Everything that a scenario needs to behave like a log."""
 
     figures: Figures
-    parts: Parts
+    time_use: TimeUse
     course: Course
     span: float
     load: LoadFit
@@ -424,7 +424,7 @@ def learn(calls: Sequence[Call]) -> Learned:
     knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second, seen)
     return Learned(
         figures=figures,
-        parts=parts_of(calls),
+        time_use=time_use_of(calls),
         course=course_of(calls),
         span=end - start if known != "order" else 0.0,
         load=load,

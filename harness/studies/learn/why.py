@@ -19,7 +19,7 @@ _POINTS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TimeUse:
     """Where the time of calls goes, in seconds of a call on average, and how attempts ended."""
 
     seconds: dict[str, float]
@@ -31,7 +31,7 @@ class Parts:
     """How long programs ran as far as that is known, in rising order."""
 
 
-def parts_of(calls: Sequence[Call]) -> Parts:
+def time_use_of(calls: Sequence[Call]) -> TimeUse:
     """Divide calls into waits, programs, what requests take beside them, and what led to another
     attempt."""
     ended = [call for call in calls if seconds_of(call) is not None]
@@ -57,7 +57,7 @@ def parts_of(calls: Sequence[Call]) -> Parts:
             name = f"status {attempt.status}" if ending == "status" else ending.replace("_", " ")
             endings[name] += 1
     attempts = max(endings.total(), 1)
-    return Parts(
+    return TimeUse(
         seconds={name: total / max(len(ended), 1) for name, total in sums.items()},
         under_way=_under_way(ended),
         endings={
@@ -75,7 +75,7 @@ def _under_way(calls: Sequence[Call]) -> float:
     return busy.mean(busy.times[0], busy.times[-1])
 
 
-def reasons(names: Sequence[str], log: Parts, run: Parts, timeout: float) -> Iterator[str]:
+def reasons(names: Sequence[str], log: TimeUse, run: TimeUse, timeout: float) -> Iterator[str]:
     """Yield for each figure that is out, by its name, what differs; ``timeout`` is that of
     programs."""
     for name in names:
@@ -83,7 +83,7 @@ def reasons(names: Sequence[str], log: Parts, run: Parts, timeout: float) -> Ite
         yield f"{name}: {said or 'calls consist of the same parts; only their order differs'}"
 
 
-def _reason(name: str, log: Parts, run: Parts, timeout: float) -> str:
+def _reason(name: str, log: TimeUse, run: TimeUse, timeout: float) -> str:
     if name == "program_timeout":
         return _timeouts(log, run, timeout)
     if name in ("p50 of a call", "p95 of a call"):
@@ -95,15 +95,15 @@ def _reason(name: str, log: Parts, run: Parts, timeout: float) -> str:
     return _endings(log, run)
 
 
-def _timeouts(log: Parts, run: Parts, timeout: float) -> str:
+def _timeouts(log: TimeUse, run: TimeUse, timeout: float) -> str:
     shares = []
-    for parts in (log, run):
-        long = sum(seconds >= timeout for seconds in parts.programs)
-        shares.append(f"{100 * long / max(len(parts.programs), 1):.1f}%")
+    for use in (log, run):
+        long = sum(seconds >= timeout for seconds in use.programs)
+        shares.append(f"{100 * long / max(len(use.programs), 1):.1f}%")
     return f"{shares[0]} of the programs ran for {timeout:g} s or more, {shares[1]} in the scenario"
 
 
-def _time(log: Parts, run: Parts) -> str:
+def _time(log: TimeUse, run: TimeUse) -> str:
     """Name the part of calls whose time differs most."""
     names = log.seconds.keys() | run.seconds.keys()
     apart = {name: run.seconds.get(name, 0.0) - log.seconds.get(name, 0.0) for name in names}
@@ -116,7 +116,7 @@ def _time(log: Parts, run: Parts) -> str:
     )
 
 
-def _callers(log: Parts, run: Parts) -> str:
+def _callers(log: TimeUse, run: TimeUse) -> str:
     if not log.under_way or abs(run.under_way / log.under_way - 1) < _DIFFERS:
         return ""
     return (
@@ -124,7 +124,7 @@ def _callers(log: Parts, run: Parts) -> str:
     )
 
 
-def _endings(log: Parts, run: Parts) -> str:
+def _endings(log: TimeUse, run: TimeUse) -> str:
     """Name the ending of attempts whose share differs most."""
     names = log.endings.keys() | run.endings.keys()
     apart = {name: run.endings.get(name, 0.0) - log.endings.get(name, 0.0) for name in names}

@@ -108,6 +108,11 @@ def test_names_of_bundled_scenarios_are_completed(command: str) -> None:
     assert completed("sfusion", command, "/nowhere/outage-[") == []
 
 
+def test_what_can_be_explained_is_completed() -> None:
+    names = ["throttled", "throttled-gateway", "throughput_at_least"]
+    assert completed("sfusion", "explain", "thro") == names
+
+
 def completed(*words: str) -> list[str]:
     """Return what a shell is offered after these words."""
     shell = {

@@ -184,6 +184,12 @@ WIRE = {
         "idle",
         ("sent_as_asked", "not_sent"),
     ),
+    "a timeout for nothing": (
+        '"run_timeout": timeout',
+        '"run_timeout": 10',
+        "patience",
+        ("sent_as_asked", "limits_nothing"),
+    ),
     "headers of the caller are changed": (
         "    limit =",
         '    if headers:\n        headers["Accept"] = "*/*"\n    limit =',
@@ -255,6 +261,12 @@ WIRE = {
         ("only_transient_retried", "by_a_date"),
     ),
 }
+
+
+def test_a_timeout_may_be_that_of_the_connection(tmp_path: Path) -> None:
+    own = CAREFUL.replace('"run_timeout": timeout', '"run_timeout": 10')
+    own = own.replace("total=timeout + 20", "sock_read=timeout")
+    assert ("sent_as_asked", "limits_nothing") not in _broken([_judged(tmp_path, own, "patience")])
 
 
 @pytest.mark.parametrize("name", [*WORDS, *WIRE])

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         ANSWER + "language timeout default_timeout",
         "/run_code",
     ),
-    SHAPES + "timeout_of_its_own": ({}, THREADED, ANSWER, ""),
+    SHAPES + "timeout_of_its_own": ({}, THREADED, ANSWER + "timeout_unsent", ""),
     SHAPES + "asynchronous": (
         {},
         "a function, asynchronous",

@@ -139,6 +139,22 @@ def test_an_exception_for_a_failing_program_is_right_if_it_carries_output_and_co
     assert "if the exception carries all output and the exit code" in found.sentence
 
 
+class CarriesStderr(Checked):
+    error = staticmethod(
+        lambda result: Lossy(f"exit code {result['return_code']}: {result['stderr']}")
+    )
+
+
+def test_the_example_of_an_exception_that_lacks_something_lacks_it() -> None:
+    """The first program that fails prints to stderr alone, a later one to stdout too."""
+    whole = {"end": "program_error", "errors": "{word}", "exit": 3}
+    lacking = {"end": "program_error", "prints": "{word}", "errors": "{word:err}", "exit": 3}
+    _, verdicts = played(CarriesStderr, "dates", load={"each": [whole, lacking]})
+    found = next(one for one in verdicts if one.promise == "tool_never_raises")
+    assert found.state == "broken"
+    assert found.how.details["case"]["call"] == "dates c0002"
+
+
 def test_a_client_that_never_tries_another_sandbox_is_not_said_to_use_them() -> None:
     _, verdicts = played(lambda: ToolClient(RIGHT_TOOLS["one attempt only"]), "sandboxes")
     found = next(one for one in verdicts if one.promise == "sandboxes_used")

@@ -11,7 +11,7 @@ from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.distributions import fit
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.learn.why import parts_of, reasons
+from sfusion.harness.studies.learn.why import reasons, time_use_of
 from sfusion_tools.record import Call
 from tests.harness.studies.made_calls import attempt_at, call_at
 
@@ -68,8 +68,8 @@ def test_a_shape_that_goes_beyond_a_limit_is_not_near() -> None:
     ],
 )
 def test_a_figure_that_is_out_has_a_reason(name: str, words: str) -> None:
-    log = parts_of(mixed(waited=2.0))
-    (said,) = reasons([name], log, parts_of(mixed()), 3.0)
+    log = time_use_of(mixed(waited=2.0))
+    (said,) = reasons([name], log, time_use_of(mixed()), 3.0)
     assert said.startswith(f"{name}: ")
     assert words in said
 
@@ -78,7 +78,7 @@ def test_refusals_are_named_by_how_attempts_ended() -> None:
     calls = mixed()
     refused = attempt_at(0.0, 0.01, "s", 503, "sandbox_error")
     also = [replace(call, attempts=[refused, *call.attempts]) for call in calls]
-    (said,) = reasons(["attempts per call"], parts_of(also), parts_of(calls), TIMEOUT)
+    (said,) = reasons(["attempts per call"], time_use_of(also), time_use_of(calls), TIMEOUT)
     assert said == (
         "attempts per call: 50.0% of the attempts ended with status 503, 0.0% in the scenario"
     )
