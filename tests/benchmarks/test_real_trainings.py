@@ -181,11 +181,14 @@ def test_the_first_sentences_of_docs_learning_have_the_figures_of_the_results() 
     four = spread("several-zero-f0.2-r6e-05")
     one = spread("noisy-zero-f0.5-r6e-05")
     scored = (
-        f"20 % lost per call ended answers with four calls (score on a healthy sandbox {four}, "
-        f"without faults {faultless('several')}); 50 % lost ended the only call of a model that "
-        f"can learn the answers itself ({one}, without faults {faultless('noisy')})"
+        "With 20 % of calls lost, answers with four calls became rare (score on a healthy sandbox "
+        f"{four}, without faults {faultless('several')}). With 50 % lost, a model that can learn "
+        f"the answers itself gave up its only call, too ({one}, without faults "
+        f"{faultless('noisy')})"
     )
     assert scored in learning
+    assert max(ends("several-zero-f0.2-r6e-05", "several")) < 0.3
+    assert max(ends("noisy-zero-f0.5-r6e-05", "tool")) < 0.05
     masked = f"{median(ends('noisy-mask-f0.7-r6e-05', 'tool')):.2f}"
     assert f"at 70 % lost, P(tool) ended at {masked})" in learning
 
