@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.request
 from dataclasses import dataclass
 from operator import attrgetter
@@ -26,6 +27,7 @@ from sfusion.harness.lab.scenarios import (
 )
 from sfusion.harness.lab.scenarios.reading import in_folder
 from sfusion.harness.lab.worlds.episodes import play_episodes
+from tests import ROOT
 from tests.cases import every
 from tests.harness.lab.worlds import episode_clients as clients
 
@@ -154,6 +156,9 @@ def test_each_promise_finds_its_mistake(case: Mistake) -> None:
 def test_every_promise_about_episodes_has_a_mistake() -> None:
     judged = {name for name, cls in PROMISES.items() if cls.model_construct().judges_episodes}
     assert judged == {mistake.promise for mistake in MISTAKES}
+    page = (ROOT / "docs/proof.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", page.partition("## Clients of episodes")[2], re.MULTILINE)
+    assert sorted(rows) == sorted(judged)
 
 
 @every(MISTAKES, attrgetter("promise"))
