@@ -145,5 +145,6 @@ def judge(options: JudgeOptions) -> int:
         out.write(github_annotations([report_of(result)]))
     if options.update and options.baseline is not None:
         write_baseline(options.baseline, result)
+        typer.echo(f"accepted, and written to {options.baseline}", file=out)
         return 0
     return 0 if result.ok else 1

@@ -122,7 +122,9 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     assert "**curt:run tells 1 of 9 ends apart.**" in summary
     assert "1. A sandbox that fails looks like a program that printed nothing" in summary
 
-    assert judge(tmp_path, "curt:run", "--baseline", "b.json", "--update").returncode == 0
+    accepted = judge(tmp_path, "curt:run", "--baseline", "b.json", "--update")
+    assert accepted.returncode == 0
+    assert accepted.stdout.endswith("accepted, and written to b.json\n")
     again = judge(tmp_path, "curt:run", "--baseline", "b.json", "--seed", "1")
     assert (again.returncode, "  accepted  ends_told_apart" in again.stdout) == (0, True), (
         again.stdout
