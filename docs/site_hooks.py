@@ -56,7 +56,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """Say of the Chinese pages that they are Chinese: browsers choose fonts and voices by that."""
+    """Give the theme's search dialog a name, and say of the Chinese pages that they are Chinese:
+    browsers choose fonts and voices by that."""
+    output = output.replace('role="dialog">', 'role="dialog" aria-label="Search">', 1)
     if page.file.src_uri == COPIED["README.zh-CN.md"] or page.file.src_uri.startswith("zh/"):
         return output.replace('<html lang="en"', '<html lang="zh-Hans"', 1)
     return output

@@ -85,35 +85,20 @@ class JudgeOptions:
 @command
 def judge(options: JudgeOptions) -> int:
     from ..lab.runs.faces import read_face
-    from ..lab.shapes import shape_of
     from ..reports.files import check_file, github_annotations, in_github_actions
     from ..terminal import printable
     from .reporting import TrialReporter, report_of, write_reports, write_runs
     from .trial import judge, write_baseline
 
     world = options.world
-    if world is not None and world not in _WORLDS:
-        raise BadOption(f"--world {world}: no such world for a client; {near(world, _WORLDS)}")
-    if options.update and options.baseline is None:
-        raise BadOption("--update writes the file of --baseline; give both")
-    if options.update and options.keyword:
-        raise BadOption("--update accepts a whole trial, and -k plays a part of it; leave one out")
+    _check_options(options)
     for name in ("html", "junit", "summary"):
         check_file(f"--{name}", getattr(options, name))
     first = options.target[0]
     is_target = len(options.target) == 1 and (":" in first or first.endswith((".yaml", ".yml")))
     target, words = (first, ()) if is_target else (None, tuple(options.target))
     if options.row:
-        from ..lab.client import EPISODE
-        from .episode_row import episode_row, markdown_episode_row
-        from .row import fault_row, markdown_row
-
-        shape = shape_of(target, env=options.env, attribute=options.attribute, command=words)
-        if EPISODE in shape.takes:
-            cells = episode_row(shape, read_face(options.face))
-            typer.echo(markdown_episode_row(shape.name, cells))
-        else:
-            typer.echo(markdown_row(shape.name, fault_row(shape)))
+        typer.echo(_row(options, target, words))
         return 0
     with TrialReporter(sys.stderr) as shown:
         result = judge(
@@ -148,3 +133,29 @@ def judge(options: JudgeOptions) -> int:
         typer.echo(f"accepted, and written to {options.baseline}", file=out)
         return 0
     return 0 if result.ok else 1
+
+
+def _check_options(options: JudgeOptions) -> None:
+    """Raise BadOption for options that say nothing together."""
+    world = options.world
+    if world is not None and world not in _WORLDS:
+        raise BadOption(f"--world {world}: no such world for a client; {near(world, _WORLDS)}")
+    if options.update and options.baseline is None:
+        raise BadOption("--update writes the file of --baseline; give both")
+    if options.update and options.keyword:
+        raise BadOption("--update accepts a whole trial, and -k plays a part of it; leave one out")
+
+
+def _row(options: JudgeOptions, target: str | None, words: tuple[str, ...]) -> str:
+    """Return what a client does under each fault, as a row of docs/clients.md."""
+    from ..lab.client import EPISODE
+    from ..lab.runs.faces import read_face
+    from ..lab.shapes import shape_of
+    from .episode_row import episode_row, markdown_episode_row
+    from .row import fault_row, markdown_row
+
+    shape = shape_of(target, env=options.env, attribute=options.attribute, command=words)
+    if EPISODE in shape.takes:
+        cells = episode_row(shape, read_face(options.face))
+        return markdown_episode_row(shape.name, cells)
+    return markdown_row(shape.name, fault_row(shape))

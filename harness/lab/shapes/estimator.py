@@ -311,7 +311,7 @@ class EstimatorClient:
         opposite = PlantedBatch(tuple(group[::-1] for group in PROBE.groups))
         try:
             found, turned = (self.advantages(batch) for batch in (PROBE, opposite))
-        except Exception:
+        except Exception:  # it cannot take them in that order, so the order has a meaning
             return False
         size = PROBE.size
         expected = found[:size][::-1] + found[size:][::-1]
