@@ -98,19 +98,10 @@ def judge(
     verdicts = [without_absent(verdict, facts) for verdict in check_facts(facts)]
     if not shape.takes:
         verdicts = [_of_silent_command(verdict) for verdict in verdicts]
-    accepted = frozenset[How]() if known is None else known.findings
-    if known is not None and scenes:
-        accepted |= known.parts_of_accepted(verdicts)
-    news = [
-        verdict for verdict in verdicts if verdict.state == "broken" and verdict.how not in accepted
-    ]
+    accepted = _accepted(known, verdicts, scenes)
     missing = left_out(shape, played, facts)
-    changes: list[str] = []
-    if known is not None:
-        if scenes:
-            missing["baseline"] = _PART
-        else:
-            changes = known.gone(verdicts)
+    if known is not None and scenes:
+        missing["baseline"] = _PART
     return TrialResult(
         name=shape.name,
         about=shape.about,
@@ -121,12 +112,12 @@ def judge(
         calls=len(facts.calls) + len(facts.estimates),
         requests=sum(len(run.requests) for run in facts.runs),
         verdicts=verdicts,
-        meanings=meanings_of(facts, news),
+        meanings=meanings_of(facts, _news(verdicts, accepted)),
         grade=grade_of(facts),
         wordings=_to_read(facts),
         left_out=missing,
         accepted=accepted,
-        changes=changes,
+        changes=_gone(known, verdicts, scenes),
         runs=_runs(played, facts),
         place=shape.place,
     )
@@ -134,18 +125,31 @@ def judge(
 
 def _with_baseline(found: TrialResult, known: Baseline, scenes: str) -> TrialResult:
     """Set aside what a baseline accepts."""
-    news = [
-        verdict
-        for verdict in found.verdicts
-        if verdict.state == "broken" and verdict.how not in known.findings
-    ]
+    accepted = _accepted(known, found.verdicts, scenes)
     return replace(
         found,
-        accepted=known.findings,
-        meanings=meanings_of_findings(news),
-        changes=[] if scenes else known.gone(found.verdicts),
+        accepted=accepted,
+        meanings=meanings_of_findings(_news(found.verdicts, accepted)),
+        changes=_gone(known, found.verdicts, scenes),
         left_out={**found.left_out, "baseline": _PART} if scenes else found.left_out,
     )
+
+
+def _accepted(known: Baseline | None, verdicts: Sequence[Verdict], scenes: str) -> frozenset[How]:
+    """Return the ways to fail that a baseline accepts; with -k also parts of them."""
+    if known is None:
+        return frozenset()
+    return known.findings | known.parts_of_accepted(verdicts) if scenes else known.findings
+
+
+def _news(verdicts: Sequence[Verdict], accepted: frozenset[How]) -> list[Verdict]:
+    broken = [verdict for verdict in verdicts if verdict.state == "broken"]
+    return [verdict for verdict in broken if verdict.how not in accepted]
+
+
+def _gone(known: Baseline | None, verdicts: Sequence[Verdict], scenes: str) -> list[str]:
+    """Return what a baseline accepts and a whole trial did not find."""
+    return [] if known is None or scenes else known.gone(verdicts)
 
 
 def check_facts(facts: SuiteFacts) -> list[Verdict]:
