@@ -15,7 +15,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sfusion_tools.errors import FormatError, RenderError, UnknownFormatError, near
@@ -90,23 +90,29 @@ def get_format(name: str) -> Format:
     raise UnknownFormatError(f"There is no tool-call format {name!r}: {near(name, _BY_NAME)}")
 
 
-def format_for(*, template: str | None = None, model: str | None = None) -> Format | None:
+def format_for(
+    *,
+    template: str | None = None,
+    model: str | None = None,
+    accept: Callable[[Format], bool] | None = None,
+) -> Format | None:
     """Return the format of a chat template or of a model, by its id; None if none fits.
 
     The template decides if both are given: people train models with other templates than their own.
+    With ``accept``, a template's format is the likeliest that it accepts.
     """
-    form = _of_template(template) if template else None
-    if form is None and model:
-        return _of_model(model)
-    return form
+    for form in _of_template(template) if template else ():
+        if accept is None or accept(form):
+            return form
+    return _of_model(model) if model else None
 
 
-def _of_template(template: str) -> Format | None:
-    """Return the format whose signs the template has; of several, that with the longest signs."""
+def _of_template(template: str) -> list[Format]:
+    """Return the formats whose signs the template has, those with the longest signs first."""
     fitting = [
         form for form in _FORMATS if form.signs and all(sign in template for sign in form.signs)
     ]
-    return max(fitting, key=lambda form: sum(map(len, form.signs)), default=None)
+    return sorted(fitting, key=lambda form: -sum(map(len, form.signs)))
 
 
 def _of_model(model: str) -> Format | None:

@@ -41,6 +41,24 @@ _KIMI = (
     "<|close|>message<|sep|>",
 )
 
+
+def _hunyuan_v3(name: str, suffix: str = "", **own: Any) -> Declared:
+    """Return a format of Hy3, whose published tokenizer adds the suffix to every marker."""
+    end = f"{suffix}>"
+    return Declared(
+        name,
+        call=f"<tool_call{end}{{name}}<tool_sep{end}\n{{arguments}}</tool_call{end}",
+        argument=(
+            f"<arg_key{end}{{key}}</arg_key{end}\n<arg_value{end}{{value}}</arg_value{end}\n"
+        ),
+        section=(f"<tool_calls{end}\n", f"\n</tool_calls{end}"),
+        think=(f"<think{end}", f"</think{end}"),
+        **{**_GLM, "ends": (*_GLM["ends"], f"<｜hy_eos{suffix}｜>")},
+        signs=tuple(filter(None, ("tool_sep", "arg_key", "arg_value", "tool_calls", suffix))),
+        **own,
+    )
+
+
 DECLARED: Sequence[Declared] = (
     Declared(
         "hermes",
@@ -48,7 +66,10 @@ DECLARED: Sequence[Declared] = (
         ends=_CHATML,
         marks=(_MARK,),
         signs=("<tool_call>",),
-        models="hermes|granite-?4|smollm3|reka|mimo-vl|internlm-?3",
+        models=(
+            "hermes|granite-?4|smollm3|reka|mimo-vl|internlm-?3|bielik|exaone-?4"
+            r"|ernie-?4\.5.*thinking|trinity-(mini|nano)|\b(ling|ring)-(lite|plus|mini|flash|1t|2)"
+        ),
     ),
     Declared(
         "qwen25",
@@ -68,7 +89,10 @@ DECLARED: Sequence[Declared] = (
         ends=_CHATML,
         marks=(_MARK, _PARTS_MARK),
         signs=("<function=", "<parameter=", "</parameter>"),
-        models=r"qwen-?3.*coder|qwen-?3\.[56]|.*nemotron-?3|step(fun)?-?3\.5",
+        models=(
+            r"qwen-?3.*coder|qwen-?3\.[56]|.*nemotron-?3|step(fun)?-?3\.5|mimo-v2|trinity-large"
+            "|minicpm-v-?4|intern-s2"
+        ),
     ),
     Declared(
         "deepseekv31",
@@ -87,7 +111,7 @@ DECLARED: Sequence[Declared] = (
         empty=False,
         **_GLM,
         signs=("<arg_key>", "<arg_value>", "</arg_value>"),
-        models=r"glm-?4\.[56]|laguna",
+        models=r"glm-?4\.[56]|laguna|\bring-2\.6|\bling-3\.0-tiny",
         aliases=("glm",),
     ),
     Declared(
@@ -107,18 +131,10 @@ DECLARED: Sequence[Declared] = (
         between="",
         **_GLM,
         signs=("<arg_key>", "</arg_key><arg_value>", "</arg_value>"),
-        models=r"glm-?(4\.7|5)",
+        models=r"glm-?(4\.7|5)|\bling-?3",
     ),
-    Declared(
-        "hunyuan_v3",
-        call="<tool_call>{name}<tool_sep>\n{arguments}</tool_call>",
-        argument="<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n",
-        section=("<tool_calls>\n", "\n</tool_calls>"),
-        **_GLM,
-        signs=("tool_sep", "arg_key", "arg_value", "tool_calls"),
-        models="hy-?3|hunyuan-?3",
-        aliases=("hy3",),
-    ),
+    _hunyuan_v3("hunyuan_v3", aliases=("hy3",)),
+    _hunyuan_v3("hunyuan_v3_open", ":opensource", models="hy-?3|hunyuan-?3"),
     Declared(
         "minimax_m2",
         call='<invoke name="{name}">\n{arguments}</invoke>',
@@ -127,6 +143,21 @@ DECLARED: Sequence[Declared] = (
         ends=("[e~[",),
         models="minimax-?m2",
         aliases=("minimax",),
+    ),
+    Declared(
+        "dots",
+        call='<invoke name="{name}">\n{arguments}</invoke>',
+        argument='<parameter name="{key}">{value}</parameter>\n',
+        section=("<dots_function_call>\n", "\n</dots_function_call>"),
+        models=r"dots\.?3",
+    ),
+    Declared(
+        "functionary_v31",
+        call="<function={name}>{arguments}</function>",
+        between="",
+        ends=("<|eom_id|>", "<|eot_id|>"),
+        signs=("<function=", "</function>", "<|start_header_id|>"),
+        models=r"functionary.*v3\.1",
     ),
     Declared(
         "deepseekv32",

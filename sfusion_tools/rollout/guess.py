@@ -37,16 +37,19 @@ _TOOLS: Sequence[dict[str, Any]] = [
 def format_of(tokenizer: Tokenizer | None) -> Format | None:
     """Return the format of a tokenizer's chat template; None if it cannot be told.
 
-    It cannot be told if the format that the template's signs stand for does not read back a call
-    that the template writes. A template that writes no calls at all is judged by its signs.
+    The signs of several formats may be in a template. Its format is the likeliest of them that
+    reads back a call that the template writes. A template that writes no calls at all is judged by
+    its signs.
     """
-    form = format_for(template=getattr(tokenizer, "chat_template", None))
-    if form is None or tokenizer is None:
-        return form
-    written = [text for text in _written_calls(tokenizer) if _NAME in text]
-    if written and not any(_reads(form, text) for text in written):
+    template = getattr(tokenizer, "chat_template", None)
+    if tokenizer is None or format_for(template=template) is None:
         return None
-    return form
+    written = [text for text in _written_calls(tokenizer) if _NAME in text]
+    if not written:
+        return format_for(template=template)
+    return format_for(
+        template=template, accept=lambda form: any(_reads(form, text) for text in written)
+    )
 
 
 def _written_calls(tokenizer: Tokenizer) -> list[str]:

@@ -55,15 +55,16 @@ ARGUMENTS = "{{ c.function.arguments | tojson }}"
     ("call", "found"),
     [
         ('{"name": "{{ c.function.name }}", "parameters": ' + ARGUMENTS + "}", "llama3"),
-        ("<function={{ c.function.name }}>" + ARGUMENTS + "</function>", None),
+        ("<function={{ c.function.name }}>" + ARGUMENTS + "</function>", "functionary_v31"),
         (">>>{{ c.function.name }}\n" + ARGUMENTS, None),
+        ("<f {{ c.function.name }}>" + ARGUMENTS + "</f>", None),
         ("", "llama3"),
     ],
 )
 def test_a_format_that_does_not_read_what_the_template_writes_is_not_guessed(
     call: str, found: str | None
 ) -> None:
-    """The second and third write calls as Functionary 3.1 and 3.2, with the signs of Llama 3."""
+    """All have the signs of Llama 3; the second and third write calls as Functionary 3.1, 3.2."""
     pytest.importorskip("transformers", reason="extra hf is not installed")
     ((_, tokenizer),) = tokenizers({"x": LLAMA_TURNS.replace("CALL", call)})
     form = format_of(tokenizer)

@@ -216,7 +216,7 @@ class Llama3(ObjectFormat):
     """
 
     name = "llama3"
-    models = r"llama-?3|llama-?4.*json|functionary"
+    models = r"llama-?3|llama-?4.*json"
     signs = ("<|eot_id|>",)
     parser = Llama3Parser
     marks = (re.compile(r"<\|python_", re.IGNORECASE),)

@@ -1,0 +1,155 @@
+"""Formats of models of 2026: whole, cut at every place, with several calls, and broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sfusion_tools.formats import format_for, get_format
+from tests.sfusion_tools.formats.recordings import plain, streamed
+
+LOOK = {"name": "look_up", "arguments": {"word": "zebra"}}
+ADD = {"name": "add", "arguments": {"numbers": [1, 2], "exact": True}}
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look_up",
+            "parameters": {"type": "object", "properties": {"word": {"type": "string"}}},
+        },
+    },
+    {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "parameters": {
+                "type": "object",
+                "properties": {"numbers": {"type": "array"}, "exact": {"type": "boolean"}},
+            },
+        },
+    },
+]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a model wrote, and what is read in it."""
+
+    form: str
+    text: str
+    calls: tuple[dict[str, Any], ...]
+    content: str = ""
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+HY3 = (
+    "<tool_calls:opensource>\n"
+    "<tool_call:opensource>look_up<tool_sep:opensource>\n"
+    "<arg_key:opensource>word</arg_key:opensource>\n"
+    "<arg_value:opensource>zebra</arg_value:opensource>\n"
+    "</tool_call:opensource>\n"
+    "<tool_call:opensource>add<tool_sep:opensource>\n"
+    "<arg_key:opensource>numbers</arg_key:opensource>\n"
+    "<arg_value:opensource>[1, 2]</arg_value:opensource>\n"
+    "<arg_key:opensource>exact</arg_key:opensource>\n"
+    "<arg_value:opensource>true</arg_value:opensource>\n"
+    "</tool_call:opensource>\n"
+    "</tool_calls:opensource><｜hy_eos:opensource｜>"
+)
+DOTS = (
+    '<dots_function_call>\n<invoke name="look_up">\n<parameter name="word">zebra</parameter>\n'
+    '</invoke>\n<invoke name="add">\n<parameter name="numbers">[1, 2]</parameter>\n'
+    '<parameter name="exact">true</parameter>\n</invoke>\n</dots_function_call>'
+)
+FUNCTIONARY_31 = (
+    '<function=look_up>{"word": "zebra"}</function>'
+    '<function=add>{"numbers": [1, 2], "exact": true}</function><|eom_id|>'
+)
+SAMPLES = [
+    Sample("hunyuan_v3_open", HY3, (LOOK, ADD)),
+    Sample(
+        "hunyuan_v3_open",
+        HY3.replace("<arg_value:opensource>[1, 2]</arg_value:opensource>\n", "", 1),
+        (LOOK,),
+        problems=(("refused", "bad_layout"),),
+    ),
+    Sample("dots", f"Two things.\n{DOTS}", (LOOK, ADD), "Two things."),
+    Sample(
+        "dots",
+        DOTS.replace("zebra</parameter>", "zebra"),
+        (ADD,),
+        problems=(("refused", "bad_layout"),),
+    ),
+    Sample("functionary_v31", f"Two things.{FUNCTIONARY_31}", (LOOK, ADD), "Two things."),
+    Sample(
+        "functionary_v31",
+        FUNCTIONARY_31.replace('"zebra"', "zebra"),
+        (ADD,),
+        problems=(("refused", "bad_json"),),
+    ),
+]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.form)
+def test_a_text_is_read_as_a_whole_and_cut_at_every_place(sample: Sample) -> None:
+    form = get_format(sample.form)
+    whole = form.parse(sample.text, TOOLS)
+    assert plain(whole) == list(sample.calls)
+    assert whole.content == sample.content
+    assert tuple((problem.severity, problem.kind) for problem in whole.problems) == sample.problems
+    for at in range(1, len(sample.text)):
+        assert streamed(form, [sample.text[:at], sample.text[at:]], TOOLS) == whole, at
+    assert streamed(form, list(sample.text), TOOLS) == whole
+
+
+@pytest.mark.parametrize("name", sorted({sample.form for sample in SAMPLES}))
+def test_a_text_that_is_cut_off_loses_the_last_call_with_a_reason(name: str) -> None:
+    form = get_format(name)
+    text = form.render([LOOK, ADD], tools=TOOLS)
+    for at in range(1, text.rindex("true") + 2):
+        parsed = form.parse(text[:at], TOOLS, finish_reason="length")
+        assert plain(parsed) in ([], [LOOK]), at
+    assert parsed.refused
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("tencent/Hy3", "hunyuan_v3_open"),
+        ("dots-studio/dots3-note-prev", "dots"),
+        ("rednote-hilab/dots.llm1.inst", None),
+        ("meetkai/functionary-small-v3.1", "functionary_v31"),
+        ("meetkai/functionary-small-v2.5", None),
+        ("inclusionAI/Ling-1T", "hermes"),
+        ("inclusionAI/Ling-2.6-flash", "hermes"),
+        ("inclusionAI/Ling-3.0-flash", "glm47"),
+        ("inclusionAI/Ling-3.0-tiny", "glm45"),
+        ("inclusionAI/Ring-2.5-1T", "hermes"),
+        ("inclusionAI/Ring-2.6-1T", "glm45"),
+        ("someone/sparkling-flash", None),
+        ("baidu/ERNIE-4.5-21B-A3B-Thinking", "hermes"),
+        ("baidu/ERNIE-4.5-21B-A3B-PT", None),
+        ("XiaomiMiMo/MiMo-V2-Flash", "qwen3_coder"),
+        ("XiaomiMiMo/MiMo-VL-7B-RL", "hermes"),
+        ("arcee-ai/Trinity-Mini", "hermes"),
+        ("arcee-ai/Trinity-Large-Thinking", "qwen3_coder"),
+        ("LGAI-EXAONE/EXAONE-4.0-32B", "hermes"),
+        ("LGAI-EXAONE/EXAONE-Deep-32B", None),
+    ],
+)
+def test_the_id_of_a_model_tells_its_format(model: str, name: str | None) -> None:
+    form = format_for(model=model)
+    assert (form and form.name) == name
+
+
+def test_a_value_of_mimo_needs_no_lines_of_its_own() -> None:
+    """MiMo-V2 writes qwen3_coder without the line breaks around a value."""
+    text = (
+        "<tool_call>\n<function=look_up>\n<parameter=word>zebra</parameter>\n</function>\n"
+        "</tool_call>"
+    )
+    parsed = get_format("qwen3_coder").parse(text, TOOLS)
+    assert plain(parsed) == [LOOK]
+    assert not parsed.problems
