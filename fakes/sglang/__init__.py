@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING
 
 from sfusion_tools._lazy import on_first_use as _on_first_use
 
-from ..errors import BadScript, BadValue, EngineDown, EngineRefused, FakeSGLangError, NothingToSay
-from .engine import FakeSGLang
-from .policies import Gsm8kSolver, Misbehaving, ScriptedPolicy, ScriptedTurn
+# Not on first use: `problems` is also the name of its module.
 from .problems import INSTRUCTION, SYSTEM_PROMPT, WordProblem, problems, prompts
-from .protocol import Ask, Finish, Policy, Reply, Step, ToolCall
-from .state import EngineSnapshot, Latency
 
 if TYPE_CHECKING:
+    from ..errors import (
+        BadScript,
+        BadValue,
+        EngineDown,
+        EngineRefused,
+        FakeSGLangError,
+        NothingToSay,
+    )
+    from .engine import FakeSGLang
+    from .policies import Gsm8kSolver, Misbehaving, ScriptedPolicy, ScriptedTurn
+    from .protocol import Ask, Finish, Policy, Reply, Step, ToolCall
     from .server import FakeSGLangServer
+    from .state import EngineSnapshot, Latency
 
 __all__ = [
     "INSTRUCTION",
@@ -49,5 +57,27 @@ __all__ = [
 ]
 
 
-# To import the HTTP server takes as long as everything else together.
-__getattr__ = _on_first_use(__name__, {"sfusion.fakes.sglang.server": ["FakeSGLangServer"]})
+# Scenario files are read with one module of this package; the engine and its server need many.
+__getattr__ = _on_first_use(
+    __name__,
+    {
+        "sfusion.fakes.errors": [
+            "BadScript",
+            "BadValue",
+            "EngineDown",
+            "EngineRefused",
+            "FakeSGLangError",
+            "NothingToSay",
+        ],
+        "sfusion.fakes.sglang.engine": ["FakeSGLang"],
+        "sfusion.fakes.sglang.policies": [
+            "Gsm8kSolver",
+            "Misbehaving",
+            "ScriptedPolicy",
+            "ScriptedTurn",
+        ],
+        "sfusion.fakes.sglang.protocol": ["Ask", "Finish", "Policy", "Reply", "Step", "ToolCall"],
+        "sfusion.fakes.sglang.state": ["EngineSnapshot", "Latency"],
+        "sfusion.fakes.sglang.server": ["FakeSGLangServer"],
+    },
+)

@@ -6,12 +6,18 @@ host in this process, and ``ray_limiter`` to one in a Ray actor. ``slots`` and `
 limiter of a machine, which has neither clients nor a host: its permits are locks of the kernel.
 """
 
-from sfusion_tools.limiter.client import Limiter, Transport
-from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.host import LimiterHost, LocalTransport, local_host, local_limiter
-from sfusion_tools.limiter.messages import Snapshot
-from sfusion_tools.limiter.permit import Permit, PermitSource
-from sfusion_tools.limiter.settings import LimiterSettings
+from __future__ import annotations
+
+from sfusion_tools._lazy import on_first_use as _on_first_use
+
+TYPE_CHECKING = False  # as in sfusion_tools/_lazy.py
+if TYPE_CHECKING:
+    from sfusion_tools.limiter.client import Limiter, Transport
+    from sfusion_tools.limiter.core import LimiterCore
+    from sfusion_tools.limiter.host import LimiterHost, LocalTransport, local_host, local_limiter
+    from sfusion_tools.limiter.messages import Snapshot
+    from sfusion_tools.limiter.permit import Permit, PermitSource
+    from sfusion_tools.limiter.settings import LimiterSettings
 
 __all__ = [
     "Limiter",
@@ -26,3 +32,21 @@ __all__ = [
     "local_host",
     "local_limiter",
 ]
+
+# Server models and settings use one module of this package; its client needs asyncio.
+__getattr__ = _on_first_use(
+    __name__,
+    {
+        "sfusion_tools.limiter.client": ["Limiter", "Transport"],
+        "sfusion_tools.limiter.core": ["LimiterCore"],
+        "sfusion_tools.limiter.host": [
+            "LimiterHost",
+            "LocalTransport",
+            "local_host",
+            "local_limiter",
+        ],
+        "sfusion_tools.limiter.messages": ["Snapshot"],
+        "sfusion_tools.limiter.permit": ["Permit", "PermitSource"],
+        "sfusion_tools.limiter.settings": ["LimiterSettings"],
+    },
+)

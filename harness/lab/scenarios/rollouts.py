@@ -9,14 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion_tools.errors import UnknownFormatError, near
-from sfusion_tools.formats import format_names, get_format
 
 from ....fakes.errors import FaultError
 from ....fakes.faults import KINDS, Rule, Seconds
 from ....fakes.faults.pattern import Pattern
 from ....fakes.fields import Drawn, NotHunted, NotShrunk
-from ....fakes.sglang.faults import possible
-from ....fakes.sglang.malformed import kinds, malformed
 from .base import Data, ScenarioPart
 from .drawing import Drawing
 from .program import ProgramPart, check_printed, draw_programs
@@ -84,8 +81,23 @@ def _draw_calls(drawing: Drawing, _: Data) -> list[Data]:
     return drawing.random.sample(programs, 1 if drawing.happens(0.6) else len(programs))
 
 
+def _kinds() -> tuple[str, ...]:
+    """Return the ways to write a call wrongly."""
+    # Here, as the formats below: a scenario without rollouts starts sooner without them.
+    from ....fakes.sglang.malformed import kinds
+
+    return kinds()
+
+
+def _can_be_wrong(kind: str, format: str) -> bool:
+    """Return whether a call in this format can be wrong in this way."""
+    from ....fakes.sglang.malformed import malformed
+
+    return malformed(kind, format, 0) is not None
+
+
 def _draw_malformed(drawing: Drawing, turn: Data) -> str | None:
-    return drawing.one(*kinds()) if turn.get("programs") else None
+    return drawing.one(*_kinds()) if turn.get("programs") else None
 
 
 class RolloutTurn(ScenarioPart):
@@ -143,8 +155,8 @@ class RolloutTurn(ScenarioPart):
     def _check_malformed(self, kind: str) -> None:
         if self.raw is not None:
             raise ValueError("malformed and raw are two ways to write a turn; give one of them")
-        if kind not in kinds():
-            raise ValueError(f"malformed: {kind!r} is not a kind; {near(kind, kinds())}")
+        if kind not in _kinds():
+            raise ValueError(f"malformed: {kind!r} is not a kind; {near(kind, _kinds())}")
         if not self.programs:
             raise ValueError("malformed spoils the call of the first program; give `programs`")
 
@@ -162,7 +174,7 @@ def _draw_turns(drawing: Drawing, part: Data) -> list[Data]:
     turns = [drawing.part(RolloutTurn) for _ in range(drawing.random.randint(1, 3))]
     format = part.get("format", _FORMAT)
     for turn in turns:
-        if "malformed" in turn and malformed(turn["malformed"], format, 0) is None:
+        if "malformed" in turn and not _can_be_wrong(turn["malformed"], format):
             del turn["malformed"]
     return [*turns, {"say": "It is 4."}]
 
@@ -192,6 +204,14 @@ def _draw_engine_faults(drawing: Drawing, _: Data) -> list[Data]:
     return [{**able_conditions, "what": what}]
 
 
+def _draw_format(drawing: Drawing, _: Data) -> str:
+    """Return one of the first formats, so that seeds of earlier hunts draw the same cases."""
+    from sfusion_tools.formats import format_names
+
+    drawn: str = drawing.one(*format_names()[:11])
+    return drawn
+
+
 class RolloutPart(ScenarioPart):
     """Trajectories r001, r002, ...; their calls are called r001.t1.1 and so on."""
 
@@ -207,8 +227,7 @@ class RolloutPart(ScenarioPart):
     ] = Field(
         None, ge=1, description="cancel the rest when this many are completed (over-sampling)"
     )
-    # Drawn from the first ones only, so that seeds of earlier hunts draw the same cases.
-    format: Annotated[str, Drawn(*format_names()[:11])] = Field(
+    format: Annotated[str, Drawn(how=_draw_format)] = Field(
         _FORMAT, description="tool-call format; see `sfusion parse --help`"
     )
     turns: Annotated[list[RolloutTurn], Drawn(how=_draw_turns)] = Field(
@@ -241,20 +260,31 @@ class RolloutPart(ScenarioPart):
             raise ValueError(
                 f"enough is {self.enough}, but there are only {self.count} trajectories"
             )
-        try:
-            possible(self.faults)
-        except FaultError as error:
-            raise ValueError(f"faults: {error}") from None
-        try:
-            get_format(self.format)
-        except UnknownFormatError as error:
-            raise ValueError(f"format: {error}") from None
+        self._check_faults()
+        self._check_format()
         for turn in self.turns:
-            if turn.malformed is not None and malformed(turn.malformed, self.format, 0) is None:
+            if turn.malformed is not None and not _can_be_wrong(turn.malformed, self.format):
                 raise ValueError(
                     f"malformed: a call in format {self.format} cannot be wrong by {turn.malformed}"
                 )
         return self
+
+    def _check_faults(self) -> None:
+        """Raise ValueError for a fault that an engine cannot have."""
+        from ....fakes.sglang.faults import possible
+
+        try:
+            possible(self.faults)
+        except FaultError as error:
+            raise ValueError(f"faults: {error}") from None
+
+    def _check_format(self) -> None:
+        from sfusion_tools.formats import get_format
+
+        try:
+            get_format(self.format)
+        except UnknownFormatError as error:
+            raise ValueError(f"format: {error}") from None
 
     def _check_size(self) -> None:
         """Raise ValueError if all trajectories together print or do too much."""
