@@ -107,7 +107,11 @@ def _pythonic_unclosed_string(sample: CallSample) -> Made:
 _PLAIN = Dialect()
 _HERMES = {"prose_inside": maker_of("prose_inside")}
 _SEPARATOR = ("repaired", "bad_separator")
+# A call without a closing marker goes on to the end of the text if its object is not closed.
+_ENDLESS = Dialect(malformed={"unbalanced": expecting("unbalanced", ("refused", "truncated"))})
 _DIALECTS = {
+    "gigachat3": _ENDLESS,
+    "granite_20b_fc": _ENDLESS,
     "hermes": Dialect(malformed=_HERMES),
     "qwen25": Dialect(shown_name="qwen", malformed=_HERMES),
     "llama3": Dialect(

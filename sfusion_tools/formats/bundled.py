@@ -160,6 +160,22 @@ DECLARED: Sequence[Declared] = (
         models=r"functionary.*v3\.1",
     ),
     Declared(
+        "gigachat3",
+        call="<|function_call|>{object}",
+        between="",
+        openers=("function call<|role_sep|>",),
+        ends=("<|message_sep|>", "</s>"),
+        signs=("<|role_sep|>", "<|message_sep|>", "function call"),
+        models="gigachat-?3",
+    ),
+    Declared(
+        "granite_20b_fc",
+        call="<function_call> {object}",
+        ends=("<|endoftext|>",),
+        signs=("<function_call>", "<|function_call_library|>"),
+        models="granite-20b-func",
+    ),
+    Declared(
         "deepseekv32",
         section=("<｜DSML｜function_calls>\n", "\n</｜DSML｜function_calls>"),
         **_DSML,

@@ -54,7 +54,8 @@ class Declared:
     call: str
     """One call: with ``{object}``, or with ``{name}`` and ``{arguments}``.
 
-    ``{name}({arguments})`` is a call in Python.
+    ``{name}({arguments})`` is a call in Python. With nothing after ``{object}``, a call ends with
+    its object.
     """
     argument: str = ""
     """One argument with ``{key}`` and ``{value}``.
@@ -160,12 +161,10 @@ class Declared:
 
         opener = before.strip()
         close = after.strip()
-        if not opener or not close:
-            raise FormatError(
-                "there must be a marker before and after {object}, or a section that is a list"
-            )
+        if not opener:
+            raise FormatError("there must be a marker before {object}, or a section that is a list")
         reading = {"openers": (opener, *self.openers), "close": close, "keys": self.keys}
-        return _Parts(ObjectFormat, TaggedParser, reading, {**writing, "closing": close})
+        return _Parts(ObjectFormat, TaggedParser, reading, {**writing, "closing": close or opener})
 
     def _comma(self) -> str:
         """Return what is between the elements of a list, which needs a comma."""

@@ -67,7 +67,59 @@ FUNCTIONARY_31 = (
     '<function=look_up>{"word": "zebra"}</function>'
     '<function=add>{"numbers": [1, 2], "exact": true}</function><|eom_id|>'
 )
+OBJECTS = (
+    '{"name": "look_up", "arguments": {"word": "zebra"}}',
+    '{"name": "add", "arguments": {"numbers": [1, 2], "exact": true}}',
+)
+GIGACHAT_3 = f"Well.<|message_sep|>\n\nfunction call<|role_sep|>\n{OBJECTS[0]}<|message_sep|>\n\n"
+GIGACHAT_31 = f"Well.<|function_call|>{OBJECTS[0]}<|message_sep|>\n\n"
+GRANITE_20B = "".join(f"<function_call> {item}\n" for item in OBJECTS) + "<|endoftext|>"
+UNESCAPED = '{"name": "look_up", "arguments": {"word": "a"}} b"}}'
 SAMPLES = [
+    Sample("gigachat3", GIGACHAT_3, (LOOK,), "Well."),
+    Sample("gigachat3", GIGACHAT_31, (LOOK,), "Well."),
+    Sample("gigachat3", GIGACHAT_31.removesuffix("<|message_sep|>\n\n"), (LOOK,), "Well."),
+    Sample("gigachat3", f"{GIGACHAT_31}Is it right?", (LOOK,), "Well.\n\nIs it right?"),
+    Sample(
+        "gigachat3",
+        f"{GIGACHAT_31[:-20]}<|message_sep|>{GIGACHAT_31}",
+        (LOOK,),
+        "Well.Well.",
+        (("refused", "bad_json"),),
+    ),
+    Sample(
+        "gigachat3",
+        f"<|function_call|>{UNESCAPED}<|message_sep|>",
+        (),
+        problems=(("refused", "stray_text"),),
+    ),
+    Sample("granite_20b_fc", GRANITE_20B, (LOOK, ADD)),
+    Sample(
+        "granite_20b_fc",
+        "<function_call> " + "\n".join(OBJECTS),
+        (LOOK, ADD),
+        problems=(("repaired", "several_in_one_tag"),) * 2,
+    ),
+    Sample(
+        "granite_20b_fc",
+        GRANITE_20B.replace('"zebra"', '"zebra', 1),
+        (ADD,),
+        problems=(("refused", "bad_json"),),
+    ),
+    Sample(
+        "granite_20b_fc",
+        "<function_call> I would look it up.",
+        (),
+        "I would look it up.",
+        (("refused", "no_call_object"),),
+    ),
+    Sample(
+        "granite_20b_fc",
+        f"<function_call> {OBJECTS[0]}}} Done.",
+        (LOOK,),
+        "Done.",
+        (("repaired", "stray_text"),),
+    ),
     Sample("hunyuan_v3_open", HY3, (LOOK, ADD)),
     Sample(
         "hunyuan_v3_open",
@@ -122,6 +174,8 @@ def test_a_text_that_is_cut_off_loses_the_last_call_with_a_reason(name: str) -> 
         ("rednote-hilab/dots.llm1.inst", None),
         ("meetkai/functionary-small-v3.1", "functionary_v31"),
         ("meetkai/functionary-small-v2.5", None),
+        ("ai-sage/GigaChat3-10B-A1.8B", "gigachat3"),
+        ("ibm-granite/granite-20b-functioncalling", "granite_20b_fc"),
         ("inclusionAI/Ling-1T", "hermes"),
         ("inclusionAI/Ling-2.6-flash", "hermes"),
         ("inclusionAI/Ling-3.0-flash", "glm47"),

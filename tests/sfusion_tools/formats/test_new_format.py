@@ -46,6 +46,7 @@ def test_two_lines_of_yaml_add_a_format(tmp_path: Path) -> None:
     ("declared", "text"),
     [
         ('call: "<c>{object}</c>"', '<c>{"name": "search", "arguments": {"query": "x"}}</c>'),
+        ('call: "<c>{object}"', '<c>{"name": "search", "arguments": {"query": "x"}}'),
         (
             'call: "{object}"\n  section: ["ACTS[", "]"]',
             'ACTS[{"name": "search", "arguments": {"query": "x"}}]',
@@ -86,7 +87,7 @@ def test_each_kind_of_declaration_is_read_and_written(
     [
         ("mine: {}", "mine needs a call"),
         ('mine: {call: "<c>"}', "write it with {object}, or with {name} and {arguments}"),
-        ('mine: {call: "{object}"}', "marker before and after {object}"),
+        ('mine: {call: "{object}"}', "marker before {object}"),
         ('mine: {call: "{name}{arguments}"}', "markers before {name}"),
         ('mine: {call: "<c>{object}</c>", ech: true}', "did you mean 'each'"),
         ('mine: {call: "<c>{object}</c>", section: "<s>"}', "expected a list of texts"),
