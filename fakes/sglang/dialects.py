@@ -112,6 +112,11 @@ _ENDLESS = Dialect(malformed={"unbalanced": expecting("unbalanced", ("refused", 
 _DIALECTS = {
     "gigachat3": _ENDLESS,
     "granite_20b_fc": _ENDLESS,
+    "functionary_v32": Dialect(malformed={**_ENDLESS.malformed, "prose_inside": None}),
+    # The marker after a call also ends the thinking.
+    "inkling": Dialect(
+        malformed={"unclosed_think": expecting("unclosed_think", ("noticed", "call_in_think"))}
+    ),
     "hermes": Dialect(malformed=_HERMES),
     "qwen25": Dialect(shown_name="qwen", malformed=_HERMES),
     "llama3": Dialect(

@@ -361,7 +361,7 @@ class ObjectFormat(Format):
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         before, after = self.tag
-        return before + self.write_object(name, arguments) + after
+        return before.replace("{name}", name) + self.write_object(name, arguments) + after
 
 
 def _frozen(value: Any) -> Any:
