@@ -17,11 +17,27 @@ TOOLS: list[dict[str, Any]] = json.loads((DATA / "tools.json").read_text(encodin
 
 def every_parser() -> list[str]:
     """The formats without those that differ from an earlier one only in their markers."""
-    alike = (
-        "qwen25 glm47 hunyuan_v3 hunyuan_v3_open deepseekv4 seed_oss step3 functiongemma nemotron "
-        "hunyuan_a13b granite phi4_mini internlm longcat lfm2 deepseekv31 minimax_m2 dots "
-        "functionary_v31"
-    ).split()
+    alike = [
+        "qwen25",
+        "glm47",
+        "hunyuan_v3",
+        "hunyuan_v3_open",
+        "deepseekv4",
+        "seed_oss",
+        "step3",
+        "functiongemma",
+        "nemotron",
+        "hunyuan_a13b",
+        "granite",
+        "phi4_mini",
+        "internlm",
+        "longcat",
+        "lfm2",
+        "deepseekv31",
+        "minimax_m2",
+        "dots",
+        "functionary_v31",
+    ]
     return [name for name in format_names() if name not in alike]
 
 
