@@ -78,8 +78,10 @@ class ExecutionPart(_Part):
 def _checked_template(template: str) -> str:
     """Refuse canaries that are misspelt or too long; other text in braces is meant as it is."""
     for found in _BRACED.finditer(template):
+        if found[1] in _CANARIES:
+            continue
         hint = near(found[1], _CANARIES)
-        if found[1] not in _CANARIES and hint.startswith("did you mean"):
+        if hint.startswith("did you mean"):
             raise ValueError(f"{found[0]} is not a canary; {hint}")
     for found in _TEMPLATE.finditer(template):
         length = found[2] or ""

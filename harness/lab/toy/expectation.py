@@ -124,6 +124,8 @@ def _gave_up(
     part: TrainingPart, place: int, *, chance: float, push: float, lost: bool
 ) -> Iterator[_End]:
     """Yield the ends of a sample that got no result: it guesses right, or it gives no answer."""
+    if chance <= 0:
+        return
     behaviour = part.behaviours[place]
     guess = behaviour.guess
     tokens = length_of(behaviour, gave_up=True)
@@ -220,12 +222,16 @@ def _mean_advantages(
     scores = tuple(sorted(chances))
     shares = [chances[score] / total for score in scores]
     estimator = Estimator(part.estimator)
-    sizes = _sizes(size, handling, kept)
+    # The siblings that a sample may have do not depend on its own score.
+    siblings = [
+        (chance, list(_groups(count - 1, shares)))
+        for count, chance in _sizes(size, handling, kept).items()
+    ]
     found = {}
     for score in {end.score for end in ends}:
         found[score] = sum(
-            chance * _mean_advantage(score, count, scores, shares, estimator)
-            for count, chance in sizes.items()
+            chance * _mean_advantage(score, groups, scores, estimator)
+            for chance, groups in siblings
         )
     return found
 
@@ -244,16 +250,12 @@ def _sizes(size: int, handling: Handling, kept: float) -> dict[int, float]:
 
 def _mean_advantage(
     score: float,
-    size: int,
+    groups: Sequence[tuple[tuple[int, ...], float]],
     scores: tuple[float, ...],
-    shares: Sequence[float],
     estimator: Estimator,
 ) -> float:
-    """Return the expected advantage of a score in a group of this size."""
-    return sum(
-        chance * _advantage(score, scores, counts, estimator)
-        for counts, chance in _groups(size - 1, shares)
-    )
+    """Return the expected advantage of a score, given the siblings that it may have."""
+    return sum(chance * _advantage(score, scores, counts, estimator) for counts, chance in groups)
 
 
 def _groups(count: int, shares: Sequence[float]) -> Iterator[tuple[tuple[int, ...], float]]:

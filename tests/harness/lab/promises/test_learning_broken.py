@@ -14,6 +14,8 @@ from sfusion.harness.lab.promises import PROMISES, Verdict
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, read_tasks
 from sfusion.harness.lab.scenarios.reading import scenario_files
+from tests.cases import every
+from tests.seeds import with_seeds
 
 
 @cache
@@ -65,14 +67,19 @@ ALL = (
 )
 
 
-@pytest.mark.parametrize("promise", ALL)
-def test_none_of_them_applies_to_a_training_that_lost_nothing(promise: str) -> None:
+@cache
+def calm_verdicts() -> dict[str, Verdict]:
     (task,) = read_tasks(scenario_files(["outage-left-out-of-training"]), "sim")
     training = {**task.scenario.plain["training"], "steps": 7}
-    calm = task.scenario.changed(training=training, sandbox={}, promises=[promise])
-    found = {verdict.promise: verdict for verdict in run_one(Task(calm, "sim")).verdicts}
-    assert found[promise].state == "not_applicable"
-    assert "no sample lost a call" in found[promise].sentence
+    calm = task.scenario.changed(training=training, sandbox={}, promises=list(ALL))
+    return {verdict.promise: verdict for verdict in run_one(Task(calm, "sim")).verdicts}
+
+
+@every(ALL, str)
+def test_none_of_them_applies_to_a_training_that_lost_nothing(promise: str) -> None:
+    found = calm_verdicts()[promise]
+    assert found.state == "not_applicable"
+    assert "no sample lost a call" in found.sentence
 
 
 def pushed(pushes: list[float], twins: list[float]) -> Verdict:
@@ -114,7 +121,7 @@ TRAININGS = (
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-@pytest.mark.parametrize("seed", [11, 12, 1000])
+@with_seeds(11, 12, 1000)
 def test_the_bundled_trainings_hold_with_other_seeds(name: str, seed: int) -> None:
     (task,) = read_tasks(scenario_files([name]), "sim")
     played = run_one(Task(task.scenario.changed(seed=seed), "sim"))
@@ -123,10 +130,10 @@ def test_the_bundled_trainings_hold_with_other_seeds(name: str, seed: int) -> No
     assert any(verdict.held for verdict in played.verdicts)
 
 
-def test_scored_zero_costs_the_tool_with_other_seeds() -> None:
+@with_seeds(11, 12)
+def test_scored_zero_costs_the_tool_with_other_seeds(seed: int) -> None:
     """The opposite of what is promised where lost samples are left out."""
     (task,) = read_tasks(scenario_files(["outage-trained-as-zeros"]), "sim")
-    for seed in (11, 12):
-        changed = task.scenario.changed(seed=seed, promises=["tool_use_kept"])
-        verdicts = run_one(Task(changed, "sim")).verdicts
-        assert [verdict.state for verdict in verdicts] == ["broken"]
+    changed = task.scenario.changed(seed=seed, promises=["tool_use_kept"])
+    verdicts = run_one(Task(changed, "sim")).verdicts
+    assert [verdict.state for verdict in verdicts] == ["broken"]
