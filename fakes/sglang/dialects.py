@@ -107,7 +107,16 @@ def _pythonic_unclosed_string(sample: CallSample) -> Made:
 _PLAIN = Dialect()
 _HERMES = {"prose_inside": maker_of("prose_inside")}
 _SEPARATOR = ("repaired", "bad_separator")
+# A call without a closing marker goes on to the end of the text if its object is not closed.
+_ENDLESS = Dialect(malformed={"unbalanced": expecting("unbalanced", ("refused", "truncated"))})
 _DIALECTS = {
+    "gigachat3": _ENDLESS,
+    "granite_20b_fc": _ENDLESS,
+    "functionary_v32": Dialect(malformed={**_ENDLESS.malformed, "prose_inside": None}),
+    # The marker after a call also ends the thinking.
+    "inkling": Dialect(
+        malformed={"unclosed_think": expecting("unclosed_think", ("noticed", "call_in_think"))}
+    ),
     "hermes": Dialect(malformed=_HERMES),
     "qwen25": Dialect(shown_name="qwen", malformed=_HERMES),
     "llama3": Dialect(

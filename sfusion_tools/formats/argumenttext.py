@@ -6,18 +6,20 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from .callobject import UNESCAPED, load_arguments
+from .callobject import CLOSERS, UNESCAPED, load_arguments
 from .format import Format
 from .jsontext import CUT_HEAD, CUT_MARKER, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, Loaded, scan_json
 from .streamparser import NAMELESS, StreamParser
 from .text_reader import Markers, Scan, begins_any
+
+_BLANKS = re.compile(r"[ \t]+")
 
 
 class ArgumentTextParser(StreamParser):
     """A parser for formats in which the arguments end at their own marker."""
 
     ends: ClassVar[tuple[str, ...]]
-    """The markers that correctly close arguments."""
+    """The markers that correctly close arguments; empty if they end with their object."""
     edges: ClassVar[Markers]
     """All markers that end a call, correctly or not; includes ``ends``."""
     section: ClassVar[tuple[str, str]] = ("", "")
@@ -52,13 +54,17 @@ class ArgumentTextParser(StreamParser):
         if scan.fault:
             yield from self._broken(scan, scan.fault, name, start, header)
             return
-        tail, edge = yield from self.to_edge()
+        tail, edge = yield from self.tail()
         raw = header + reader.since_mark()
         read = self._read(scan, tail, edge, padding)
         if name is None and isinstance(read, Loaded):
             self._nameless(read, start, raw)
         else:
             self.call(name, read, position=start, raw=raw, call_id=call_id, repaired=repaired)
+
+    def tail(self) -> Scan[tuple[str, str | None]]:
+        """Read what follows the arguments, up to the marker that ends the call."""
+        return (yield from self.to_edge())
 
     def to_edge(self) -> Scan[tuple[str, str | None]]:
         """Read up to the marker that ends the call; return the text and the marker.
@@ -78,7 +84,8 @@ class ArgumentTextParser(StreamParser):
     ) -> Scan[None]:
         """Refuse a call whose arguments are not JSON, and skip it."""
         reader = self.reader
-        if scan.truncated and not any(end in reader.since_mark() for end in self.ends):
+        ends = self.ends or self.edges.literals
+        if scan.truncated and not any(end in reader.since_mark() for end in ends):
             yield from self.skip_rest()
             raw = header + reader.since_mark()
             self.cut_inside = True
@@ -111,7 +118,7 @@ class ArgumentTextParser(StreamParser):
         elif rest:
             message = f"there is text after its arguments ({rest[:40]!r}), which was ignored"
             repaired.append(Flaw("stray_text", message))
-        if edge != self.ends[0]:
+        if self.ends and edge != self.ends[0]:
             repaired.append(Flaw("missing_close", f"its {self.ends[0]} is missing"))
         return Loaded(read.value, tuple(repaired))
 
@@ -127,6 +134,31 @@ class ArgumentTextParser(StreamParser):
         if edge is None and begins_any(rest, self.ends):
             return ""
         return rest
+
+
+class MessageParser(ArgumentTextParser):
+    """A parser for formats in which a call is a message: its recipient, and its arguments."""
+
+    bodies = ("{",)
+    _line: ClassVar[Markers]
+
+    def __init_subclass__(cls) -> None:
+        cls._line = Markers((*cls.edges.literals, "\n", '"}'))
+
+    def opened(self, marker: str) -> Scan[None]:
+        assert self.header is not None
+        yield from self.message(self.header, marker)
+
+    def addressed(self, recipient: str, position: int, raw: str) -> Scan[None]:
+        yield from self.arguments(recipient or None, position, raw)
+
+    def tail(self) -> Scan[tuple[str, str | None]]:
+        """Read what belongs to the arguments; other text is content."""
+        reader = self.reader
+        again = yield from reader.ahead(("{", "\n{", "\r\n{"), _BLANKS)
+        if again or (yield from reader.upcoming(self._line)) == '"}':
+            return (yield from self.to_edge())
+        return (yield from reader.run(CLOSERS)), None
 
 
 class SectionParser(ArgumentTextParser):

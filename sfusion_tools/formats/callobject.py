@@ -230,13 +230,18 @@ class _TagContent:
 
 
 class TaggedParser(ObjectCallParser):
-    """Reads an object between two tags; accepts every valid object there, whatever else is."""
+    """Reads an object between two tags; accepts every valid object there, whatever else is.
+
+    Without a closing tag a call ends with its object, and what follows is content.
+    """
 
     close: ClassVar[str]
 
     def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
-        self._edges = markers_of(*self.openers, self.close)
-        self._next = markers_of(*self.openers, self.close, "{", "[")
+        ends = (self.close,) if self.close else self.silent
+        self._edges = markers_of(*self.openers, *ends)
+        self._next = markers_of(*self._edges.literals, "{", "[")
+        self._line = markers_of(*self._edges.literals, "\n", '"}')
         super().__init__(form, tools, in_think=in_think)
 
     def opened(self, marker: str) -> Scan[None]:
@@ -247,25 +252,42 @@ class TaggedParser(ObjectCallParser):
             yield from reader.spaces()
             place = reader.offset
             reader.mark()
-            content.closed = yield from reader.accept(self.close)
+            content.closed = bool(self.close) and (yield from reader.accept(self.close))
             if content.closed:
                 break
             char = yield from reader.peek()
             if not char or (yield from self._sees_opener()):
                 break
             if char not in "{[":
+                if not self.close:
+                    break
                 yield from reader.before(self._next, strays.append)
                 continue
 
             scan = yield from scan_json(reader)
             if scan.fault is None:
                 content.found.append(FoundObject(scan, place, reader.since_mark()))
-                continue
+                if self.close or not (yield from self._ends_itself(strays)):
+                    continue
+                break
             content.refused += 1
             if not (yield from self._skip_broken(scan, scan.fault, content)):
                 break
         content.stray = "".join(strays)
         self._report_content(content)
+
+    def _ends_itself(self, strays: list[str]) -> Scan[bool]:
+        """Return whether a call without a closing tag ends here.
+
+        It goes on if its JSON is the first half of a string that was closed too early.
+        """
+        reader = self.reader
+        strays.append((yield from reader.run(CLOSERS)))
+        if (yield from reader.ahead(self.siblings)):
+            return False
+        if (yield from reader.upcoming(self._line)) == '"}':
+            yield from reader.before(self._edges, strays.append)
+        return True
 
     def _sees_opener(self) -> Scan[bool]:
         """Return whether another call begins here, in any spelling of the opening tag."""
@@ -277,7 +299,8 @@ class TaggedParser(ObjectCallParser):
     def _skip_broken(self, scan: JsonScan, fault: Flaw, content: _TagContent) -> Scan[bool]:
         """Refuse a broken object and read up to the next tag; return whether there is more."""
         reader = self.reader
-        if scan.truncated and self.close not in reader.since_mark():
+        ends = (self.close,) if self.close else self._edges.literals
+        if scan.truncated and not any(end in reader.since_mark() for end in ends):
             yield from self.skip_rest()
             raw = content.marker + reader.since_mark()
             self.refuse(fault, position=content.start, raw=raw)
@@ -303,9 +326,10 @@ class TaggedParser(ObjectCallParser):
         remarks: list[Flaw] = []
         if content.stray.strip(" \n,;"):
             remarks.append(self.extra_text(content.stray))
-        if not content.closed:
+        if self.close and not content.closed:
             remarks.append(Flaw("missing_close", f"its {self.close} is missing"))
-        message = f"every call needs its own {content.marker} and {self.close}"
+        marks = " and ".join(filter(None, (content.marker, self.close)))
+        message = f"every call needs its own {marks}"
         self.report(content.found, remarks, crowded=Flaw("several_in_one_tag", message))
 
     def _why_empty(self, content: _TagContent) -> Flaw:
@@ -316,6 +340,8 @@ class TaggedParser(ObjectCallParser):
             return Flaw("no_call_object", message)
         if not content.closed and not self.reader.left:
             return NOT_BEGUN
+        if not self.close:
+            return Flaw("no_call_object", f"there is no object after {marker}")
         return Flaw("empty_call", f"there is nothing between {marker} and {self.close}")
 
 
@@ -335,7 +361,7 @@ class ObjectFormat(Format):
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         before, after = self.tag
-        return before + self.write_object(name, arguments) + after
+        return before.replace("{name}", name) + self.write_object(name, arguments) + after
 
 
 def _frozen(value: Any) -> Any:

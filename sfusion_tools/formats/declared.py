@@ -20,15 +20,16 @@ from typing import Any
 from sfusion_tools.errors import FormatError, RenderError, near
 from sfusion_tools.marked_yaml import read_marked
 
-from .argumenttext import ArgumentTextFormat, SectionParser
+from .argumenttext import ArgumentTextFormat, MessageParser, SectionParser
 from .braces import BraceFormat, BraceParser
 from .calllist import ListParser
 from .callobject import SIBLINGS, ObjectFormat, TaggedParser
 from .format import Format
 from .pythonic import PythonFormat, PythonicParser
-from .streamparser import StreamParser
+from .streamparser import Header, StreamParser
 from .tagpairs import PairParser
 from .tags import TagFormat, TagParser, Tags
+from .text_reader import Markers
 from .toolbox import Toolbox
 
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -54,7 +55,8 @@ class Declared:
     call: str
     """One call: with ``{object}``, or with ``{name}`` and ``{arguments}``.
 
-    ``{name}({arguments})`` is a call in Python.
+    ``{name}({arguments})`` is a call in Python. With nothing after ``{object}``, a call ends with
+    its object.
     """
     argument: str = ""
     """One argument with ``{key}`` and ``{value}``.
@@ -81,6 +83,12 @@ class Declared:
     ends: tuple[str, ...] = ()
     """Tokens without a meaning of their own, such as the end of a turn."""
     think: tuple[str, ...] = ("<think>", "</think>")
+    header: tuple[str, ...] = ()
+    """What stands before each message of a turn.
+
+    Its start, with which a prompt ends; the text before and after the name of the recipient; and
+    the recipient of content, perhaps empty.
+    """
     aliases: tuple[str, ...] = ()
     marks: tuple[re.Pattern[str], ...] | None = None
     """What shows that a text tries to make a call in this format; by default its own markers."""
@@ -94,7 +102,14 @@ class Declared:
         self._check_texts()
         parts = self._parts()
         reading = dict(parts.reading)
+        writing = dict(parts.writing)
         silent = tuple(dict.fromkeys((*reading.pop("silent", ()), *self.ends)))
+        if self.header:
+            header = Header(*self.header)
+            reading["header"] = header
+            if header.start not in reading["openers"]:
+                silent = (*silent, header.start)
+                writing.update(self._headed(header, writing, reading["openers"]))
         parser: Any = type(
             f"{self.name} parser",
             (parts.parser,),
@@ -107,21 +122,35 @@ class Declared:
             "aliases": self.aliases,
             "marks": self._own_marks(parser) if self.marks is None else self.marks,
             "models": self.models,
-            **parts.writing,
+            **writing,
         }
         form: Format = type(self.name, (parts.base,), body)()
         return form
+
+    def _headed(
+        self, header: Header, writing: dict[str, Any], openers: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """Return how a call is written with the header of its message before it."""
+        head = f"{header.start}{header.before}{{name}}"
+        if header.after not in openers:
+            head += header.after
+        if "tag" in writing:
+            before, after = writing["tag"]
+            return {"tag": (head + before, after)}
+        return {"call": head + writing["call"]}
 
     def _check_texts(self) -> None:
         """Raise FormatError for a list with too few or too many texts, or for an empty marker."""
         for field, meaning in _LENGTHS.items():
             given = getattr(self, field)
             size = meaning.count(",") + 1
-            if len(given) != size and (given or field != "think"):
+            if len(given) != size and (given or field not in ("think", "header")):
                 raise FormatError(f"{field} is {list(given)}; expected {size} texts: {meaning}")
         for field in ("openers", "ends", "think", "aliases", "signs"):
             if "" in getattr(self, field):
                 raise FormatError(f"{field} has an empty text, which would be found everywhere")
+        if self.header and not (self.header[0] and self.header[2]):
+            raise FormatError("header has an empty start, or nothing after its recipient")
 
     def _parts(self) -> _Parts:
         """Choose the parser by the placeholders."""
@@ -140,7 +169,9 @@ class Declared:
                 f"its call is {self.call!r}: write it with {{object}}, or with {{name}} "
                 f"and {{arguments}}"
             )
-        return self._python() if "{name}(" in self.call else self._header()
+        if "{name}(" in self.call:
+            return self._python()
+        return self._messages() if self.header else self._header()
 
     def _own_marks(self, parser: type[StreamParser]) -> tuple[re.Pattern[str], ...]:
         """Return a pattern of the markers that belong to calls, without single brackets."""
@@ -160,12 +191,10 @@ class Declared:
 
         opener = before.strip()
         close = after.strip()
-        if not opener or not close:
-            raise FormatError(
-                "there must be a marker before and after {object}, or a section that is a list"
-            )
+        if not opener:
+            raise FormatError("there must be a marker before {object}, or a section that is a list")
         reading = {"openers": (opener, *self.openers), "close": close, "keys": self.keys}
-        return _Parts(ObjectFormat, TaggedParser, reading, {**writing, "closing": close})
+        return _Parts(ObjectFormat, TaggedParser, reading, {**writing, "closing": close or opener})
 
     def _comma(self) -> str:
         """Return what is between the elements of a list, which needs a comma."""
@@ -191,6 +220,17 @@ class Declared:
             "keys": self.keys,
             "siblings": (*SIBLINGS, *(f'{{"{key}"' for key in unusual)),
         }
+
+    def _messages(self) -> _Parts:
+        """Return the parts of a format in which a call is a message of its own."""
+        start, before, after, _ = self.header
+        if self.call != f"{start}{before}{{name}}{after}{{arguments}}":
+            raise FormatError(
+                f"its call is {self.call!r}: write it with the header, {{name}} and {{arguments}}"
+            )
+        reading = {"openers": (start,), "ends": (), "edges": Markers((start, *self.ends))}
+        writing = {"call": self.call, "section": ("", self.between, ""), "closing": start}
+        return _Parts(ArgumentTextFormat, MessageParser, reading, writing)
 
     def _header(self) -> _Parts:
         """Return the parts of a format with a name before JSON arguments."""
@@ -339,8 +379,9 @@ _LENGTHS = {
     "around": "[before, after] each call",
     "keys": "the keys of [name, arguments, id]",
     "think": "the [begin, end] of thinking",
+    "header": "[start, before, after] the recipient, [reader]",
 }
-"""What the lists of a fixed length have; ``think`` may also be empty."""
+"""What the lists of a fixed length have; ``think`` and ``header`` may also be empty."""
 _PROBE: tuple[str, dict[str, Any]] = ("TOOL", {"KEY": "VALUE"})
 """A call that every format that is any use can write and read back, once and twice."""
 

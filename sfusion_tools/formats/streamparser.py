@@ -9,11 +9,12 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from sfusion_tools.bounded_input import levels
 
-from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw, Loaded
+from .jsontext import CUT_HEAD, CUT_MARKER, DEEPEST, NOT_BEGUN, TOO_DEEP, Flaw, Loaded
 from .literal import is_json_tree
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
@@ -44,6 +45,21 @@ _NOT_JSON = Flaw(
 )
 
 
+_RECIPIENT = re.compile(r"[\w.:/-]+")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before a message. A prompt ends with its start, so an answer begins inside it."""
+
+    start: str
+    before: str
+    """Before the name of the recipient."""
+    after: str
+    reader: str = ""
+    """The recipient of what is content; every other recipient is a tool."""
+
+
 class Declaration(ABC):
     """What parsers need of a format for their messages."""
 
@@ -70,6 +86,10 @@ class StreamParser(ABC):
     """Markers without a meaning of their own, such as the ends of sections and turns."""
     enclosing: ClassVar[tuple[str, str]] = ("", "")
     """The markers around all calls of a turn that may have other text between them."""
+    header: ClassVar[Header | None] = None
+    """What stands before each message, in formats that have messages inside of a turn."""
+    bodies: ClassVar[tuple[str, ...]] = ()
+    """How a message for a tool begins after its header; with an opener if empty."""
     think_marks: ClassVar[tuple[str, ...]] = (THINK, THOUGHT)
     """Where thinking begins and ends; empty for a format that marks it in another way."""
 
@@ -267,12 +287,14 @@ class StreamParser(ABC):
                 self._write(marker)
                 yield from self.think(self.reader.offset - len(marker))
                 yield from self.begin()
-            elif marker == self._ends_thinking:
+            elif marker == self._ends_thinking and marker not in self.silent:
                 self._stray_thought(marker)
             elif marker in self.openers:
                 self._enclosed = True
                 yield from self.opened(marker)
                 self.reader.unmark()
+            elif self.header and marker == self.header.start:
+                yield from self.message(self.header, marker)
             else:
                 self._enclose(marker)
                 self.interrupt()
@@ -310,8 +332,94 @@ class StreamParser(ABC):
 
     def begin(self) -> Scan[None]:
         """Read what is only allowed at the beginning of an answer."""
-        return
-        yield
+        if self.header:
+            yield from self.message(self.header, "")
+
+    def message(self, header: Header, start: str) -> Scan[None]:
+        """Read the rest of the header of a message, if there is one.
+
+        ``start`` is what was read of it, nothing at the beginning of an answer.
+        """
+        reader = self.reader
+        position = reader.offset - len(start)
+        reader.mark()
+        recipient, missing = yield from self._recipient(header)
+        raw = start + reader.since_mark()
+        if not missing and (yield from self._is_header(header, start, recipient)):
+            reader.unmark()
+            self.interrupt()
+            if recipient != header.reader:
+                yield from self.addressed(recipient, position, raw)
+            return
+        if missing == "truncated" and (start or header.before.strip()):
+            raw += yield from self.skip_rest()
+            self.refuse(CUT_HEAD, position=position, raw=raw)
+            return
+        if start and recipient and (yield from self._is_broken(start, recipient)):
+            text, _ = yield from reader.text_before(self._markers)
+            after = header.after.strip() or "a line break"
+            flaw = Flaw("bad_layout", f"there is no {after} after its recipient")
+            self.refuse(flaw, position=position, raw=raw + text, name=recipient)
+            return
+        reader.rewind()
+        reader.unmark()
+        if start in self.openers:
+            self.content(start)
+        elif start:
+            self.interrupt()
+
+    def _is_broken(self, start: str, recipient: str) -> Scan[bool]:
+        """Return whether a header that is not complete was meant as that of a call."""
+        if start not in self.openers:
+            return self.tools.knows(recipient)
+        known = self.tools.declared and self.tools.knows(recipient)
+        return known or (yield from self.reader.peek()) == "{"
+
+    def _recipient(self, header: Header) -> Scan[tuple[str, str]]:
+        """Read the name of a recipient; return it, and why the header is not complete, if so."""
+        reader = self.reader
+        before = header.before.strip()
+        if before:
+            yield from reader.spaces()
+        thinks = self._begins_thinking
+        if thinks and (yield from reader.sees(thinks)):
+            return "", "thinking"
+        if before:
+            if not (yield from reader.accept(before)):
+                return "", "absent"
+            yield from reader.spaces()
+        recipient = yield from reader.run(_RECIPIENT)
+        if not (yield from reader.sees(header.after)):
+            rest = yield from reader.peek(len(header.after))
+            begun = before or recipient
+            return recipient, "truncated" if begun and header.after.startswith(rest) else "absent"
+        if header.after not in self.openers:
+            reader.take(len(header.after))
+        return recipient, ""
+
+    def _is_header(self, header: Header, start: str, recipient: str) -> Scan[bool]:
+        """Return whether what was read is a header and not prose."""
+        if recipient and (start or header.before.strip() or recipient == header.reader):
+            return True
+        if not start and not recipient:
+            return False
+        following = yield from self.reader.ahead(self.bodies or self.openers)
+        if following:
+            return True
+        is_known = self.tools.declared and self.tools.knows(recipient)
+        return following == "" and is_known
+
+    def addressed(self, recipient: str, position: int, raw: str) -> Scan[None]:
+        """Continue after ``raw``, the header of a message for a tool: a call must follow."""
+        following = yield from self.reader.ahead(self.openers)
+        if following:
+            return
+        flaw = NOT_BEGUN
+        if following is None:
+            flaw = Flaw("no_call_object", f"there is no {self.openers[0]} after {raw}")
+            text, _ = yield from self.reader.text_before(self._markers)
+            raw += text
+        self.refuse(flaw, position=position, raw=raw, name=recipient)
 
     def think(self, position: int) -> Scan[None]:
         """Read to the end of the thinking; what looks like a call in it is a draft."""

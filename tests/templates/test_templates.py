@@ -56,7 +56,7 @@ ARGUMENTS = "{{ c.function.arguments | tojson }}"
     [
         ('{"name": "{{ c.function.name }}", "parameters": ' + ARGUMENTS + "}", "llama3"),
         ("<function={{ c.function.name }}>" + ARGUMENTS + "</function>", "functionary_v31"),
-        (">>>{{ c.function.name }}\n" + ARGUMENTS, None),
+        (">>>{{ c.function.name }}\n" + ARGUMENTS + "{# recipient #}", "functionary_v32"),
         ("<f {{ c.function.name }}>" + ARGUMENTS + "</f>", None),
         ("", "llama3"),
     ],

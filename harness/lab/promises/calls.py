@@ -15,6 +15,7 @@ from sfusion_tools.outcome import PROGRAM_OUTCOMES, Outcome
 
 from ....fakes.faults import Seconds
 from ...core.events import AnyEvent, SandboxEvent
+from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.sandbox_lives import SandboxLives
 from ...core.verdict import Verdict
@@ -539,7 +540,7 @@ def _seconds(text: Any) -> float | None:
 
 class DeadlineHonoured(Promise):
     """Every call ends within its deadline: the tool's own, or `within`. Waiting for a permit does
-    not count."""
+    not count, nor does time for which the machine itself stood still in world wall."""
 
     needs = "ending"
     scalar = "within"
@@ -583,6 +584,7 @@ class DeadlineHonoured(Promise):
         last = run.journal.events[-1]["at"] if run.journal.events else 0.0
         judged = 0
         unbounded = 0
+        stops = [event for event in run.world if event["event"] == "lagged"]
         for call in run.made:
             stated = None if call.called is None else call.called.get("allowed")
             allowed = self.within or stated
@@ -594,7 +596,7 @@ class DeadlineHonoured(Promise):
             judged += 1
             since = call.called["at"] if call.called else 0.0
             until = call.endings[0]["at"] if call.endings else last
-            took = until - since - _waited(call)
+            took = until - since - _waited(call) - _stood_still(stops, since, until)
             longest = max(longest, took)
             # Besides the wait itself, messages to the limiter take time.
             if took > allowed + _SLACK + _MESSAGE * (1 + len(call.client)):
@@ -619,6 +621,15 @@ def _waited(call: CallEvents) -> float:
     returned = call.returned
     told = None if returned is None else returned.get("waited")
     return waited if told is None else max(waited, told)
+
+
+def _stood_still(stops: Sequence[Event], since: float, until: float) -> float:
+    """Return for how long the machine stood still between two moments, in world wall."""
+    seconds = 0.0
+    for stop in stops:
+        began = max(since, stop["at"] - stop["seconds"])
+        seconds += max(0.0, min(until, stop["at"]) - began)
+    return seconds
 
 
 def _gave_up_waiting(call: CallEvents) -> bool:

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.wording import counted
@@ -28,6 +27,7 @@ from ..single_calls.planned import SingleCall
 from .canary_sandbox import CanarySandboxes
 from .client_surroundings import ClientOutput, far_from_greenwich, jumping
 from .clients import ClientBackend, plan_single_calls, task_name
+from .lateness import Lateness
 from .recorder import Recorder
 from .replacing import fast_clock
 from .run_notes import note_stuck
@@ -46,11 +46,6 @@ LONGEST = 46.0
 _JITTER = 0.05
 """Real seconds by which what happens in threads and processes may be late, even if the machine is
 idle. Chosen."""
-_LOOK = 0.01
-"""Real seconds between two looks at how late threads are. Chosen."""
-_STOP = 0.05
-"""Real seconds by which a thread is late if the machine has stopped it. Chosen: more than any on an
-idle machine, and half of ``FAIR`` where the clock is fast."""
 _PATIENCE = 15.0
 """Real seconds for a call; one that takes longer is left behind. A sandbox stops programs after
 10 s."""
@@ -78,7 +73,7 @@ class _WallBackend(ClientBackend):
         planned: list[SingleCall],
         scale: float,
         grace: float,
-        late: _Lateness,
+        late: Lateness,
         speed: float,
     ) -> None:
         self._given = planned
@@ -136,7 +131,7 @@ class WallTrial:
         self._speed = 1.0 if shape.child else SPEED
         self._scale = CHILD_SCALE if shape.child else 1.0
         self._takes = shape.takes
-        self._late = _Lateness()
+        self._late = Lateness()
         self.left_out: dict[str, str] = {}
         """Scenarios that were not played and calls that were left behind, with the reason."""
 
@@ -312,51 +307,6 @@ def _journal_of(scenario: Scenario) -> LoopJournal:
     )
 
 
-class _Lateness(threading.Thread):
-    """Measures by how much a thread comes too late: little on an idle machine, much on a busy
-    one."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.worst = 0.0
-        self._stops: list[float] = []
-        """By how much it came too late, each time that this was worth noting."""
-        self._looked = 0.0
-        # The true ones: a fast clock comes later.
-        self._clock = time.monotonic
-        self._sleep = time.sleep
-        self._ended = False
-
-    def run(self) -> None:
-        while not self._ended:
-            self._looked = self._clock()
-            self._sleep(_LOOK)
-            late = self._clock() - self._looked - _LOOK
-            self.worst = max(self.worst, late)
-            if late > _STOP:
-                self._stops.append(late)
-
-    @property
-    def stops(self) -> int:
-        """Return how often the machine has stopped so far."""
-        return len(self._stops)
-
-    def worst_since(self, stops: int) -> float:
-        """Return the longest stop after so many, one that it has not woken from included; 0 if
-        there was none."""
-        late = self._clock() - self._looked - _LOOK
-        return max([*self._stops[stops:], late if late > _STOP else 0.0])
-
-    def __enter__(self) -> Self:
-        self._looked = self._clock()
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended = True
-        self.join()
-
-
 class _Impatient:
     """A client whose calls are left behind after some time: one that never ends must not keep the
     others waiting."""
@@ -370,7 +320,7 @@ class _Impatient:
         *,
         seconds: float,
         jitter: float,
-        late: _Lateness,
+        late: Lateness,
         speed: float,
     ) -> None:
         self.takes = client.takes

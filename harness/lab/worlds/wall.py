@@ -19,6 +19,7 @@ from ...core.journal import Event, Journal
 from ...errors import WorldError
 from ...real.targets import RealSandbox
 from ..scenarios.model import Scenario
+from .lateness import Lateness
 from .recorder import Recorder
 from .replacing import fast_clock
 from .run_notes import note_stuck
@@ -114,10 +115,11 @@ def run(scenario: Scenario, *, speed: float = SPEED, real: Sequence[RealSandbox]
     journal = LoopJournal.begin(
         scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="wall"
     )
+    lateness = Lateness()  # with the clock that is not fast
     with fast_clock(speed):
         try:
             bounds = bounds_of(scenario, virtually=False)
-            asyncio.run(_run(scenario, journal, bounds, real))
+            asyncio.run(_run(scenario, journal, bounds, real, lateness, speed))
         except WorldError as error:
             note_stuck(journal, error)
     # Threads report late: an answer may be noted after what its receiver did.
@@ -129,10 +131,14 @@ async def _run(
     journal: LoopJournal,
     bounds: RolloutLimits,
     real: Sequence[RealSandbox],
+    lateness: Lateness,
+    speed: float,
 ) -> None:
     journal.home = asyncio.get_running_loop(), threading.get_ident()
     recorder = Recorder(journal, time.monotonic)
-    if real:
-        await _RealBackend(scenario, recorder, bounds, real).play()
-    else:
-        await _WallBackend(scenario, recorder, bounds).play()
+    lateness.on_stop = lambda seconds: recorder.note("world", "lagged", seconds=seconds * speed)
+    with lateness:
+        if real:
+            await _RealBackend(scenario, recorder, bounds, real).play()
+        else:
+            await _WallBackend(scenario, recorder, bounds).play()

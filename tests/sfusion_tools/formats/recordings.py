@@ -14,15 +14,21 @@ from sfusion_tools.formats import Format, Parsed, format_names
 DATA = Path(__file__).parent / "data"
 TOOLS: list[dict[str, Any]] = json.loads((DATA / "tools.json").read_text(encoding="utf-8"))
 
+ALIKE = frozenset(
+    {
+        *("qwen25", "longcat", "internlm"),
+        *("glm47", "hunyuan_v3", "hunyuan_v3_open"),
+        *("deepseekv4", "seed_oss", "step3", "minimax_m2", "dots"),
+        *("nemotron", "hunyuan_a13b", "granite", "phi4_mini"),
+        *("deepseekv31", "functionary_v31", "functiongemma", "lfm2", "granite_20b_fc"),
+    }
+)
+"""Formats that differ from another one only in their markers."""
+
 
 def every_parser() -> list[str]:
     """The formats without those that differ from an earlier one only in their markers."""
-    alike = (
-        "qwen25 glm47 hunyuan_v3 hunyuan_v3_open deepseekv4 seed_oss step3 functiongemma nemotron "
-        "hunyuan_a13b granite phi4_mini internlm longcat lfm2 deepseekv31 minimax_m2 dots "
-        "functionary_v31"
-    ).split()
-    return [name for name in format_names() if name not in alike]
+    return [name for name in format_names() if name not in ALIKE]
 
 
 @functools.cache

@@ -74,6 +74,7 @@ CALLS = st.one_of(
         lambda marks: f"{marks[0]}{{name}}{marks[1]}{{arguments}}{marks[2]}"
     ),
     st.just("{name}({arguments})"),
+    st.just("<a>to={name}</a>{arguments}"),
     st.tuples(MARKS, MARKS).map("call:{name}{arguments}".join),
 )
 ARGUMENTS = st.one_of(
@@ -98,6 +99,7 @@ DECLARATIONS = st.builds(
     empty=st.booleans(),
     quote=st.one_of(st.just(""), MARKS),
     ends=st.lists(MARKS, max_size=2).map(tuple),
+    header=st.one_of(st.just(()), st.tuples(MARKS, MARKS, MARKS, MARKS)),
     think=st.sampled_from([("<think>", "</think>"), (), ("", "")]),
 )
 CALL = {"name": "TOOL", "arguments": {"KEY": "VALUE"}}
@@ -127,6 +129,13 @@ def read_in_pieces(form: Format, text: str, size: int, counter: Counter) -> None
     declared=Declared("drawn", call="<b {name}>{arguments}</b>", argument="<p {key}>{value}</p>"),
     data=None,
 )
+@example(
+    declared=Declared(
+        "drawn", call="<a>to={name}</a>{arguments}", header=("<a>", "to=", "</a>", "")
+    ),
+    data=None,
+)
+@example(declared=Declared("drawn", call="<a>{object}", header=("<b", " ", ">", "b")), data=None)
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_whatever_is_declared_every_text_is_read_to_its_end(
     counter: Counter, declared: Declared, data: Any

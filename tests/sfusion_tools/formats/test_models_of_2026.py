@@ -67,7 +67,143 @@ FUNCTIONARY_31 = (
     '<function=look_up>{"word": "zebra"}</function>'
     '<function=add>{"numbers": [1, 2], "exact": true}</function><|eom_id|>'
 )
+OBJECTS = (
+    '{"name": "look_up", "arguments": {"word": "zebra"}}',
+    '{"name": "add", "arguments": {"numbers": [1, 2], "exact": true}}',
+)
+GIGACHAT_3 = f"Well.<|message_sep|>\n\nfunction call<|role_sep|>\n{OBJECTS[0]}<|message_sep|>\n\n"
+GIGACHAT_31 = f"Well.<|function_call|>{OBJECTS[0]}<|message_sep|>\n\n"
+GRANITE_20B = "".join(f"<function_call> {item}\n" for item in OBJECTS) + "<|endoftext|>"
+UNESCAPED = '{"name": "look_up", "arguments": {"word": "a"}} b"}}'
+FUNCTIONARY_32 = '>>>look_up\n{"word": "zebra"}>>>add\n{"numbers": [1, 2], "exact": true}<|eot_id|>'
+ATEM = (
+    '<atem:function_calls>\n<atem:invoke name="look_up">\n'
+    '<atem:parameter name="word">zebra</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+)
+ATEM_ADD = (
+    '<atem:function_calls>\n<atem:invoke name="add">\n'
+    '<atem:parameter name="numbers">[1, 2]</atem:parameter>\n'
+    '<atem:parameter name="exact">true</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+)
+MUSE = f" to=look_up<|message|>{ATEM}<|eom|><|start|>assistant to=add<|message|>{ATEM_ADD}<|eot|>"
+INKLING = (
+    'look_up<|content_invoke_tool_json|>{"name":"look_up","args":{"word":"zebra"}}<|end_message|>'
+    "<|message_model|>add<|content_invoke_tool_json|>"
+    '{"name":"add","args":{"numbers":[1,2],"exact":true}}<|end_message|>'
+    "<|content_model_end_sampling|>"
+)
 SAMPLES = [
+    Sample("functionary_v32", f"all\nTwo things.{FUNCTIONARY_32}", (LOOK, ADD), "Two things."),
+    Sample("functionary_v32", FUNCTIONARY_32.removeprefix(">>>"), (LOOK, ADD)),
+    Sample("functionary_v32", "Hi.\nIn Python: >>> 1 + 1\n2", (), "Hi.\nIn Python: >>> 1 + 1\n2"),
+    Sample("functionary_v32", "No\nand no.", (), "No\nand no."),
+    Sample("functionary_v32", "look_up\n", (), problems=(("refused", "truncated"),)),
+    Sample("functionary_v32", "all\nWell.>>>look", (), "Well.", (("refused", "truncated"),)),
+    Sample(
+        "functionary_v32",
+        FUNCTIONARY_32.replace('"zebra"', '"zebra', 1),
+        (ADD,),
+        problems=(("refused", "bad_json"),),
+    ),
+    Sample(
+        "functionary_v32", ">>>python\nprint(1)<|eot_id|>", (), problems=(("refused", "bad_json"),)
+    ),
+    Sample("muse_glimmer", MUSE, (LOOK, ADD)),
+    Sample("muse_glimmer", MUSE.removeprefix(" "), (LOOK, ADD)),
+    Sample("muse_glimmer", " to=user<|message|>Two things.<|eot|>", (), "Two things."),
+    Sample("muse_glimmer", "to=5 is what it says.", (), "to=5 is what it says."),
+    Sample(
+        "muse_glimmer",
+        f" to=self<|message|>Look.<|eom|><|start|>assistant{MUSE}",
+        (LOOK, ADD),
+        " to=self<|message|>Look.<|eom|>",
+    ),
+    Sample(
+        "muse_glimmer",
+        f" to=self<|message|>{ATEM}<|eom|><|start|>assistant to=user<|message|>Well.<|eot|>",
+        (),
+        f" to=self<|message|>{ATEM}<|eom|>Well.",
+        (("noticed", "call_in_think"),),
+    ),
+    Sample(
+        "muse_glimmer",
+        f" to=look_up<|message|>zebra<|eom|><|start|>assistant to=add<|message|>{ATEM_ADD}<|eot|>",
+        (ADD,),
+        problems=(("refused", "no_call_object"),),
+    ),
+    Sample("muse_glimmer", " to=look_up<|mess", (), problems=(("refused", "truncated"),)),
+    Sample(
+        "muse_glimmer",
+        f"{MUSE}<|start|>assistant to=lo",
+        (LOOK, ADD),
+        problems=(("refused", "truncated"),),
+    ),
+    Sample("inkling", INKLING, (LOOK, ADD)),
+    Sample(
+        "inkling",
+        "<|content_text|>Two things.<|end_message|><|message_model|>" + INKLING,
+        (LOOK, ADD),
+        "Two things.",
+    ),
+    Sample(
+        "inkling",
+        "<|content_thinking|>Look.<|end_message|><|message_model|>" + INKLING,
+        (LOOK, ADD),
+        "<|content_thinking|>Look.<|end_message|>",
+    ),
+    Sample(
+        "inkling", INKLING.replace('"zebra"', "zebra"), (ADD,), problems=(("refused", "bad_json"),)
+    ),
+    Sample(
+        "inkling",
+        "<|content_invoke_tool_text|>look up zebra<|end_message|>",
+        (),
+        problems=(("refused", "no_call_object"),),
+    ),
+    Sample("gigachat3", GIGACHAT_3, (LOOK,), "Well."),
+    Sample("gigachat3", GIGACHAT_31, (LOOK,), "Well."),
+    Sample("gigachat3", GIGACHAT_31.removesuffix("<|message_sep|>\n\n"), (LOOK,), "Well."),
+    Sample("gigachat3", f"{GIGACHAT_31}Is it right?", (LOOK,), "Well.\n\nIs it right?"),
+    Sample(
+        "gigachat3",
+        f"{GIGACHAT_31[:-20]}<|message_sep|>{GIGACHAT_31}",
+        (LOOK,),
+        "Well.Well.",
+        (("refused", "bad_json"),),
+    ),
+    Sample(
+        "gigachat3",
+        f"<|function_call|>{UNESCAPED}<|message_sep|>",
+        (),
+        problems=(("refused", "stray_text"),),
+    ),
+    Sample("granite_20b_fc", GRANITE_20B, (LOOK, ADD)),
+    Sample(
+        "granite_20b_fc",
+        "<function_call> " + "\n".join(OBJECTS),
+        (LOOK, ADD),
+        problems=(("repaired", "several_in_one_tag"),) * 2,
+    ),
+    Sample(
+        "granite_20b_fc",
+        GRANITE_20B.replace('"zebra"', '"zebra', 1),
+        (ADD,),
+        problems=(("refused", "bad_json"),),
+    ),
+    Sample(
+        "granite_20b_fc",
+        "<function_call> I would look it up.",
+        (),
+        "I would look it up.",
+        (("refused", "no_call_object"),),
+    ),
+    Sample(
+        "granite_20b_fc",
+        f"<function_call> {OBJECTS[0]}}} Done.",
+        (LOOK,),
+        "Done.",
+        (("repaired", "stray_text"),),
+    ),
     Sample("hunyuan_v3_open", HY3, (LOOK, ADD)),
     Sample(
         "hunyuan_v3_open",
@@ -122,6 +258,11 @@ def test_a_text_that_is_cut_off_loses_the_last_call_with_a_reason(name: str) -> 
         ("rednote-hilab/dots.llm1.inst", None),
         ("meetkai/functionary-small-v3.1", "functionary_v31"),
         ("meetkai/functionary-small-v2.5", None),
+        ("ai-sage/GigaChat3-10B-A1.8B", "gigachat3"),
+        ("ibm-granite/granite-20b-functioncalling", "granite_20b_fc"),
+        ("meetkai/functionary-small-v3.2", "functionary_v32"),
+        ("meta-models/Muse-Glimmer-30B", "muse_glimmer"),
+        ("thinkingmachines/Inkling-Small", "inkling"),
         ("inclusionAI/Ling-1T", "hermes"),
         ("inclusionAI/Ling-2.6-flash", "hermes"),
         ("inclusionAI/Ling-3.0-flash", "glm47"),

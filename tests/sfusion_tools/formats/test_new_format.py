@@ -46,6 +46,7 @@ def test_two_lines_of_yaml_add_a_format(tmp_path: Path) -> None:
     ("declared", "text"),
     [
         ('call: "<c>{object}</c>"', '<c>{"name": "search", "arguments": {"query": "x"}}</c>'),
+        ('call: "<c>{object}"', '<c>{"name": "search", "arguments": {"query": "x"}}'),
         (
             'call: "{object}"\n  section: ["ACTS[", "]"]',
             'ACTS[{"name": "search", "arguments": {"query": "x"}}]',
@@ -64,6 +65,14 @@ def test_two_lines_of_yaml_add_a_format(tmp_path: Path) -> None:
             "<f search><p query>x</p></f>",
         ),
         ('call: "{name}({arguments})"\n  section: ["<py>", "</py>"]', "<py>search(query='x')</py>"),
+        (
+            'call: ">>{name}\\n{arguments}"\n  header: [">>", "", "\\n", all]',
+            '>>search\n{"query": "x"}',
+        ),
+        (
+            'call: "<c>{object}</c>"\n  header: ["<m>", "to ", "|", user]',
+            '<m>to search|<c>{"name": "search", "arguments": {"query": "x"}}</c>',
+        ),
         (
             'call: "<o>call:{name}{arguments}<c>"\n  quote: "<q>"',
             "<o>call:search{query:<q>x<q>}<c>",
@@ -86,7 +95,7 @@ def test_each_kind_of_declaration_is_read_and_written(
     [
         ("mine: {}", "mine needs a call"),
         ('mine: {call: "<c>"}', "write it with {object}, or with {name} and {arguments}"),
-        ('mine: {call: "{object}"}', "marker before and after {object}"),
+        ('mine: {call: "{object}"}', "marker before {object}"),
         ('mine: {call: "{name}{arguments}"}', "markers before {name}"),
         ('mine: {call: "<c>{object}</c>", ech: true}', "did you mean 'each'"),
         ('mine: {call: "<c>{object}</c>", section: "<s>"}', "expected a list of texts"),
@@ -101,6 +110,9 @@ def test_each_kind_of_declaration_is_read_and_written(
         ('mine: {call: "<c>{object}</c>", ends: [""]}', "ends has an empty text"),
         ('mine: {call: "<c>{object}</c>", think: ["<t>"]}', "the [begin, end] of thinking"),
         ('mine: {call: "{object}", section: ["[", "]"]}', "a marker before the ["),
+        ('mine: {call: "<c>{object}", header: [a, b]}', "[start, before, after] the recipient"),
+        ('mine: {call: "<c>{object}", header: ["", a, b, ""]}', "has an empty start"),
+        ('mine: {call: "{name}: {arguments}", header: [">", "", ":", ""]}', "with the header"),
         ('mine: {call: "{name}({arguments})"}', "a section around calls in Python"),
         ('mine: {call: "<o>{name}{arguments}<c>", quote: "<q>"}', "call:{name}{arguments}"),
         ('mine: {call: "<c>{object}</c>", think: ["<c>", "</c>"]}', "is not read back"),

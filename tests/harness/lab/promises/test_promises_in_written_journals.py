@@ -225,3 +225,21 @@ def test_an_order_to_wait_may_have_been_read_although_its_body_broke_off(
     )
     told = judged(journal, {"attempts_per_call": 1})
     assert told.startswith(state), told
+
+
+@pytest.mark.parametrize(
+    ("stopped_at", "state"), [(8.0, "held"), (4.0, "broken"), (None, "broken")]
+)
+def test_time_for_which_the_machine_stood_still_does_not_count_for_a_deadline(
+    stopped_at: float | None, state: str
+) -> None:
+    """Five seconds of the call's seven if the stop ends at 8 s, two of them if it ends at 4 s."""
+    journal = begun()
+    about = {"worker": "n1-w1", "call": "c0001"}
+    journal.note(2.0, "world", "called", **about, intent={"kind": "ok"}, allowed=4.0)
+    sent = {"call": "c0001", "attempt": 1, "path": "/run_code"}
+    journal.note(2.5, "server", "arrived", **sent, in_flight=1)
+    if stopped_at is not None:
+        journal.note(stopped_at, "world", "lagged", seconds=5.0)
+    journal.note(9.0, "world", "returned", **about, outcome="ok", text="")
+    assert judged(journal, "deadline_honoured").partition(":")[0] == state
