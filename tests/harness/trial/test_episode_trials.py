@@ -15,6 +15,7 @@ import pytest
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.episodes.daytona_wire import DaytonaWire
+from sfusion.harness.lab.episodes.own_client import WIRES
 from sfusion.harness.lab.episodes.own_client import episode as own_client
 from sfusion.harness.lab.promises import RunEvents
 from sfusion.harness.lab.promises.registry import check_run
@@ -56,6 +57,22 @@ def test_a_right_client_breaks_nothing_and_every_promise_is_shown() -> None:
     unknown = {verdict.promise for verdict in result.verdicts if verdict.state != "held"}
     assert not unknown
     assert len(result.runs) == len(episode_scenes())
+    assert not result.left_out
+
+
+class ProbingWire(DaytonaWire):
+    """Asks a new sandbox whether it answers, as NeMo Gym's provider does, and then once more."""
+
+    async def until_ready(self, sandbox: str) -> None:
+        await super().until_ready(sandbox)
+        for _ in range(2):
+            assert await self.execute(sandbox, "printf sandbox-ready") == "sandbox-ready"
+
+
+def test_a_right_client_may_ask_whether_a_sandbox_answers(monkeypatch: Any) -> None:
+    monkeypatch.setitem(WIRES, "daytona", ProbingWire)
+    result = judged(own_client)
+    assert all(verdict.held for verdict in result.verdicts), result.table()
     assert not result.left_out
 
 
