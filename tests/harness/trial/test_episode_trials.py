@@ -243,7 +243,7 @@ def test_a_baseline_accepts_what_is_found(tmp_path: Path) -> None:
     assert again.ok
 
 
-def test_a_row_says_what_each_fault_takes_and_leaves() -> None:
+def test_a_row_says_what_each_fault_takes_and_leaves(monkeypatch: Any) -> None:
     row = episode_row(shape_of(clients.plain), "daytona")
     assert list(row) == list(EPISODE_FAULTS)
     assert row["create 504, made"] == "no score, **1 left**"
@@ -252,3 +252,6 @@ def test_a_row_says_what_each_fault_takes_and_leaves() -> None:
     own = episode_row(shape_of(own_client), "daytona")
     assert own["create 504 once, made"].startswith("✓")
     assert own["delete 504, done"] == "✓, 2 deletes"
+    monkeypatch.setitem(WIRES, "daytona", ProbingWire)
+    probing = episode_row(shape_of(own_client), "daytona")
+    assert probing["delete 504, done"] == "✓, 2 deletes", "its questions are no commands"
