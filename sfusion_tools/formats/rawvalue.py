@@ -183,12 +183,14 @@ class TagSpec:
 
 @dataclass(frozen=True, slots=True)
 class TagValue:
-    """A value, or why there is none: ``truncated`` or ``unclosed``."""
+    """A value, or why there is none: ``truncated``, ``unclosed`` or ``misspelt``."""
 
     text: str = ""
     fault: str = ""
     implied: bool = False
     """The closing tag was left out."""
+    escaped: str = ""
+    """The first escape of XML that was replaced in it."""
 
 
 class _Tags:
