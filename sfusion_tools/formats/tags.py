@@ -18,7 +18,16 @@ from sfusion_tools.errors import RenderError
 
 from .format import Format
 from .jsontext import NOT_BEGUN, Flaw, Loaded, dump
-from .rawvalue import NAME, TagSpec, TagValue, misspelt, read_tag_value, read_value, write_value
+from .rawvalue import (
+    NAME,
+    TagSpec,
+    TagValue,
+    begins_like,
+    misspelt,
+    read_tag_value,
+    read_value,
+    write_value,
+)
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 from .toolbox import Toolbox
@@ -26,8 +35,8 @@ from .toolbox import Toolbox
 GAP = re.compile(r"(?:\s|\\n)+")
 CDATA = "<![CDATA["
 CDATA_END = "]]>"
-_NEEDS_CDATA = re.compile(r"[<&\n]")
-"""What makes MiniCPM5's template write a text in a CDATA block."""
+_NEEDS_CDATA = re.compile(r"[<&\n]|\]\]>\s*\Z")
+"""What is written in a CDATA block; MiniCPM5's template does so for the first three."""
 _ESCAPE = re.compile(r"&(?:lt|gt|amp|quot|apos);")
 _NOT_XML = re.compile(r"[<&]")
 _JSON_TYPES = frozenset({"boolean", "integer", "number", "array", "object"})
@@ -370,7 +379,7 @@ class TagParser(RawTextParser):
         if not in_block:
             value = yield from self._up_to_tag(tags.value)
             raw.append(reader.since_mark())
-            return _unescaped(value) if tags.cdata else value
+            return _without_block(value) if tags.cdata else value
 
         raw.append((yield from reader.spaces()))
         raw.append(reader.take(len(CDATA)))
@@ -422,11 +431,14 @@ def _unclosed(value: TagValue, key: str, tags: Tags) -> Flaw:
     return Flaw("bad_layout", f"its parameter {key} is not closed by {tags.closing}")
 
 
-def _unescaped(value: TagValue) -> TagValue:
-    """Return a value outside of a CDATA block without XML's escapes.
+def _without_block(value: TagValue) -> TagValue:
+    """Return a value that is in no CDATA block without XML's escapes.
 
     As in the engines, text that is not XML is taken as it stands.
     """
+    text = value.text.strip()
+    if text.endswith(CDATA_END) or begins_like(text, CDATA):
+        return TagValue(fault="misspelt")
     escape = _ESCAPE.search(value.text)
     if value.fault or escape is None or _NOT_XML.search(_ESCAPE.sub("", value.text)):
         return value
