@@ -50,6 +50,8 @@ class RunReport:
     """Why it could not be run, or why its result cannot be trusted."""
     place: Place | None = None
     """Where what was judged is defined, if that is known."""
+    tolerated: Sequence[tuple[str, Verdict]] = ()
+    """What neither passes nor fails, each with the word for it: unknown or accepted."""
 
     @cached_property
     def source(self) -> str:
