@@ -2,9 +2,10 @@
 cost of each start.
 
 The log has two times of a request: how long it took, and how long its program ran, as the server
-reports it. What is left is a wait. Waits that begin when others start or end are a line or a loop
-that starts one program after the other; programs that run the longer the more of them run share
-cores.
+reports it. What is left is a wait. Programs that ran at once while others waited are the workers of
+a line, and the time from one start to the next is what a start costs. Either is believed if it
+predicts the waits, also those of requests that met a light load. Programs that run the longer the
+more of them run share cores.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 import heapq
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 from sfusion_tools.wording import counted
@@ -33,8 +34,12 @@ class WaitsFit:
     kind: str
     """queue or spawn."""
     model: dict[str, Any]
+    predicted: tuple[float, ...]
+    """Seconds that each request would wait."""
     wrong: float
     """The share of all waits by which it is wrong."""
+    per_second: float
+    """Programs that it lets through."""
 
     @property
     def says(self) -> str:
@@ -52,28 +57,21 @@ class WaitsFit:
         return f"a line before {counted(self.model['workers'], 'worker')}"
 
 
-_TRIED = 32
-"""Numbers of workers that are tried before those around the best of them (chosen)."""
+_NOTICED = 0.02
+"""The share of the time of all answers from which on waits are looked at (chosen)."""
 _BETTER = 0.5
-"""By how much less wrong than a wait that depends on nothing, or on the time only, it must be
-(chosen)."""
+"""By how much less wrong than a wait that is always the same it must be about requests that met a
+light load (chosen)."""
+_NEARLY = 0.3
+"""The share of all waits by which it may be wrong (chosen: starts take unequally long)."""
+_SAME_RATE = 0.2
+"""The share by which the programs that it lets through per second may differ from those that were
+seen (chosen: run times are reported a little too long)."""
 _PARTS = 24
 """Parts of the log within which a trend of waits is none (chosen)."""
 _FEWEST_TELLING = 6
 """Requests that met half the usual load, from which on they tell whether waits depend on it
 (chosen: a client that starts with 12 permits sends as many at its beginning)."""
-_OVERLAP = 0.2
-"""The share of the time of programs in which more of them than workers may seem to run (chosen: the
-way back of an answer shifts when its program seems to have run)."""
-_LEAST_RATE = 0.9
-"""The share of the programs per second that were seen which a full line must let through (chosen:
-run times are reported a little too long)."""
-_SAME_RATE = 0.2
-"""The share by which the rate of a full line or of one start after the other may differ from the
-one that was seen (chosen)."""
-_NEARLY = 0.35
-"""The share of all waits by which such a guess may be wrong about the whole log (chosen: starts
-take unequally long)."""
 _TOGETHER = 0.1
 """The share of a usual request within which others were sent together with it (chosen)."""
 _NEARLY_ALL = 0.95
@@ -82,26 +80,38 @@ _LIGHT = 0.5
 """The share of the usual load up to which a request met another one (chosen)."""
 
 
-def fit_waits(
+def find_waits(
     answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], waits: Sequence[float]
 ) -> WaitsFit | None:
-    """Predict each wait from the requests before it; None if a delay that is steady, or grows, does
-    as well.
+    """Return what predicts the waits from the requests before them; None if a wait that is always
+    the same, or depends on the time only, is as good a guess.
 
-    Where nearly all requests met the same load, so that a steady delay is as good a guess, those
-    that met less of it decide.
+    Where nearly all requests met the same load, those that met less of it decide.
     """
-    waited = sum(waits)
-    if not waited:
+    if not sum(waits):
         return None
+    always = [statistics.median(waits)] * len(waits)
+    steady = min(_wrong(waits, always), _off_trend(answered, waits) / sum(waits))
+    found = sorted(_explanations(answered, everything, waits), key=attrgetter("wrong"))
+    for explanation in found:
+        if explanation.wrong <= max(_BETTER * steady, _NOTICED):
+            return explanation
     telling = telling_places(answered, everything)
+    per_second = _per_second(answered)
+    for explanation in found:
+        off = _off(waits, explanation.predicted, telling)
+        rate = explanation.per_second / per_second
+        is_near = explanation.wrong <= _NEARLY and abs(rate - 1) <= _SAME_RATE
+        if is_near and off < _BETTER * _off(waits, always, telling):
+            return explanation
+    return None
 
-    def wrong(guess: Callable[..., Iterator[float]], number: float) -> float:
-        return (
-            sum(abs(a - b) for a, b in zip(guess(answered, everything, number), waits, strict=True))
-            / waited
-        )
 
+def _explanations(
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], waits: Sequence[float]
+) -> Iterator[WaitsFit]:
+    """Yield a line before as many workers as were seen to run while others waited, and starts at
+    the distance that was seen."""
     starts = [request.began + wait for request, wait in zip(answered, waits, strict=True)]
     running = InFlight(
         (start, request.ended) for request, start in zip(answered, starts, strict=True)
@@ -110,60 +120,44 @@ def fit_waits(
         running.mean(request.began, start) * (start - request.began)
         for request, start in zip(answered, starts, strict=True)
     )
-    # A line of fewer workers could not have let through as many programs as were seen.
-    needed = math.ceil(_LEAST_RATE / _rate_of_line(answered, waits, 1))
-    low = max(1, int(0.5 * beside / waited), needed, _running_at_once(running))
-    high = max(low, int(1.5 * beside / waited)) + 2
-    step = 1 + (high - low) // _TRIED
-    _, near = min((wrong(_line_waits, number), number) for number in range(low, high, step))
-    line, workers = min(
-        (wrong(_line_waits, number), number)
-        for number in range(max(low, near - step + 1), near + step)
+    seen = beside / sum(waits)
+    ran = statistics.fmean(
+        request.ended - start for request, start in zip(answered, starts, strict=True)
     )
-    ordered = sorted(zip(starts, (request.began for request in answered), strict=True))
-    gaps = [b[0] - a[0] for a, b in pairwise(ordered) if b[1] <= a[0]]
-    guesses = {SHORTEST, min(waits), statistics.median(waits)}
-    if gaps:
-        guesses |= {statistics.median(gaps), statistics.fmean(gaps)}
-    spawn, cost = min((wrong(_spawn_waits, guess), guess) for guess in guesses if guess > 0)
-    steady = min(_off_median(waits), _off_trend(answered, waits)) / waited
-    best = min(line, spawn)
-    if best > _BETTER * steady and best > 0.02:
-        return _by_light_load(
-            telling,
-            waits,
-            [
-                (_line_fit(workers, line), list(_line_waits(answered, everything, workers))),
-                (_spawn_fit(cost, spawn), list(_spawn_waits(answered, everything, cost))),
-            ],
-            rates=(_rate_of_line(answered, waits, workers), 1 / cost / _per_second(answered)),
+    for workers in sorted({max(1, math.floor(seen)), max(1, math.ceil(seen))}):
+        predicted = tuple(_line_waits(answered, everything, workers))
+        yield WaitsFit(
+            kind="queue",
+            model={"kind": "queue", "workers": workers},
+            predicted=predicted,
+            wrong=_wrong(waits, predicted),
+            per_second=workers / max(ran, SHORTEST),
         )
-    return _spawn_fit(cost, spawn) if spawn <= line else _line_fit(workers, line)
+
+    ordered = sorted(zip(starts, (request.began for request in answered), strict=True))
+    gaps = [later[0] - sooner[0] for sooner, later in pairwise(ordered) if later[1] <= sooner[0]]
+    for cost in {statistics.median(gaps), statistics.fmean(gaps)} if gaps else ():
+        predicted = tuple(_spawn_waits(answered, everything, cost))
+        yield WaitsFit(
+            kind="spawn",
+            model={"spawn_cost": rounded(cost)},
+            predicted=predicted,
+            wrong=_wrong(waits, predicted),
+            per_second=1 / max(cost, SHORTEST),
+        )
 
 
-def _line_fit(workers: int, wrong: float) -> WaitsFit:
-    return WaitsFit("queue", {"kind": "queue", "workers": workers}, wrong)
+def _per_second(answered: Sequence[TimedAttempt]) -> float:
+    span = max(request.ended for request in answered) - answered[0].began
+    return len(answered) / max(span, SHORTEST)
 
 
-def _spawn_fit(cost: float, wrong: float) -> WaitsFit:
-    return WaitsFit("spawn", {"spawn_cost": rounded(cost)}, wrong)
+def _off(waits: Sequence[float], predicted: Sequence[float], places: Sequence[int]) -> float:
+    return sum(abs(predicted[place] - waits[place]) for place in places)
 
 
-def _running_at_once(running: InFlight) -> int:
-    """Return how many programs ran at once: a line had at least as many workers."""
-    if not running.times:
-        return 1
-    first, last = running.times[0], running.times[-1]
-    whole = running.mean(first, last)
-
-    def beyond(workers: int) -> float:
-        above = running.integral(lambda count: float(max(0, count - workers)))
-        return above(first, last) / max(last - first, SHORTEST)
-
-    return next(
-        (count for count in range(1, running.peak) if beyond(count) <= _OVERLAP * whole),
-        running.peak,
-    )
+def _wrong(waits: Sequence[float], predicted: Sequence[float]) -> float:
+    return _off(waits, predicted, range(len(waits))) / sum(waits)
 
 
 def telling_places(
@@ -192,48 +186,15 @@ def telling_places(
     return found if len(found) >= _FEWEST_TELLING else []
 
 
-def _by_light_load(
-    telling: Sequence[int],
-    waits: Sequence[float],
-    guesses: Sequence[tuple[WaitsFit, Sequence[float]]],
-    rates: Sequence[float],
-) -> WaitsFit | None:
-    """Return the explanation that is right about requests that met a light load, nearly right about
-    the others, and lets through as many per second as were seen (``rates``: of each explanation, as
-    a multiple of what was seen); None if there is none."""
-    usual = statistics.median(waits)
-    steady = sum(abs(usual - waits[place]) for place in telling)
-    found = []
-    for (explanation, predicted), rate in zip(guesses, rates, strict=True):
-        off = sum(abs(predicted[place] - waits[place]) for place in telling)
-        is_right = off < _BETTER * steady and explanation.wrong <= _NEARLY
-        if is_right and abs(rate - 1) <= _SAME_RATE:
-            found.append((off, explanation))
-    return min(found, key=itemgetter(0))[1] if found else None
-
-
-def _per_second(answered: Sequence[TimedAttempt]) -> float:
-    span = max(request.ended for request in answered) - answered[0].began
-    return len(answered) / max(span, SHORTEST)
-
-
-def _rate_of_line(answered: Sequence[TimedAttempt], waits: Sequence[float], workers: int) -> float:
-    """Return how many programs per second a full line lets through, by how many were seen."""
-    pairs = zip(answered, waits, strict=True)
-    ran = statistics.fmean(request.seconds - wait for request, wait in pairs)
-    return workers / max(ran, SHORTEST) / _per_second(answered)
-
-
-def _off_median(waits: Sequence[float]) -> float:
-    middle = statistics.median(waits)
-    return sum(abs(wait - middle) for wait in waits)
-
-
 def _off_trend(answered: Sequence[TimedAttempt], waits: Sequence[float]) -> float:
+    """Return how wrong it is to expect the median wait of each part of the log."""
     order = sorted(range(len(waits)), key=lambda place: answered[place].began)
     size = len(order)
-    parts = (order[size * k // _PARTS : size * (k + 1) // _PARTS] for k in range(_PARTS))
-    return sum(_off_median([waits[place] for place in part]) for part in parts if part)
+    total = 0.0
+    for part in range(_PARTS):
+        own = [waits[place] for place in order[size * part // _PARTS : size * (part + 1) // _PARTS]]
+        total += sum(abs(wait - statistics.median(own)) for wait in own)
+    return total
 
 
 def _line_waits(
@@ -271,8 +232,6 @@ def _spawn_waits(
 
 _REPORTED = 0.9
 """The share of answers that must say how long their programs ran (chosen)."""
-_WAITS = 0.02
-"""The share of the time of all answers from which on waits are looked at (chosen)."""
 
 
 def find_server(
@@ -286,8 +245,8 @@ def find_server(
     """
     times = times_of(answered)
     waits = None
-    if sum(times.delays) >= _WAITS * sum(times.took):
-        waits = fit_waits(answered, everything, times.delays)
+    if sum(times.delays) >= _NOTICED * sum(times.took):
+        waits = find_waits(answered, everything, times.delays)
     programs = _programs(answered, stopped, times)
     cores = fit_cores(programs, _others(answered, everything, stopped))
     if waits is None and not cores.is_shared:

@@ -43,6 +43,12 @@ def test_the_cause_is_named_and_the_scenario_behaves_like_the_log(name: str) -> 
     assert checked.agrees, (checked.broken, [row for row in checked.rows if not row.agrees], text)
 
 
+def test_a_delay_that_grows_with_time_is_not_a_queue() -> None:
+    """More calls wait the longer it lasts, so a line before some workers seems to explain it."""
+    learned = learned_from(production("degradation").plain)
+    assert learned.headline == "degradation"
+
+
 def test_a_log_in_which_nothing_is_wrong_names_no_cause() -> None:
     load = {"calls": 120, "concurrency": 8, "program": {"seconds": {"lognormal": [0.2, 0.5]}}}
     learned = learned_from(
