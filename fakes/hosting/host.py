@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -20,6 +21,11 @@ _UNKNOWN_COMMAND = 127
 """The exit code of a shell for a command that there is not."""
 _NO_LIMIT = 3600.0
 """Seconds of a command whose client names no limit (chosen: longer than any fault lasts)."""
+_PLAIN = r"[A-Za-z0-9_][A-Za-z0-9_ .:,/+=-]*"
+"""Words in which no shell finds anything to do."""
+_ECHO = re.compile(rf"(?:/bin/)?echo +(?P<quote>['\"]?)(?P<words>{_PLAIN})(?P=quote)")
+_PRINTF = re.compile(rf"printf +(?P<quote>['\"]?)(?P<words>{_PLAIN})(?P<line>(\\n)?)(?P=quote)")
+_PRINT = re.compile(rf"print\((?P<quote>['\"])(?P<words>{_PLAIN})(?P=quote)\)")
 
 
 class Host:
@@ -119,7 +125,8 @@ class Host:
             content = base64.b64decode(text)
             if stored is not None and stored.content != content:
                 self.ledger.write(sandbox, path, content, now=self.now(), writer=stored.writer)
-        return _result(answer.run_result, answer.message)
+        result = _result(answer.run_result, answer.message)
+        return result if self.executor.runs_code else _with_plain_text(result, command)
 
     async def _until_done(self, running: asyncio.Future[Any], sandbox: Sandbox) -> None:
         while not running.done() and sandbox.state == "running":
@@ -134,3 +141,25 @@ def _result(result: CommandResult | None, message: str) -> CommandResult:
         return result
     why = message or (result.stderr if result is not None else "") or "sfusion: it cannot be run"
     return CommandResult("Error", 0.0, _UNKNOWN_COMMAND, stdout="", stderr=why)
+
+
+def _with_plain_text(result: CommandResult, command: str) -> CommandResult:
+    """Return what a command prints that only prints plain text, where no code runs.
+
+    Clients ask with ``echo ready`` whether a sandbox is usable, and compare what comes back.
+    """
+    is_answered = result.status != "Error" and (result.stdout or result.return_code)
+    text = None if is_answered else text_printed_by(command)
+    if text is None:
+        return result
+    return CommandResult("Finished", result.execution_time, 0, stdout=text, stderr="")
+
+
+def text_printed_by(command: str) -> str | None:
+    """Return what a command prints if that can be read off it; None if it would have to run."""
+    command = command.strip()
+    if found := _PRINTF.fullmatch(command):
+        return found["words"] + ("\n" if found["line"] else "")
+    if found := _ECHO.fullmatch(command) or _PRINT.fullmatch(command):
+        return found["words"] + "\n"
+    return None

@@ -215,6 +215,10 @@ class SandboxLives:
 
     # -- who used what --
 
+    def is_step(self, call: str) -> bool:
+        """Is it the name of a step, not that of a command of the client's own?"""
+        return call.rpartition(".")[0] in self.episodes
+
     def episode_of(self, request: SandboxRequest) -> str:
         """Return the episode that a request was made for: by the mark in it, else by its sandbox;
         empty if that is not known."""

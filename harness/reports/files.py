@@ -40,6 +40,8 @@ def junit(runs: Sequence[RunReport]) -> str:
         suite = ElementTree.SubElement(top, "testsuite", name=_clean(run.name))
         for verdict in run.verdicts:
             _add_case(suite, run, verdict)
+        for word, verdict in run.tolerated:
+            _add_skipped(suite, run, verdict, word)
         if run.error:
             case = ElementTree.SubElement(
                 suite, "testcase", classname=_clean(run.name), name="run", time="0"
@@ -59,28 +61,41 @@ def junit(runs: Sequence[RunReport]) -> str:
 
 def _count(element: ElementTree.Element, runs: Sequence[RunReport]) -> None:
     verdicts = [verdict for run in runs for verdict in run.verdicts]
+    tolerated = sum(len(run.tolerated) for run in runs)
+    skipped = sum(verdict.state == "not_applicable" for verdict in verdicts) + tolerated
     errors = sum(bool(run.error) for run in runs)
-    element.set("tests", str(len(verdicts) + errors))
+    element.set("tests", str(len(verdicts) + tolerated + errors))
     element.set("failures", str(sum(verdict.failed for verdict in verdicts)))
     element.set("errors", str(errors))
-    element.set("skipped", str(sum(verdict.state == "not_applicable" for verdict in verdicts)))
+    element.set("skipped", str(skipped))
     element.set("time", f"{sum(run.wall_seconds or 0.0 for run in runs):.3f}")
 
 
 def _add_case(suite: ElementTree.Element, run: RunReport, verdict: Verdict) -> None:
-    share = (run.wall_seconds or 0.0) / max(len(run.verdicts), 1)
-    names = {"classname": _clean(run.name), "name": _clean(verdict.promise)}
-    case = ElementTree.SubElement(suite, "testcase", {**names, "time": f"{share:.3f}"})
+    if verdict.state == "not_applicable":
+        _add_skipped(suite, run, verdict, "not applicable")
+        return
+    case = _new_case(suite, run, verdict)
     said = f"{verdict.state}: {verdict.sentence}"
     if verdict.failed:  # a promise that could not be judged has not passed
         failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=verdict.state)
         failure.text = _clean(
             f"{verdict.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
         )
-    elif verdict.state == "not_applicable":
-        ElementTree.SubElement(
-            case, "skipped", message=_clean(f"not applicable: {verdict.sentence}")
-        )
+
+
+def _add_skipped(suite: ElementTree.Element, run: RunReport, verdict: Verdict, word: str) -> None:
+    """Add a case that neither passes nor fails, with the word for that."""
+    case = _new_case(suite, run, verdict)
+    ElementTree.SubElement(case, "skipped", message=_clean(f"{word}: {verdict.sentence}"))
+
+
+def _new_case(suite: ElementTree.Element, run: RunReport, verdict: Verdict) -> ElementTree.Element:
+    """Add a case; each of a run has the same share of its time."""
+    count = len(run.verdicts) + len(run.tolerated)
+    share = (run.wall_seconds or 0.0) / count
+    names = {"classname": _clean(run.name), "name": _clean(verdict.promise)}
+    return ElementTree.SubElement(suite, "testcase", {**names, "time": f"{share:.3f}"})
 
 
 def _clean(text: str) -> str:
@@ -103,12 +118,12 @@ def markdown(runs: Sequence[RunReport]) -> str:
 
 def _problem_lines(run: RunReport) -> list[str]:
     """What did not hold in a run, with the command that replays it."""
-    lines = [f"**{_escape(run.name)}** (world {run.world}, seed {run.seed})", ""]
+    lines = [f"**{escaped(run.name)}** (world {run.world}, seed {run.seed})", ""]
     if run.error:
-        lines.append(f"- {_SIGNS['broken']} {_escape(_short(run.error))}")
+        lines.append(f"- {_SIGNS['broken']} {escaped(_short(run.error))}")
     for verdict in (*run.in_state("broken"), *run.in_state("unknown")):
         promise = verdict.promise.replace("`", "")
-        sentence = _escape(_short(verdict.sentence))
+        sentence = escaped(_short(verdict.sentence))
         lines.append(f"- {_SIGNS[verdict.state]} `{promise}` {verdict.state}: {sentence}")
     if run.replay:
         lines.append(f"- replay: `{run.replay.replace('`', '')}`")
@@ -124,7 +139,7 @@ def _table_lines(runs: Sequence[RunReport]) -> list[str]:
     for run in runs:
         cells = [
             _SIGNS[run.state],
-            _escape(run.name),
+            escaped(run.name),
             run.score,
             str(run.calls),
             duration(run.seconds),
@@ -181,7 +196,7 @@ def _short(text: str) -> str:
     return text if len(text) <= SENTENCE_LENGTH else text[: SENTENCE_LENGTH - 1] + "…"
 
 
-def _escape(text: str) -> str:
+def escaped(text: str) -> str:
     """Escape everything that Markdown interprets: links, mentions, HTML, line breaks."""
     return _SPECIAL.sub(r"\\\1", escape(" ".join(encodable(text).split()), quote=False))
 

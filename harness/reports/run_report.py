@@ -92,6 +92,8 @@ class RunReport:
     """Why it could not be run, or why its result cannot be trusted."""
     place: Place | None = None
     """Where what was judged is defined, if that is known."""
+    tolerated: Sequence[tuple[str, Verdict]] = ()
+    """What neither passes nor fails, each with the word for it: unknown or accepted."""
     known: Figures | None = None
     """The figures of the events; by default they are counted."""
     known_outcomes: Mapping[str, int] | None = None

@@ -61,7 +61,8 @@ def _cell(facts: SandboxLives) -> str:
     ended = episode.ended or {}
     said = [_end(ended, [str(step["answer"]) for step in episode.steps])]
     creates = len(list(facts.of_kind("create")))
-    ran = sum(request.started for request in facts.of_kind("exec"))
+    commands = [request for request in facts.of_kind("exec") if facts.is_step(request.call)]
+    ran = sum(request.started for request in commands)
     deletes = len(list(facts.of_kind("delete")))
     left = sum(not life.has_ended for life in facts.lives.values())
     said += [f"{creates} creates"] if creates > 1 else []

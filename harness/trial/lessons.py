@@ -61,6 +61,11 @@ LESSONS = {
         "One outcome is stated for ends that must be told apart",
         "decides by the answer: the HTTP status first, then `status`, then `run_result`.",
     ),
+    ("outcomes", "unstated"): Lesson(
+        MISTAKEN_END,
+        "Some results lack the field that states the outcome in others",
+        "returns the same fields for every end, also if the sandbox failed.",
+    ),
     ("outcomes", "infrastructure"): Lesson(
         SCORED,
         "The flag `infrastructure` is wrong: failures are scored, or results left out",
@@ -342,7 +347,8 @@ EARLIER_LOOP = Lesson(
 RETRY = Lesson(
     ADVICE,
     "One failed attempt loses the call: a retry would have saved {saved} of {of}",
-    "tries again after 429, 503 and lost connections, a few times, with growing pauses.",
+    "tries again after 429, 503 and lost connections, a few times, with growing pauses; after a "
+    "504 too, if a program may run twice.",
 )
 
 

@@ -305,6 +305,7 @@ def _example(verdicts: Sequence[Verdict]) -> PlayedCase | None:
 
 _PATIENCE = 30.0
 """Seconds of a Retry-After that a call need not wait for. Chosen: calls may have a deadline."""
+_GATEWAY_TIMEOUT = 504
 
 
 def _advice(facts: SuiteFacts) -> list[Meaning]:
@@ -314,7 +315,13 @@ def _advice(facts: SuiteFacts) -> list[Meaning]:
     if not lost:
         return []
     lesson = _filled(RETRY, saved=len(lost), of=len(passing))
-    return [_meaning(lesson, case_of(lost[0]), count=len(lost), of=len(passing))]
+    plainest = min(lost, key=_may_have_run)
+    return [_meaning(lesson, case_of(plainest), count=len(lost), of=len(passing))]
+
+
+def _may_have_run(call: CallFacts) -> bool:
+    """Was it lost by a 504, after which its program may have run?"""
+    return any(request.status == _GATEWAY_TIMEOUT for request in call.requests)
 
 
 def _passes(call: CallFacts) -> bool:

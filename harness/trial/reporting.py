@@ -13,14 +13,17 @@ from ..core.journal import PAGE
 from ..core.verdict import Verdict
 from ..lab.runs.directory import written_run
 from ..lab.runs.reporting import report_of_result
+from ..reports.files import escaped, markdown, write_page
 from ..reports.files import junit as junit_of
-from ..reports.files import markdown, write_page
 from ..reports.html import render_page
 from ..reports.run_report import RunReport
 from ..terminal import ProgressReporter
 from .meaning import SHOWN
 from .result import TrialResult
 from .trial import FIRST_CALL, bundled_scenes
+
+_TOLERATED = ("unknown", "accepted")
+"""States that neither pass nor fail, though the promise applies to the client."""
 
 
 class TrialReporter(ProgressReporter):
@@ -52,7 +55,7 @@ def write_reports(
     if junit is not None:
         write_file(junit, junit_of([report_of(result)]))
     if summary is not None:
-        lines = ["", *_meaning_lines(result)]
+        lines = ["", *_meaning_lines(result), *_undecided_lines(result)]
         lines += ["", "<details><summary>Wordings</summary>", "", "| end | wording |", "|---|---|"]
         for end, texts in result.wordings.items():
             lines += [f"| {end} | {_cell(text)} |" for text in texts]
@@ -65,6 +68,18 @@ def _meaning_lines(result: TrialResult) -> list[str]:
     lines = [] if result.grade is None else [f"**{result.name} {result.grade}.**", ""]
     for meaning in result.meanings[:SHOWN]:
         lines.append(f"1. {meaning.headline}. A right client {meaning.remedy}")
+    return lines
+
+
+def _undecided_lines(result: TrialResult) -> list[str]:
+    """Return what could not be told, line by line, and what does not apply, in one line."""
+    unknown = [verdict for verdict in result.verdicts if verdict.state == "unknown"]
+    absent = [verdict for verdict in result.verdicts if verdict.state == "not_applicable"]
+    lines = ["", "Unknown, because no scene showed it:", ""] if unknown else []
+    lines += [f"- `{verdict.promise}`: {escaped(verdict.sentence)}" for verdict in unknown]
+    if absent:
+        names = ", ".join(f"`{verdict.promise}`" for verdict in absent)
+        lines += ["", f"Does not apply ({len(absent)}): {names}"]
     return lines
 
 
@@ -87,13 +102,14 @@ def write_runs(result: TrialResult, out: Path) -> None:
 
 
 def report_of(result: TrialResult) -> RunReport:
-    """Return a trial as a run. What its shape leaves unknown, and what is accepted, neither passes
-    nor fails."""
+    """Return a trial as a run. What could not be told, and what is accepted, neither passes nor
+    fails."""
     events = [
         {"at": result.seconds * number / max(result.calls, 1), "event": "called"}
         for number in range(result.calls)
     ]
-    verdicts = [_verdict(result, verdict) for verdict in result.verdicts]
+    named = [(result.state_of(verdict), _named(verdict)) for verdict in result.verdicts]
+    verdicts = [verdict for state, verdict in named if state not in _TOLERATED]
     verdicts += [Verdict("baseline", "broken", text) for text in result.changes]
     return RunReport(
         f"judge {result.name}",
@@ -104,22 +120,17 @@ def report_of(result: TrialResult) -> RunReport:
         events=events,
         wall_seconds=result.seconds,
         place=result.place,
+        tolerated=[pair for pair in named if pair[0] in _TOLERATED],
     )
 
 
-def _verdict(result: TrialResult, verdict: Verdict) -> Verdict:
-    """Return a verdict as that of a test: the ways in which one promise is broken have names."""
-    state = result.state_of(verdict)
-    if verdict.state == "broken":
-        told_apart = " ".join(value for _, value in verdict.how.identity)
-        name = f"{verdict.promise} {verdict.how.kind} {told_apart}".strip()
-        verdict = replace(verdict, promise=name)
-    if state == "accepted":
-        sentence = f"accepted: {verdict.sentence}"
-        return replace(verdict, state="not_applicable", sentence=sentence)
-    if state == "unknown":
-        return replace(verdict, state="not_applicable")
-    return verdict
+def _named(verdict: Verdict) -> Verdict:
+    """Return a verdict with the name of a test: one promise can be broken in several ways."""
+    if verdict.state != "broken":
+        return verdict
+    told_apart = " ".join(value for _, value in verdict.how.identity)
+    name = f"{verdict.promise} {verdict.how.kind} {told_apart}".strip()
+    return replace(verdict, promise=name)
 
 
 def _cell(text: str) -> str:

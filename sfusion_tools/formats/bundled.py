@@ -160,6 +160,17 @@ DECLARED: Sequence[Declared] = (
         models=r"functionary.*v3\.1",
     ),
     Declared(
+        "minicpm5",
+        call='<function name="{name}">{arguments}</function>',
+        argument='<param name="{key}">{value}</param>',
+        cdata=True,
+        openers=("<function name='", '<functionname="'),
+        ends=_CHATML,
+        marks=(re.compile(r"<function ?name="),),
+        signs=('<function name="', '<param name="'),
+        models=r"minicpm-?5",
+    ),
+    Declared(
         "gigachat3",
         call="<|function_call|>{object}",
         between="",
@@ -365,15 +376,6 @@ DECLARED: Sequence[Declared] = (
         section=("<function_calls>\n", "\n</function_calls>"),
         ends=_CHATML,
         models="olmo-?3",
-    ),
-    Declared(
-        "lfm2",
-        call="{name}({arguments})",
-        section=("<|tool_call_start|>[", "]<|tool_call_end|>"),
-        between=", ",
-        ends=("<|im_end|>",),
-        signs=("<|im_start|>", "<|tool_"),
-        models="lfm-?2",
     ),
     Declared(
         "solar_open",

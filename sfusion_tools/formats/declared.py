@@ -78,6 +78,8 @@ class Declared:
     """What else stands before and after each call of a section."""
     empty: bool = True
     """A call without arguments needs no line break after its name."""
+    cdata: bool = False
+    """A value with ``<``, ``&`` or a line break is written in a CDATA block."""
     quote: str = ""
     """The token on either side of a text, in Gemma's formats."""
     ends: tuple[str, ...] = ()
@@ -303,6 +305,7 @@ class Declared:
             padded=self.argument.partition("{value}")[0].endswith("\n"),
             hint=self._hint(),
             around=self.around,
+            cdata=self.cdata,
         )
         return self._tag_parts(TagParser, tags, (), tags.close)
 

@@ -36,6 +36,8 @@ class Format(Declaration):
     """A regular expression for the ids of the models that use it."""
     signs: ClassVar[tuple[str, ...]] = ()
     """Texts of which a chat template with this format has all."""
+    signs_are_common: ClassVar[bool] = False
+    """Models with other formats have the same signs; a template that writes calls tells more."""
     parser: ClassVar[type[StreamParser]]
     variants: ClassVar[tuple[str, ...]] = ("",)
     """The spellings that ``render`` can choose between; the first is the default."""

@@ -90,7 +90,7 @@ class _Scanned:
 class PythonicParser(StreamParser):
     """Treats a bracket as a list of calls only if a name and a parenthesis follow."""
 
-    openers = ("[",)
+    openers: ClassVar[tuple[str, ...]] = ("[",)
     close: ClassVar[str] = "]"
     after: ClassVar[str] = ""
     """The marker after all calls, if there is one."""

@@ -112,6 +112,12 @@ def _resembles(text: str, tag: str) -> bool:
     return _alike([text[-size:] for size in sizes], tag, _NEARLY_THE_TAG)
 
 
+def begins_like(text: str, tag: str) -> bool:
+    """Return whether a text begins with the tag, or nearly."""
+    sizes = range(len(tag) - 2, len(tag) + 3)
+    return _alike([text[:size] for size in sizes], tag, _NEARLY_THE_NAME)
+
+
 def _named_like(text: str, tag: str) -> bool:
     """Return whether a text begins with the name of the tag, or nearly."""
     if _alike([text[: len(tag)]], tag, _NEARLY_THE_NAME):
@@ -183,12 +189,14 @@ class TagSpec:
 
 @dataclass(frozen=True, slots=True)
 class TagValue:
-    """A value, or why there is none: ``truncated`` or ``unclosed``."""
+    """A value, or why there is none: ``truncated``, ``unclosed`` or ``misspelt``."""
 
     text: str = ""
     fault: str = ""
     implied: bool = False
     """The closing tag was left out."""
+    escaped: str = ""
+    """The first escape of XML that was replaced in it."""
 
 
 class _Tags:

@@ -9,20 +9,36 @@ A format declares what its tags are. In some the key and the value have tags of 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import unescape
 from typing import Any, ClassVar
 
 from sfusion_tools.errors import RenderError
 
 from .format import Format
 from .jsontext import NOT_BEGUN, Flaw, Loaded, dump
-from .rawvalue import NAME, TagSpec, TagValue, misspelt, read_tag_value, read_value, write_value
+from .rawvalue import (
+    NAME,
+    TagSpec,
+    TagValue,
+    begins_like,
+    misspelt,
+    read_tag_value,
+    read_value,
+    write_value,
+)
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 from .toolbox import Toolbox
 
 GAP = re.compile(r"(?:\s|\\n)+")
+CDATA = "<![CDATA["
+CDATA_END = "]]>"
+_NEEDS_CDATA = re.compile(r"[<&\n]|\]\]>\s*\Z")
+"""What is written in a CDATA block; MiniCPM5's template does so for the first three."""
+_ESCAPE = re.compile(r"&(?:lt|gt|amp|quot|apos);")
+_NOT_XML = re.compile(r"[<&]")
 _JSON_TYPES = frozenset({"boolean", "integer", "number", "array", "object"})
 _KINDS = {
     bool: "boolean",
@@ -60,6 +76,8 @@ class Tags:
     """What else is written before and after each call of a section."""
     empty: bool = True
     """A call may have no arguments and no line break after its name."""
+    cdata: bool = False
+    """A value may be in a CDATA block."""
 
     @cached_property
     def edges(self) -> Markers:
@@ -101,6 +119,16 @@ class Tags:
             followers=(self.argument, self.call_end),
             barriers=barriers,
             implicit=implicit,
+        )
+
+    @cached_property
+    def block(self) -> TagSpec:
+        """How a value in a CDATA block ends."""
+        return TagSpec(
+            opening=CDATA,
+            closing=CDATA_END + self.closing,
+            followers=(self.argument, self.call_end),
+            barriers=(self.open,),
         )
 
     @cached_property
@@ -322,14 +350,16 @@ class TagParser(RawTextParser):
             message = f"{tags.argument} is not followed by a name and {tags.tag_end}"
             return call.fail(Flaw(kind, message))
 
-        value = yield from read_tag_value(reader, tags.value)
-        call.raw.append(reader.since_mark())
-        if value.fault or misspelt(value.text, tags.value):
+        value = yield from self._value(call.raw)
+        if value.fault:
             if value.fault == "truncated":
                 call.raw.append((yield from self.skip_rest()))
             return call.fail(_unclosed(value, key, tags))
         if value.implied:
             call.repaired.append(Flaw("missing_close", f"the {tags.closing} of {key} is missing"))
+        if value.escaped:
+            message = f"{value.escaped} in its parameter {key} was read as an escape of XML"
+            call.repaired.append(Flaw("xml_escape", message))
         text = value.text
         if tags.padded:
             text = _without_layout(text, crlf="\r\n" in gap)
@@ -340,6 +370,37 @@ class TagParser(RawTextParser):
                 call.fail(Flaw("bad_layout", f"the tag of its parameter {key} is broken"))
         self.add_argument(call, key, text, what="parameter", hint=hint)
         return None
+
+    def _value(self, raw: list[str]) -> Scan[TagValue]:
+        """Read a value and its closing tag; a misspelt tag is a fault, too."""
+        reader = self.reader
+        tags = self.tags
+        in_block = tags.cdata and bool((yield from reader.ahead((CDATA,))))
+        if not in_block:
+            value = yield from self._up_to_tag(tags.value)
+            raw.append(reader.since_mark())
+            return _without_block(value) if tags.cdata else value
+
+        raw.append((yield from reader.spaces()))
+        raw.append(reader.take(len(CDATA)))
+        value = yield from self._up_to_tag(tags.block)
+        if value.fault:
+            # There may be white space between the end of the block and the closing tag.
+            reader.rewind()
+            value = yield from self._up_to_tag(tags.value)
+            text = value.text.rstrip()
+            if text.endswith(CDATA_END):
+                value = TagValue(text.removesuffix(CDATA_END))
+            elif not value.fault:
+                value = TagValue(fault="unclosed")
+        raw.append(reader.since_mark())
+        return value
+
+    def _up_to_tag(self, spec: TagSpec) -> Scan[TagValue]:
+        value = yield from read_tag_value(self.reader, spec)
+        if not value.fault and misspelt(value.text, spec):
+            return TagValue(fault="misspelt")
+        return value
 
     def _skip(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[bool]:
         """Refuse the call and skip the rest of it; return whether others may follow."""
@@ -365,9 +426,24 @@ def _unclosed(value: TagValue, key: str, tags: Tags) -> Flaw:
     """Return the flaw of a value that does not end as it should."""
     if value.fault == "truncated":
         return Flaw("truncated", f"the text ends inside its parameter {key}")
-    if value.fault:
-        return Flaw("bad_layout", f"its parameter {key} is not closed by {tags.closing}")
-    return Flaw("bad_layout", f"a tag in or after its parameter {key} is misspelt")
+    if value.fault == "misspelt":
+        return Flaw("bad_layout", f"a tag in or after its parameter {key} is misspelt")
+    return Flaw("bad_layout", f"its parameter {key} is not closed by {tags.closing}")
+
+
+def _without_block(value: TagValue) -> TagValue:
+    """Return a value that is in no CDATA block without XML's escapes.
+
+    As in the engines, text that is not XML is taken as it stands.
+    """
+    text = value.text.strip()
+    if text.endswith(CDATA_END) or begins_like(text, CDATA):
+        return TagValue(fault="misspelt")
+    escape = _ESCAPE.search(value.text)
+    if value.fault or escape is None or _NOT_XML.search(_ESCAPE.sub("", value.text)):
+        return value
+    text = _ESCAPE.sub(lambda found: unescape(found[0]), value.text)
+    return replace(value, text=text, escaped=escape[0])
 
 
 def _without_layout(text: str, *, crlf: bool) -> str:
@@ -406,6 +482,8 @@ class TagFormat(Format):
     def write_argument(self, key: str, value: Any, types: frozenset[str] = frozenset()) -> str:
         if not self.parser.tags.hint:
             text = write_value(value, types)
+            if self.parser.tags.cdata and _NEEDS_CDATA.search(text):
+                text = f"{CDATA}{text}{CDATA_END}"
         elif isinstance(value, str):
             text = value
         else:

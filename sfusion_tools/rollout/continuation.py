@@ -62,6 +62,8 @@ class _Learnt:
     way: Way
     before: list[int]
     """The ids between the beginning of the word and the continuation."""
+    is_certain: bool = True
+    """It does not depend on more of the turn before it than the last token."""
 
 
 _Lessons = dict[_Situation, _Learnt]
@@ -74,6 +76,7 @@ def continuation(
     messages: Messages,
     *,
     last: int | None,
+    turn: Sequence[int] = (),
     tools: Sequence[ToolLike] = (),
     history: Messages = (),
     add_generation_prompt: bool = True,
@@ -82,7 +85,8 @@ def continuation(
 
     The next generation prompt comes after them. The token that ends a turn is left out if the
     engine generated it, and so is one that ends a turn and begins the next message, such as GLM's
-    ``<|observation|>``. ``history`` is the conversation before that turn.
+    ``<|observation|>``. ``turn`` are the last ids of that turn: without the token that ends it they
+    tell which tags were closed. ``history`` is the conversation before that turn.
     """
     writer = OutlineWriter(tokenizer, tools, history, add_generation_prompt)
     roles = tuple(message["role"] for message in messages)
@@ -90,16 +94,16 @@ def continuation(
     situation = _Situation(roles, last, has_tools=bool(tools), has_system=bool(system))
     lessons = _lessons_of(tokenizer)
     if lessons is None:
-        ids, _ = _learn(writer, messages, last, tokenizer)
+        ids, _ = _learn(writer, messages, last, turn, tokenizer)
         return ids
 
     learnt = lessons.get(situation)
-    if learnt is not None:
+    if learnt is not None and learnt.is_certain:
         again = writer.again(learnt.way, learnt.before, messages)
         if again is not None:
             return again
 
-    ids, lesson = _learn(writer, messages, last, tokenizer)
+    ids, lesson = _learn(writer, messages, last, turn, tokenizer)
     is_new = not _has_been_checked(lessons, situation)
     lessons[situation] = lesson
     if is_new:
@@ -116,17 +120,21 @@ def _lessons_of(tokenizer: Tokenizer) -> _Lessons | None:
 
 
 def _learn(
-    writer: OutlineWriter, messages: Messages, last: int | None, tokenizer: Tokenizer
+    writer: OutlineWriter,
+    messages: Messages,
+    last: int | None,
+    turn: Sequence[int],
+    tokenizer: Tokenizer,
 ) -> tuple[list[int], _Learnt]:
     """Return the continuation and how it was found, in the first way that the template allows."""
     reasons: list[str] = []
     for way in ways(messages):
         try:
-            ids, before = writer.after(way, messages, last)
+            ids, before = writer.after(way, messages, last, turn)
         except TemplateError as error:
             reasons.append(_reason(error))
             continue
-        return ids, _Learnt(way, before)
+        return ids, _Learnt(way, before, is_certain=not writer.is_ambiguous)
 
     different_reasons = "; ".join(dict.fromkeys(reasons))
     raise TemplateError(

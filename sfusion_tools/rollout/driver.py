@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.errors import EngineAnswerError
@@ -335,14 +335,25 @@ _WARNED: WeakSet[Any] = WeakSet()
 
 def _warn_of_letters(text: str, encoded: list[int], tokenizer: Tokenizer) -> None:
     """Log once for a tokenizer if markers that the model wrote as tokens are encoded as letters."""
-    if tokenizer in _WARNED or tokenizer.encode(text, allow_special=True) == encoded:
+    remembered = _rememberable(tokenizer)
+    if remembered in _WARNED or tokenizer.encode(text, allow_special=True) == encoded:
         return
-    _WARNED.add(tokenizer)
+    _WARNED.add(remembered)
     logger.warning(
         "The engine returned text without output_ids, and special tokens in it, such as markers "
         "of calls, are encoded as letters: the ids are not those that the model generated. Let "
         "the engine return ids, or leave such samples out (metrics.retokenised_turns counts them)."
     )
+
+
+def _rememberable(tokenizer: Tokenizer) -> Any:
+    """Return the tokenizer, or its class if it is not hashable or cannot be referred to weakly."""
+    try:
+        hash(tokenizer)
+        ref(tokenizer)
+    except TypeError:
+        return type(tokenizer)
+    return tokenizer
 
 
 def _finish_reason(answer: Mapping[str, Any]) -> FinishReasonTypeEnum:

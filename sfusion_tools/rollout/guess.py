@@ -7,7 +7,7 @@ signs of Llama 3 and write calls in a way of their own.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -39,35 +39,37 @@ def format_of(tokenizer: Tokenizer | None) -> Format | None:
 
     The signs of several formats may be in a template. Its format is the likeliest of them that
     reads back a call that the template writes. A template that writes no calls at all is judged by
-    its signs.
+    its signs, if only models with one format have them.
     """
     template = getattr(tokenizer, "chat_template", None)
     if tokenizer is None or format_for(template=template) is None:
         return None
     written = [text for text in _written_calls(tokenizer) if _NAME in text]
     if not written:
-        return format_for(template=template)
+        return format_for(template=template, accept=lambda form: not form.signs_are_common)
     return format_for(
         template=template, accept=lambda form: any(_reads(form, text) for text in written)
     )
 
 
-def _written_calls(tokenizer: Tokenizer) -> list[str]:
-    """Return the turn of an assistant that calls a tool, in every way that the template accepts."""
-    texts: list[str] = []
-    for base, arguments, content in product(BASES, (_ARGUMENTS, json.dumps(_ARGUMENTS)), ("", "x")):
+def _written_calls(tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield the turn of an assistant that calls a tool, in every way that the template accepts.
+
+    It begins after the generation prompt, or before it: a prompt may end with a part of a marker.
+    """
+    encodings = (_ARGUMENTS, json.dumps(_ARGUMENTS))
+    for base, arguments, content, prompt in product(BASES, encodings, ("", "x"), (True, False)):
         function = {"name": _NAME, "arguments": arguments}
         call = {"id": call_id(1, 0), "type": "function", "function": function}
         turn = {"role": "assistant", "content": content, "tool_calls": [call]}
         try:
-            before = tokenizer.apply_chat_template(base, _TOOLS, add_generation_prompt=True)
+            before = tokenizer.apply_chat_template(base, _TOOLS, add_generation_prompt=prompt)
             whole = tokenizer.apply_chat_template(
                 [*base, turn], _TOOLS, add_generation_prompt=False
             )
         except TemplateError:
             continue
-        texts.append(tokenizer.decode(whole[common_length(before, whole) :]))
-    return texts
+        yield tokenizer.decode(whole[common_length(before, whole) :])
 
 
 def _reads(form: Format, text: str) -> bool:

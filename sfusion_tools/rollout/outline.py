@@ -94,6 +94,9 @@ class OutlineWriter:
         self._tools = list(tools) or None
         self._history = history
         self._prompt = add_generation_prompt
+        self._turn: list[int] = []
+        self.is_ambiguous = False
+        """The token that ended the turn stands several times where turns end."""
 
     def again(self, way: Way, before: list[int], messages: Messages) -> list[int] | None:
         """Continue as it was learnt; None if this conversation is rendered differently."""
@@ -107,8 +110,15 @@ class OutlineWriter:
         at = _find(before, ids)
         return None if at < 0 else ids[at + len(before) :]
 
-    def after(self, way: Way, messages: Messages, last: int | None) -> tuple[list[int], list[int]]:
-        """Return the continuation, and the ids before it from the word on."""
+    def after(
+        self, way: Way, messages: Messages, last: int | None, turn: Sequence[int] = ()
+    ) -> tuple[list[int], list[int]]:
+        """Return the continuation, and the ids before it from the word on.
+
+        ``turn`` are ids of the turn's end, if they are known.
+        """
+        self.is_ambiguous = False
+        self._turn = list(turn)
         groups = [[message] for message in messages] if way.singly else [list(messages)]
         ids: list[int] = []
         for number, group in enumerate(groups, start=1):
@@ -147,7 +157,7 @@ class OutlineWriter:
         """
         model_ended_turn = last is not None and last >= 0 and self._is_special(last)
         if model_ended_turn and last in gap:
-            return gap.index(last) + 1
+            return self._place_of(last, gap) + 1
 
         end, usual = self._end(way, messages, gap)
         if last in (_OWN_END, gap[end]):
@@ -160,6 +170,17 @@ class OutlineWriter:
         if gap[end] == usual or self._ends_last_turn(way, messages, gap[: end + 1]):
             return end + 1
         return end
+
+    def _place_of(self, last: int | None, gap: list[int]) -> int:
+        """Return where in the gap the token stands with which the turn ended.
+
+        Kimi-K3 ends all its tags with the same token. If the token that ends turns is missing, what
+        the model wrote before tells which of the tags it closed last.
+        """
+        places = [place for place, token in enumerate(gap) if token == last]
+        self.is_ambiguous = len(places) > 1
+        written = self._turn[::-1]
+        return max(places, key=lambda place: common_length(gap[place::-1], written))
 
     def _ends_last_turn(self, way: Way, messages: Messages, ending: list[int]) -> bool:
         """Return whether a turn ends like this also if no message follows it."""

@@ -39,6 +39,8 @@ from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 _BYTES = ByteTokenizer()
 """One for all requests: what is learnt of a chat template is kept with its tokenizer."""
+_ENDING = 64
+"""Ids of a turn that show which tags it closed. Chosen: more than a template closes."""
 _OF_VERL = (
     "tokenization_sanity_check_mode",
     "use_inference_chat_template",
@@ -393,6 +395,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             tools=self.tool_schemas,
             history=_shown(history),
             last=ids[-1] if ids else None,
+            turn=ids[-_ENDING:],
             add_generation_prompt=next_turn,
         )
         self._rows.append(more, trained=False)

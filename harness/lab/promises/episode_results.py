@@ -111,8 +111,13 @@ def _owner(answer: str, owners: dict[str, str], own: str) -> str | None:
 
 
 def find_repeated_commands(facts: SandboxLives, at_most: int) -> Iterator[EpisodeFinding | None]:
-    """Find commands that were executed too often in one sandbox."""
+    """Find steps whose command was executed too often in one sandbox.
+
+    A client may send a command of its own many times, to see whether the sandbox is usable.
+    """
     for call, requests in facts.by_step.items():
+        if not facts.is_step(call):
+            continue
         started = [request for request in requests if request.started]
         if not started:
             continue

@@ -153,18 +153,18 @@ def scenario_text(scenario: Scenario) -> str:
     return head + yaml.safe_dump(scenario.written, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _near_runs(folder: Path) -> str:
+def near_runs(folder: Path) -> str:
     """Say which run beside a missing one may have been meant."""
     runs = [path.parent.name for path in folder.parent.glob(f"*/{SCENARIO}")]
     if not runs:
-        return "give the folder of a run, as `sfusion run --out` writes it"
+        return "give the folder of a run, as `sfusion run --out` or `sfusion judge --out` writes it"
     return near(folder.name, runs)
 
 
 def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
     """Read a run back, as a task that is not trusted; raise ScenarioError if a file is missing."""
     if not folder.exists():
-        raise ScenarioError([f"{folder}: no such folder; {_near_runs(folder)}"])
+        raise ScenarioError([f"{folder}: no such folder; {near_runs(folder)}"])
     for name in (SCENARIO, JOURNAL):
         if not (folder / name).is_file():
             problem = f"{folder}: not a run: {name} is missing"

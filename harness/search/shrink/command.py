@@ -39,7 +39,7 @@ from ...commandline.options import Tools, Trust
 from ...core.journal import Event
 from ...errors import BadOption
 from ...lab.promises import PROMISES, RunEvents, Verdict
-from ...lab.runs.directory import SCENARIO, edited_line, read_run
+from ...lab.runs.directory import SCENARIO, edited_line, near_runs, read_run
 from ...lab.runs.runner import ERROR, RunResult, run_one
 from ...lab.runs.tasks import Task, adapt_tasks, admit_tasks
 from ...lab.scenarios.model import Scenario
@@ -68,6 +68,8 @@ def read_recorded(run: Path, *, trust: bool = False) -> Task:
                 f"{run} was run against a real sandbox; this needs the fake one in world sim"
             )
         return Task(task.scenario, "sim", run / SCENARIO, trusted=trust)
+    if not run.exists():
+        raise BadOption(f"{run}: no such folder or file; {near_runs(run)}")
     cells = read_scenarios(run)
     if len(cells) > 1:
         raise BadOption(

@@ -218,6 +218,7 @@ class Llama3(ObjectFormat):
     name = "llama3"
     models = r"llama-?3|llama-?4.*json"
     signs = ("<|eot_id|>",)
+    signs_are_common = True
     parser = Llama3Parser
     marks = (re.compile(r"<\|python_", re.IGNORECASE),)
     variants = ("python_tag", "bare")

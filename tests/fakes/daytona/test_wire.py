@@ -259,6 +259,40 @@ async def test_a_proxy_in_front_loses_creates_and_sees_no_commands(make: Make) -
         assert (await wire.send("DELETE", f"{create}/{sandbox['id']}"))[0] == 200
 
 
+SPOKEN = {
+    "echo ready": "ready\n",
+    " /bin/echo 'all is well' ": "all is well\n",
+    "printf nemo-rl-sandbox-ready": "nemo-rl-sandbox-ready",
+    "printf 'ready\\n'": "ready\n",
+    "print('ready')": "ready\n",
+}
+UNSPOKEN = ["echo $HOME", "echo a; rm b", "echo -n a", "echo 'a", "printf %s a", "print(1)", "ls"]
+
+
+@pytest.mark.parametrize("executor", ["none", "scripted"])
+async def test_plain_text_is_printed_where_no_code_runs(make: Make, executor: str) -> None:
+    wire = make(executor=executor)
+    async with wire.fake:
+        sandbox = (await wire.create())["id"]
+        for command, printed in SPOKEN.items():
+            _, answer = await wire.execute(sandbox, command)
+            assert (answer["exitCode"], answer["result"]) == (0, printed), command
+        for command in UNSPOKEN:
+            _, answer = await wire.execute(sandbox, command)
+            expected = 127 if executor == "none" else 0
+            assert answer["exitCode"] == expected, command
+            assert (executor == "none") == bool(answer["result"]), command
+
+
+async def test_a_script_or_a_hint_says_what_a_command_prints(make: Make) -> None:
+    script = {"exact": "echo ready", "exit": 3}
+    wire = make(scripts=[script])
+    async with wire.fake:
+        sandbox = (await wire.create())["id"]
+        assert (await wire.execute(sandbox, "echo ready"))[1]["exitCode"] == 3
+        assert (await wire.execute(sandbox))[1]["result"] == "hello"
+
+
 def test_faults_and_options_that_cannot_be_are_refused() -> None:
     with pytest.raises(FaultError, match="did you mean"):
         FakeDaytona(faults=[{"what": {"deth": "reset"}}])

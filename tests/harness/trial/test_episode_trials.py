@@ -15,6 +15,7 @@ import pytest
 from sfusion.harness.core.journal import Journal
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.episodes.daytona_wire import DaytonaWire
+from sfusion.harness.lab.episodes.own_client import WIRES
 from sfusion.harness.lab.episodes.own_client import episode as own_client
 from sfusion.harness.lab.promises import RunEvents
 from sfusion.harness.lab.promises.registry import check_run
@@ -56,6 +57,22 @@ def test_a_right_client_breaks_nothing_and_every_promise_is_shown() -> None:
     unknown = {verdict.promise for verdict in result.verdicts if verdict.state != "held"}
     assert not unknown
     assert len(result.runs) == len(episode_scenes())
+    assert not result.left_out
+
+
+class ProbingWire(DaytonaWire):
+    """Asks a new sandbox whether it answers, as NeMo Gym's provider does, and then once more."""
+
+    async def until_ready(self, sandbox: str) -> None:
+        await super().until_ready(sandbox)
+        for _ in range(2):
+            assert await self.execute(sandbox, "printf sandbox-ready") == "sandbox-ready"
+
+
+def test_a_right_client_may_ask_whether_a_sandbox_answers(monkeypatch: Any) -> None:
+    monkeypatch.setitem(WIRES, "daytona", ProbingWire)
+    result = judged(own_client)
+    assert all(verdict.held for verdict in result.verdicts), result.table()
     assert not result.left_out
 
 
@@ -226,7 +243,7 @@ def test_a_baseline_accepts_what_is_found(tmp_path: Path) -> None:
     assert again.ok
 
 
-def test_a_row_says_what_each_fault_takes_and_leaves() -> None:
+def test_a_row_says_what_each_fault_takes_and_leaves(monkeypatch: Any) -> None:
     row = episode_row(shape_of(clients.plain), "daytona")
     assert list(row) == list(EPISODE_FAULTS)
     assert row["create 504, made"] == "no score, **1 left**"
@@ -235,3 +252,6 @@ def test_a_row_says_what_each_fault_takes_and_leaves() -> None:
     own = episode_row(shape_of(own_client), "daytona")
     assert own["create 504 once, made"].startswith("✓")
     assert own["delete 504, done"] == "✓, 2 deletes"
+    monkeypatch.setitem(WIRES, "daytona", ProbingWire)
+    probing = episode_row(shape_of(own_client), "daytona")
+    assert probing["delete 504, done"] == "✓, 2 deletes", "its questions are no commands"

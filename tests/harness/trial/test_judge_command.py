@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -220,6 +221,33 @@ def test_a_trial_that_plays_nothing_does_not_say_what_the_client_cannot(tmp_path
     done = judge(tmp_path, "curt:run", "-k", "limit")
     assert "only for a client that returns what the model reads" not in done.stdout
     assert re.search("^  unknown +text_is_truthful", done.stdout, re.MULTILINE)
+
+
+def test_reports_tell_what_is_unknown_from_what_does_not_apply(tmp_path: Path) -> None:
+    (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")
+    files = ["--junit", "t.xml", "--summary", "t.md", "--json", "t.json"]
+    judge(tmp_path, "curt:run", "-k", "limit", *files)
+    verdicts = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))["verdicts"]
+    of_state = {
+        state: {one["promise"] for one in verdicts if one["state"] == state}
+        for state in ("unknown", "not_applicable")
+    }
+    assert all(of_state.values())
+    suite = ElementTree.parse(tmp_path / "t.xml").getroot()[0]
+    skipped = {
+        str(case.get("name")): str(case[0].get("message"))
+        for case in suite
+        if case.find("skipped") is not None
+    }
+    assert int(suite.get("skipped", "")) == len(skipped)
+    assert len(suite) == int(suite.get("tests", "")) == len(verdicts)
+    words = {"unknown": "unknown: ", "not_applicable": "not applicable: "}
+    for state, names in of_state.items():
+        said = {name for name, message in skipped.items() if message.startswith(words[state])}
+        assert said == names
+    unknown, _, absent = (tmp_path / "t.md").read_text("utf-8").partition("Does not apply (")
+    assert set(re.findall(r"^- `(\w+)`: ", unknown, re.MULTILINE)) == of_state["unknown"]
+    assert set(re.findall(r"`(\w+)`", absent.splitlines()[0])) == of_state["not_applicable"]
 
 
 def test_a_terminal_shows_which_step_is_made() -> None:

@@ -115,6 +115,42 @@ def test_a_careful_client_that_never_tries_again_is_advised_and_not_broken() -> 
     assert advice.advice
     assert (advice.count, advice.of) == (6, 6)
     assert "a retry would have saved 6 of 6 (advice, not broken)" in result.table()
+    assert advice.example is not None
+    assert "504" not in advice.example.sent, "its program may have run: not the plainest example"
+
+
+def test_advice_names_what_its_example_shows() -> None:
+    """A client whose calls only a 504 loses reads of 504."""
+
+    async def half(base_url: str, code: str, language: str = "python") -> str:
+        words = ""
+        for attempt in range(4):
+            words = await careful(base_url, code, language)
+            if words == "The sandbox answered 504." or not words.startswith("The "):
+                return words
+            await asyncio.sleep(5 * (attempt + 1))
+        return words
+
+    meanings = judge(half, scenes="failures").meanings
+    advice = next(meaning for meaning in meanings if meaning.advice)
+    assert advice.example is not None
+    assert "504" in advice.example.sent
+    assert "after a 504 too" in advice.remedy
+
+
+def test_a_field_that_is_missing_is_not_called_a_wrong_one() -> None:
+    async def sometimes(base_url: str, code: str, language: str = "python") -> dict[str, str]:
+        text = await careful(base_url, code, language)
+        if text.startswith("The sandbox"):
+            return {"text": text}
+        return {"text": text, "outcome": "ran" if "exit code" in text else text[-20:]}
+
+    meanings = judge(sometimes, scenes="failures").meanings
+    kinds = {how.kind: meaning for meaning in meanings for how in meaning.findings}
+    assert kinds["unstated"].title == (
+        "Some results lack the field that states the outcome in others"
+    )
+    assert "same fields" in kinds["unstated"].remedy
 
 
 def test_a_client_that_tries_again_gets_no_advice() -> None:

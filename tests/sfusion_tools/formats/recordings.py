@@ -20,7 +20,7 @@ ALIKE = frozenset(
         *("glm47", "hunyuan_v3", "hunyuan_v3_open"),
         *("deepseekv4", "seed_oss", "step3", "minimax_m2", "dots"),
         *("nemotron", "hunyuan_a13b", "granite", "phi4_mini"),
-        *("deepseekv31", "functionary_v31", "functiongemma", "lfm2", "granite_20b_fc"),
+        *("deepseekv31", "functionary_v31", "functiongemma", "granite_20b_fc"),
     }
 )
 """Formats that differ from another one only in their markers."""

@@ -97,6 +97,7 @@ DECLARATIONS = st.builds(
     openers=st.lists(MARKS, max_size=2).map(tuple),
     around=PAIRS,
     empty=st.booleans(),
+    cdata=st.booleans(),
     quote=st.one_of(st.just(""), MARKS),
     ends=st.lists(MARKS, max_size=2).map(tuple),
     header=st.one_of(st.just(()), st.tuples(MARKS, MARKS, MARKS, MARKS)),

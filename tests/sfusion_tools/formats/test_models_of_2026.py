@@ -92,7 +92,105 @@ INKLING = (
     '{"name":"add","args":{"numbers":[1,2],"exact":true}}<|end_message|>'
     "<|content_model_end_sampling|>"
 )
+MINICPM5 = (
+    '<function name="look_up"><param name="word">zebra</param></function>\n'
+    '<function name="add"><param name="numbers"><![CDATA[[1,\n2]]]></param>'
+    '<param name="exact">true</param></function><|im_end|>'
+)
+PROGRAM = "if a[b[0]]>5 and c<3 & d:\n    print('</param></function>')\n"
+IN_BLOCK = f'<function name="look_up"><param name="word"><![CDATA[{PROGRAM}]]></param></function>'
+LFM2_JSON = f"<|tool_call_start|>[{', '.join(OBJECTS)}]<|tool_call_end|>"
+LFM2_CALL = "<|tool_call_start|>[look_up(word='zebra')]<|tool_call_end|>"
 SAMPLES = [
+    Sample("minicpm5", f"Two things.\n{MINICPM5}", (LOOK, ADD), "Two things."),
+    Sample("minicpm5", IN_BLOCK, ({"name": "look_up", "arguments": {"word": PROGRAM}},)),
+    Sample(
+        "minicpm5",
+        IN_BLOCK.replace("[CDATA[", "[CDATA[<![CDATA[x]]></param>", 1),
+        ({"name": "look_up", "arguments": {"word": f"<![CDATA[x]]></param>{PROGRAM}"}},),
+    ),
+    Sample(
+        "minicpm5",
+        MINICPM5.replace("<![CDATA[[1,\n2]]]>", "\n<![CDATA[[1,\n2]]]>\n"),
+        (LOOK, ADD),
+    ),
+    Sample(
+        "minicpm5",
+        MINICPM5.replace("2]]]>", "2]") + MINICPM5,
+        (LOOK, LOOK, ADD),
+        problems=(("refused", "bad_layout"),),
+    ),
+    Sample(
+        "minicpm5",
+        IN_BLOCK[: IN_BLOCK.index("print")],
+        (),
+        problems=(("refused", "truncated"),),
+    ),
+    Sample(
+        "minicpm5",
+        MINICPM5.replace("zebra", "a &lt;&amp; b"),
+        ({"name": "look_up", "arguments": {"word": "a <& b"}}, ADD),
+        problems=(("repaired", "xml_escape"),),
+    ),
+    Sample(
+        "minicpm5",
+        MINICPM5.replace("zebra", "a < &lt;"),
+        ({"name": "look_up", "arguments": {"word": "a < &lt;"}}, ADD),
+    ),
+    Sample(
+        "minicpm5",
+        MINICPM5.replace('name="look_up"', "name='look_up'"),
+        (ADD,),
+        problems=(("refused", "missing_name"),),
+    ),
+    Sample("lfm2", f"Two things.\n{LFM2_JSON}<|im_end|>", (LOOK, ADD), "Two things."),
+    Sample(
+        "lfm2",
+        f"<|tool_call_start|>{OBJECTS[0]}<|tool_call_end|>",
+        (LOOK,),
+        problems=(("repaired", "bad_layout"),),
+    ),
+    Sample(
+        "lfm2",
+        LFM2_JSON.replace('"zebra"', '"zebra') + LFM2_CALL,
+        (ADD, LOOK),
+        problems=(("refused", "bad_json"),),
+    ),
+    Sample(
+        "lfm2",
+        LFM2_JSON[: LFM2_JSON.index("exact")],
+        (LOOK,),
+        problems=(("refused", "truncated"), ("repaired", "missing_close")),
+    ),
+    Sample(
+        "lfm2",
+        LFM2_JSON.replace("]<|tool", "] and more <|tool"),
+        (LOOK, ADD),
+        problems=(("refused", "left_over"),),
+    ),
+    Sample(
+        "lfm2",
+        f"{LFM2_CALL}[look_up(word='zebra')]<|tool_call_end|>Well.",
+        (LOOK,),
+        "Well.",
+        (("refused", "doubled_payload"),),
+    ),
+    Sample("lfm2", f"{LFM2_CALL}Again: {LFM2_CALL}", (LOOK, LOOK), "Again:"),
+    Sample("lfm2", "Well.<|tool_call_start|>", (), "Well.", (("refused", "truncated"),)),
+    Sample(
+        "lfm2",
+        "<|tool_call_start|>look_up(wor",
+        (),
+        "look_up(wor",
+        (("refused", "truncated"),),
+    ),
+    Sample(
+        "lfm2",
+        f"<think>{LFM2_JSON}</think>Well.",
+        (),
+        f"<think>{LFM2_JSON}</think>Well.",
+        (("noticed", "call_in_think"),),
+    ),
     Sample("functionary_v32", f"all\nTwo things.{FUNCTIONARY_32}", (LOOK, ADD), "Two things."),
     Sample("functionary_v32", FUNCTIONARY_32.removeprefix(">>>"), (LOOK, ADD)),
     Sample("functionary_v32", "Hi.\nIn Python: >>> 1 + 1\n2", (), "Hi.\nIn Python: >>> 1 + 1\n2"),
@@ -244,7 +342,7 @@ def test_a_text_is_read_as_a_whole_and_cut_at_every_place(sample: Sample) -> Non
 def test_a_text_that_is_cut_off_loses_the_last_call_with_a_reason(name: str) -> None:
     form = get_format(name)
     text = form.render([LOOK, ADD], tools=TOOLS)
-    for at in range(1, text.rindex("true") + 2):
+    for at in range(1, text.lower().rindex("true") + 2):
         parsed = form.parse(text[:at], TOOLS, finish_reason="length")
         assert plain(parsed) in ([], [LOOK]), at
     assert parsed.refused
@@ -258,6 +356,9 @@ def test_a_text_that_is_cut_off_loses_the_last_call_with_a_reason(name: str) -> 
         ("rednote-hilab/dots.llm1.inst", None),
         ("meetkai/functionary-small-v3.1", "functionary_v31"),
         ("meetkai/functionary-small-v2.5", None),
+        ("openbmb/MiniCPM5-1B", "minicpm5"),
+        ("openbmb/MiniCPM4-8B", None),
+        ("LiquidAI/LFM2.5-8B-A1B", "lfm2"),
         ("ai-sage/GigaChat3-10B-A1.8B", "gigachat3"),
         ("ibm-granite/granite-20b-functioncalling", "granite_20b_fc"),
         ("meetkai/functionary-small-v3.2", "functionary_v32"),

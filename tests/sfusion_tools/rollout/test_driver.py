@@ -380,6 +380,22 @@ async def test_markers_in_text_without_ids_are_logged_once_for_a_tokenizer(
     assert "encoded as letters" in record.message
 
 
+async def test_a_tokenizer_that_cannot_be_remembered_is_logged_once_for_its_class(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Unhashable(ByteTokenizer):
+        def __eq__(self, other: object) -> bool:
+            return other is self
+
+        __hash__ = None  # type: ignore[assignment]
+
+    for _ in range(2):
+        answer = {"text": "<|im_start|>Three.", "meta_info": {"finish_reason": "stop"}}
+        read_generated(answer, Unhashable())
+    (record,) = caplog.records
+    assert "encoded as letters" in record.message
+
+
 async def test_text_without_ids_is_encoded_and_counted() -> None:
     class Texts:
         async def async_generate(

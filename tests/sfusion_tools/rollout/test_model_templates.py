@@ -249,6 +249,47 @@ def test_replies_are_rendered_as_after_the_calls_that_they_answer(
     assert tokenizer.decode(unended) == end + written
 
 
+KIMI_K3_CALLS = (
+    '<|open|>tools<|sep|><|open|>call tool="code_interpreter" index="1"<|sep|>'
+    '<|open|>argument key="code" type="string"<|sep|>1<|close|>argument<|sep|>'
+)
+KIMI_K3_ENDS = (
+    "<|close|>call<|sep|><|close|>tools<|sep|>",
+    "<|close|>message<|sep|>",
+    "<|end_of_msg|>",
+)
+
+
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+@pytest.mark.parametrize("eos", ["<|end_of_msg|>", "[EOS]"])
+def test_tags_that_the_model_closed_are_not_closed_again(
+    tmp_path: Path, eos: str, written: int
+) -> None:
+    """All tags of Kimi-K3 end with the same token, which may be the last of a turn's ids."""
+    template, special = marked("kimi-k3")
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, template, eos=eos, special=special))
+    begin = KIMI_K3_CALLS + "".join(KIMI_K3_ENDS[:1])
+    turns = [f"<|close|>response<|sep|>{begin}{''.join(KIMI_K3_ENDS[1:written])}"] * 2
+    if not written:
+        turns = [turn.removesuffix(KIMI_K3_ENDS[0]) for turn in turns]
+    made = AsyncRolloutRequest(
+        messages=[{"role": "user", "content": "How many?"}],
+        tool_schemas=[schema()],
+        processing_class=tokenizer,
+    )
+    answer = "It is 152.<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>"
+    engine = ScriptedIds([tokenizer.encode(text) for text in (*turns, answer)])
+    parse = format_parser("kimi_k3")
+    done = asyncio.run(RolloutDriver(engine, [RecordingTool()], parse).run(made))
+    assert done.failure is None
+    text = tokenizer.decode(done.response_ids)
+    closed = "".join(KIMI_K3_ENDS)
+    for _ in range(2):
+        _, calls, text = text.partition(KIMI_K3_CALLS)
+        assert calls
+        assert text.startswith(f'{closed}<|open|>message role="tool"')
+
+
 @pytest.mark.parametrize(
     ("file", "options", "found"),
     [

@@ -158,10 +158,18 @@ def test_what_cannot_be_shrunk_says_why(tmp_path: Path) -> None:
     assert (code, "no promise is broken" in output) == (2, True)
     code, output = sfusion("shrink", fine, "--promise", "outcome")
     assert (code, "did you mean" in output) == (2, True)
+    assert sfusion("run", fine, "--out", tmp_path / "out")[0] == 0
+    code, output = sfusion("shrink", tmp_path / "out" / "fina")
+    assert (code, "fina: no such folder or file; did you mean 'fine'?" in output) == (2, True)
     fine.write_text(fine.read_text() + "matrix: {seed: [1, 2]}\n")
     code, output = sfusion("shrink", fine)
     assert (code, "a matrix of 2 cells" in output) == (2, True)
     assert sfusion("shrink", tmp_path)[0] == 2
+    code, output = sfusion("shrink", tmp_path / "nowhere")
+    assert (code, "nowhere: no such folder or file; give the folder of a run" in output) == (
+        2,
+        True,
+    )
 
 
 def test_a_promise_that_is_judged_without_being_named_is_added(tmp_path: Path) -> None:
