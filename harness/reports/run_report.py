@@ -26,7 +26,7 @@ STATES: tuple[State, ...] = ("broken", "unknown", "held", "not_applicable")
 
 
 @dataclass(frozen=True)
-class RunFigures:
+class EventFigures:
     """What the reports about all runs say of the events of one."""
 
     events: int = 0
@@ -38,11 +38,11 @@ class RunFigures:
     """Deaths of the limiter that no kill explains: they come before what they caused."""
 
 
-def figures_of(events: Sequence[Event]) -> RunFigures:
+def figures_of(events: Sequence[Event]) -> EventFigures:
     """Count the events of a run."""
     counts = Counter(event["event"] for event in events)
     times = [float(event["at"]) for event in events]
-    return RunFigures(
+    return EventFigures(
         events=len(events),
         calls=counts["called"] or counts["call_started"],
         seconds=max(times) - min(times) if times else 0.0,
@@ -94,12 +94,12 @@ class RunReport:
     """Where what was judged is defined, if that is known."""
     tolerated: Sequence[tuple[str, Verdict]] = ()
     """What neither passes nor fails, each with the word for it: unknown or accepted."""
-    known: RunFigures | None = None
+    known: EventFigures | None = None
     """The figures of the events; by default they are counted."""
     known_outcomes: Mapping[str, int] | None = None
 
     @cached_property
-    def figures(self) -> RunFigures:
+    def figures(self) -> EventFigures:
         return self.known or figures_of(self.events)
 
     @cached_property
