@@ -6,7 +6,7 @@ Each file of benchmarks/productions is a production whose trouble is known. Its 
 in processes of their own; the real tool calls them over sockets and writes its event log. A
 scenario is learned from that log alone (or from the log of the sandboxes) and run in virtual time.
 The table shows the cause that was named, and how far the figures of the scenario are from those of
-the log: outcomes within 5 points, p95 within 25%.
+the log: outcomes within 2 points, p95 within 15%.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.templates.models import MODELS
+from tests.templates.published import PUBLISHED
 from tests.templates.table import rows
 
 if __name__ == "__main__":
@@ -15,5 +16,6 @@ if __name__ == "__main__":
         file.stem: file.read_text(encoding="utf-8")
         for file in sorted(Path(*sys.argv[1:2]).glob("*.jinja"))
     }
-    for line in rows(found if sys.argv[1:] else MODELS):
+    lines = rows(found) if sys.argv[1:] else rows(MODELS, PUBLISHED)
+    for line in lines:
         sys.stdout.write(line + "\n")

@@ -38,6 +38,8 @@ _PLACES = {
     "string": "'true'",
     "type": "'string'",
     "thought": "('' if enable_thinking is false else '<think>\\n')",
+    "opened": "('</think>' if enable_thinking is false else '<think>')",
+    "skipped": "('\\n<think></think>' if enable_thinking is false else '')",
 }
 
 
@@ -236,16 +238,19 @@ MODELS: dict[str, str] = {
     "DeepSeek-V4": deepseek("deepseekv4", "<｜User｜>", "<tool_result>{content}</tool_result>"),
     "GLM-4.6": shaped(
         "glm45",
-        **_GLM,
+        **_GLM | {"prompt": "<|assistant|>{skipped}"},
         before="<|observation|>",
         reply="\n<tool_response>\n{content}\n</tool_response>",
     ),
     "GLM-4.7": shaped(
-        "glm47", **_GLM, before="<|observation|>", reply="<tool_response>{content}</tool_response>"
+        "glm47",
+        **_GLM | {"prompt": "<|assistant|>{opened}"},
+        before="<|observation|>",
+        reply="<tool_response>{content}</tool_response>",
     ),
     "MiniMax-M2": shaped(
         "minimax_m2",
-        **_MINIMAX,
+        **_MINIMAX | {"prompt": "]~b]ai\n<think>\n"},
         before="]~b]tool",
         reply="\n<response>{content}</response>",
         after="[e~[\n",
@@ -276,9 +281,9 @@ MODELS: dict[str, str] = {
         after="<|extra_0|>",
     ),
     "Hy3": roles(
-        "hunyuan_v3",
-        "<｜hy_ROLE｜>",
-        "<｜hy_eos｜>",
+        "hunyuan_v3_open",
+        "<｜hy_ROLE:opensource｜>",
+        "<｜hy_eos:opensource｜>",
         "<tool_response>\n{content}\n</tool_response>\n",
     ),
     "Granite-3.3": roles(
@@ -309,6 +314,7 @@ MODELS: dict[str, str] = {
         "{content}",
         before="<SPECIAL_11>User\n<TOOL_RESPONSE>[",
         after="]</TOOL_RESPONSE>",
+        prompt="<SPECIAL_11>Assistant\n<think>\n",
     ),
     "FunctionGemma": roles(
         "functiongemma",

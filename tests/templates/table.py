@@ -13,14 +13,17 @@ from sfusion_tools.errors import TemplateError
 from sfusion_tools.formats import format_for
 from sfusion_tools.rollout.continuation import difference
 from sfusion_tools.rollout.guess import format_of
+from sfusion_tools.rollout.outline import Messages
 from sfusion_tools.tokenizers import HfTokenizer
 from tests.sfusion_tools.tokenizers.test_hugging_face import save_tokenizer
+from tests.templates.published import Published
 
 _MARK = re.compile(
     r"<[|｜][^<>\s'\"{}]{1,40}>|<[^<>\s'\"{}/]{1,40}[|｜]>|</?s>|<sep>|<escape>|<seed:[a-z]+>|<SPECIAL_\d+>"
     r"|<(?:start|end)_[a-z_]+>|\[/?[A-Z_]{3,}\]|\[e~\[|\]~b\]|</longcat_s>"
 )
 HEAD = ("model", "same tokens", "thinking", "format")
+SYSTEM = {"role": "system", "content": "Be brief."}
 TOOLS = [
     {
         "type": "function",
@@ -54,22 +57,27 @@ def row(name: str, tokenizer: HfTokenizer) -> tuple[str, ...]:
     """Examine a template: whether each kind of turn is written as in the same conversation rendered
     at once."""
 
-    def verdict(rounds: tuple[int, ...]) -> str:
-        found = difference(tokenizer, TOOLS, rounds)
+    def verdict(rounds: tuple[int, ...], system: Messages = ()) -> str:
+        found = difference(tokenizer, TOOLS, rounds, system)
         return (
             "✓"
             if found is None
             else {"refused": "no", "replies": "differs", "earlier": "earlier"}[found.kind]
         )
 
-    form = format_of(tokenizer) or format_for(model=name)
+    form = format_of(tokenizer)
+    by_id = format_for(model=name)
+    shown = form.name if form else f"{by_id.name} (by id)" if by_id else "–"
     single = verdict((1,))
     turns = {
         "parallel calls": verdict((2,)) if single != "no" else "no",
         "user turn after tools": verdict((1, 0)),
     }
     exceptions = [f"{turn}: {found}" for turn, found in turns.items() if found != single]
-    return name, "; ".join([single, *exceptions]), _thinking(tokenizer), form.name if form else "–"
+    with_system = verdict((1, 0), [SYSTEM])
+    if with_system not in ("no", turns["user turn after tools"]):
+        exceptions.append(f"system message: {with_system}")
+    return name, "; ".join([single, *exceptions]), _thinking(tokenizer), shown
 
 
 def _thinking(tokenizer: HfTokenizer) -> str:
@@ -90,8 +98,16 @@ def _thinking(tokenizer: HfTokenizer) -> str:
     return "always" if re.search(r"<(?:\w+:)?think>\s*$", tokenizer.decode(prompt())) else "–"
 
 
-def rows(templates: Mapping[str, str]) -> Iterator[str]:
-    yield f"| {' | '.join(HEAD)} |"
-    yield "|---" * len(HEAD) + "|"
+def rows(
+    templates: Mapping[str, str], published: Mapping[str, Published] | None = None
+) -> Iterator[str]:
+    """Yield the lines of the table, with a column for what is known of published templates."""
+    head = HEAD if published is None else (*HEAD, "published")
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
     for name, tokenizer in tokenizers(templates):
-        yield f"| {' | '.join(row(name, tokenizer))} |"
+        cells = row(name, tokenizer)
+        if published is not None:
+            known = published.get(name)
+            cells = (*cells, known.note(cells[1:]) if known else "–")
+        yield f"| {' | '.join(cells)} |"

@@ -14,7 +14,8 @@ from sfusion_tools.rollout.turns import format_parser
 from tests import ROOT
 from tests.templates.models import MODELS, chatml
 from tests.templates.programs import compare
-from tests.templates.table import rows, tokenizers
+from tests.templates.published import PUBLISHED
+from tests.templates.table import row, rows, tokenizers
 
 pytestmark = pytest.mark.xdist_group("transformers")
 
@@ -23,9 +24,18 @@ def test_the_docs_have_the_table_of_models(caplog: pytest.LogCaptureFixture) -> 
     """Run ``python -m tests.templates`` to print it."""
     pytest.importorskip("transformers", reason="extra hf is not installed")
     caplog.set_level(logging.ERROR)
-    made = list(rows(MODELS))
+    made = list(rows(MODELS, PUBLISHED))
     assert len(made) - 2 >= 40
     assert "\n".join(made) in (ROOT / "docs" / "rollout.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["MiniMax-M2", "Nemotron-Nano-v2", "GLM-4.7", "kimi-k3"])
+def test_an_imitation_does_as_the_published_template(name: str) -> None:
+    pytest.importorskip("transformers", reason="extra hf is not installed")
+    assert set(PUBLISHED) <= set(MODELS)
+    ((_, tokenizer),) = tokenizers({name: MODELS[name]})
+    found = PUBLISHED[name]
+    assert row(name, tokenizer)[1:] == (found.same, found.thinking, found.form)
 
 
 def test_the_table_tells_apart_what_a_template_may_do(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
+from sfusion_tools.record import Call
 
 from ...core.figures import figures_of
 from ...core.run_events import RunEvents
@@ -16,11 +17,18 @@ from ...lab.scenarios import parse_scenarios
 from ...lab.scenarios.reading import vary
 from .client_settings import DEFAULT_TIMEOUT
 from .course import Course, compare_courses
-from .learned import Figures, Learned, learn
+from .learned import Figures, Learned, learn, log_figures
 from .why import reasons
 
 RELATIVE = 0.25
-"""By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
+"""By which share the rate and the number of attempts may differ; more below 64 calls."""
+_DURATIONS = 0.15
+"""By which share p50 and p95 may differ (chosen)."""
+_COMPARED = 1000
+"""Calls of the scenario that are compared with the log at least (chosen: twice the deviation of a
+share of a tenth is then as small as the bound)."""
+_MOST_RUNS = 10
+"""Runs of a small scenario, at most (chosen: a second)."""
 _UNAVOIDABLE = 0.01
 """Seconds of difference that do not count (chosen)."""
 _RARE = 4
@@ -48,7 +56,7 @@ def compare_figures(log: Figures, run: Figures) -> list[Comparison]:
     for outcome in dict.fromkeys((*log.outcomes, *run.outcomes)):
         a = 100 * log.share(outcome)
         b = 100 * run.share(outcome)
-        points = log.points(outcome)
+        points = run.points(outcome)
         differ = f"{b - a:+.1f} points"
         bound = f"{points:.3g} points"
         rows.append(
@@ -68,7 +76,7 @@ def compare_figures(log: Figures, run: Figures) -> list[Comparison]:
                 name="p50 of a call",
                 log=log.p50,
                 run=run.p50,
-                bound=most,
+                bound=_DURATIONS,
                 unit=" s",
                 slack=_UNAVOIDABLE,
             )
@@ -78,7 +86,7 @@ def compare_figures(log: Figures, run: Figures) -> list[Comparison]:
                 name="p95 of a call",
                 log=log.p95,
                 run=run.p95,
-                bound=most,
+                bound=_DURATIONS,
                 unit=" s",
                 slack=_UNAVOIDABLE,
             )
@@ -137,7 +145,10 @@ class Checked:
 
 
 def check(learned: Learned, text: str) -> Checked:
-    """Play the scenario that was learned; ``text`` is its YAML."""
+    """Play the scenario that was learned; ``text`` is its YAML.
+
+    A small one is played with several seeds, so that its figures are not those of one draw.
+    """
     (result,) = run_scenario(text, check=False)
     calls = RunEvents(result.journal).records
     broken = tuple(
@@ -157,7 +168,7 @@ def check(learned: Learned, text: str) -> Checked:
         )
     again = learn(calls)
     rows = (
-        *compare_figures(learned.figures, again.figures),
+        *compare_figures(learned.figures, log_figures(calls, *_other_runs(text, len(calls)))),
         *_compare_times(learned.course, again.course),
         *_compare_limits(learned, text),
     )
@@ -179,6 +190,14 @@ def check(learned: Learned, text: str) -> Checked:
         is_rare=is_rare,
         is_enough=learned.figures.is_enough,
     )
+
+
+def _other_runs(text: str, calls: int) -> Iterator[Sequence[Call]]:
+    """Play a scenario of few calls with other seeds, until they are enough to compare."""
+    (cell,) = parse_scenarios(text)
+    for number in range(1, min(math.ceil(_COMPARED / calls), _MOST_RUNS)):
+        result = run_one(Task(cell.changed(seed=cell.seed + number), "sim"))
+        yield RunEvents(result.journal).records
 
 
 def _compare_times(log: Course, run: Course) -> Iterator[Comparison]:

@@ -5,8 +5,8 @@ arrive, how long programs run, where the server has a limit or gets slower under
 how often and when, and outages. Comments in the YAML say where each number comes from; play it with
 `sfusion run`, change one thing, and see what that would have done.
 
-Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50,
-p95, rate and attempts within 25%, failures at the same time, the same main cause.
+Then the scenario is run in virtual time and compared with the log: outcomes within 2 points, p50
+and p95 within 15%, rate and attempts within 25%, failures at the same time, the same main cause.
 
 Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the
 file is still written), 2 if the input is wrong.
@@ -97,7 +97,7 @@ def learn_from_logs(
             )
     learned = learn(calls)
     text = scenario_text(learned, _name(out, learned), _origin(logs, window, calls))
-    with ProgressReporter(stream, 1, "") as shown:
+    with ProgressReporter(stream, 1, "comparing with the log") as shown:
         _tell(shown, learned, window)
         if out is not None:
             write_file(out, text)

@@ -28,7 +28,7 @@ from .load import LoadFit, ProgramFit, find_load, find_programs
 from .sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 from .why import TimeUse, time_use_of
 
-OUTCOME_POINTS = 5.0
+OUTCOME_POINTS = 2.0
 """How many percentage points the share of an outcome may differ; more where there are few calls
 (chosen)."""
 FEWEST = 20
@@ -63,10 +63,11 @@ class Figures:
         return max(OUTCOME_POINTS, 200 * math.sqrt(share * (1 - share) / calls))
 
 
-def log_figures(calls: Sequence[Call]) -> Figures:
+def log_figures(*logs: Sequence[Call]) -> Figures:
+    """Return the figures of a log, or of several runs of one scenario together."""
+    calls = [call for log in logs for call in log]
     outcomes = Counter(outcome for outcome in map(outcome_of, calls) if outcome is not None)
     durations = sorted(seconds for seconds in map(seconds_of, calls) if seconds is not None)
-    ends = sorted(call.began + (seconds_of(call) or 0.0) for call in calls)
     attempts = sum(len(call.attempts) for call in calls)
     return Figures(
         calls=len(calls),
@@ -74,14 +75,15 @@ def log_figures(calls: Sequence[Call]) -> Figures:
         unfinished=len(calls) - sum(outcomes.values()),
         p50=quantile(durations, 0.5) if durations else 0.0,
         p95=quantile(durations, 0.95) if durations else 0.0,
-        per_second=_rate(ends),
+        per_second=statistics.fmean(map(_rate, logs)),
         attempts_per_call=attempts / len(calls) if calls else 0.0,
     )
 
 
-def _rate(ends: Sequence[float]) -> float:
+def _rate(calls: Sequence[Call]) -> float:
     """Calls that ended per second, without the first and the last tenth, where one slow call can
     double the time."""
+    ends = sorted(call.began + (seconds_of(call) or 0.0) for call in calls)
     cut = len(ends) // 10
     span = ends[-1 - cut] - ends[cut] if ends else 0.0
     return (len(ends) - 1 - 2 * cut) / span if span > 0 else 0.0

@@ -120,7 +120,7 @@ def test_calls_that_got_no_permit_while_none_lasted_longer_show_total_timeout() 
 
 
 def test_an_outage_is_found_where_total_timeout_ends_the_calls() -> None:
-    learned = learned_and_checked(
+    learned = learned_of(
         {"rate_limit": 8, "total_timeout": 6},
         {"calls": 160, "concurrency": 32, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
         events=[{"at": 8, "wedge": "sandbox-1", "seconds": 10}],

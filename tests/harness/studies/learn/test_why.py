@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from sfusion.harness.studies.learn.check import check
+from sfusion.harness.studies.learn.check import check, compare_figures
 from sfusion.harness.studies.learn.distributions import fit
 from sfusion.harness.studies.learn.draft import scenario_text
-from sfusion.harness.studies.learn.learned import learn
+from sfusion.harness.studies.learn.learned import learn, log_figures
 from sfusion.harness.studies.learn.why import reasons, time_use_of
 from sfusion_tools.record import Call
+from tests.cases import every
+from tests.harness.studies.learn.records import call
 from tests.harness.studies.made_calls import attempt_at, call_at
 
 TIMEOUT = 6.0
@@ -38,6 +41,46 @@ def mixed(*, calls: int = 400, waited: float = 0.0, seed: int = 3) -> list[Call]
         took = free[0] - began
         found.append(call_at(f"c{number}", began, took, "client", outcome, "w", (sent,)))
     return found
+
+
+def alike(seconds: float = 1.0, failed: int = 100, longest: float = 2.0) -> Sequence[Call]:
+    """A thousand calls, of which some failed and one in ten took longer."""
+    calls = []
+    for number in range(1000):
+        outcome = "sandbox_error" if number < failed else "ok"
+        took = longest if number % 10 == 0 else seconds
+        calls.append(call(number, float(number), took, outcome=outcome))
+    return calls
+
+
+@every(
+    (
+        ({}, set()),
+        ({"failed": 119, "seconds": 1.14, "longest": 2.28}, set()),
+        ({"failed": 121}, {"ok", "sandbox_error"}),
+        ({"seconds": 1.16}, {"p50 of a call"}),
+        ({"longest": 2.36}, {"p95 of a call"}),
+    ),
+    str,
+)
+def test_outcomes_may_differ_by_two_points_and_durations_by_15_percent(
+    case: tuple[dict[str, float], set[str]],
+) -> None:
+    changed, out = case
+    rows = compare_figures(log_figures(alike()), log_figures(alike(**changed)))
+    assert {row.name for row in rows if not row.agrees} == out
+
+
+def test_a_few_calls_are_compared_with_several_runs() -> None:
+    one, other = alike(), alike(failed=300)
+    both = log_figures(one, other)
+    assert both.calls == 2000
+    assert both.outcomes == {"ok": 1600, "sandbox_error": 400}
+    assert both.per_second == pytest.approx(log_figures(one).per_second)
+    learned = learn(one[:250])
+    checked = check(learned, scenario_text(learned, "x", "x"))
+    (row,) = (row for row in checked.rows if row.name == "sandbox_error")
+    assert float(row.bound.split()[0]) < 4, "as for a thousand calls, not as for 250"
 
 
 @pytest.mark.parametrize("seed", range(2))
