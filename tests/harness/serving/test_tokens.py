@@ -172,7 +172,7 @@ async def test_a_token_file_is_refused_if_no_program_could_try_to_read_it(open_f
         return None
 
     busy = Busy(default={"seconds": 60}, work=stopped)
-    with pytest.raises(BadOption, match="could not be tried.*TimeLimitExceeded"):
+    with pytest.raises(BadOption, match=r"could not be tried.*TimeLimitExceeded"):
         await refuse_readable(busy, open_file)
 
 
