@@ -27,7 +27,8 @@ pytestmark = pytest.mark.xdist_group("drift between processes")
 QUICK = chosen(bundled_probes(), quick=True)
 LIGHT = chosen(
     QUICK,
-    keyword="http/ or wire/ or validation/ or datasets/ or files/ or stdin/ or memory/ or languages/bash",
+    keyword="http/ or wire/ or validation/ or datasets/ or files/ or stdin/ or memory/ "
+    "or languages/bash",
 )
 SAMPLE = [*LIGHT, *[probe for probe in QUICK if probe.id not in {one.id for one in LIGHT}][1::4]]
 """All that profiles are about, and every fourth probe of the rest."""
