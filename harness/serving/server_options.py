@@ -135,7 +135,7 @@ async def refuse_readable(executor: Executor, file: Path | None) -> None:
             f"whether programs that this server runs can read {file} could not be tried: the "
             f"program that tries it did not end well ({end}); start again, or {_SAFE}"
         )
-    if told.stdout.strip() != _HIDDEN:
+    if (told.stdout or "").strip() != _HIDDEN:
         raise BadOption(f"the programs that this server runs can read {file}; {_SAFE}")
 
 
