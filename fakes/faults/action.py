@@ -94,9 +94,9 @@ class Action(BaseModel):
     """
 
     model_config = ConfigDict(
+        defer_build=True,
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         populate_by_name=True,
         allow_inf_nan=False,
     )

@@ -68,7 +68,7 @@ class Distribution(BaseModel):
     ``{normal: [mean, deviation]}``, ``{exponential: mean}`` or ``{choice: [0.1, 5s]}``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     shape: Shape = "constant"
     numbers: tuple[float, ...] = Field(min_length=1)

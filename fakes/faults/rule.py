@@ -27,6 +27,7 @@ from pydantic import (
 from sfusion_tools.errors import YamlError, near, refusal
 from sfusion_tools.marked_yaml import Marked, parse_marked, read_marked
 
+from ..described import described_fields
 from ..errors import FaultError
 from ..fields import Drawn, NotHunted, NotShrunk, Reduced
 from .action import KINDS, PHASES, Action, Phase
@@ -152,9 +153,9 @@ class Rule(BaseModel):
     struck."""
 
     model_config = ConfigDict(
+        defer_build=True,
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         ignored_types=(cached_property,),
         allow_inf_nan=False,
     )
@@ -401,6 +402,6 @@ def read_rule(item: object, *, where: str = "rule", kinds: Kinds = KINDS) -> Rul
         sentences = []
         for problem in error.errors():
             # Only keys of the rule itself, not those inside a fault, are near the rule's fields.
-            known = Rule.model_fields if len(problem["loc"]) == 1 else None
+            known = described_fields(Rule) if len(problem["loc"]) == 1 else None
             sentences.append(f"{label}: {refusal(problem, known)}")
         raise FaultError("; ".join(sentences)) from None

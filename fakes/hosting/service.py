@@ -25,7 +25,7 @@ class SandboxService(FakeServer):
 
     ``async with`` uses the running loop, ``with`` a thread. Nothing runs code unless
     ``executor="python"`` asks for it: a command without a script ends with exit code 127, and says
-    how to give it one.
+    how to give it one. A plain ``echo ready`` or ``printf ready`` is answered without running.
     """
 
     face: ClassVar[str]

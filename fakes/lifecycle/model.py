@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sfusion_tools.errors import refusal
 
+from ..described import described_fields
 from ..errors import SandboxSetupError
 from ..faults import Distribution, Seconds
 from ..fields import NotHunted
@@ -21,9 +22,9 @@ class Lifecycle(BaseModel):
     """A service of sandboxes; by default they start at once, and nothing ends them."""
 
     model_config = ConfigDict(
+        defer_build=True,
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
 
@@ -69,5 +70,5 @@ def read_lifecycle(value: Any) -> Lifecycle:
     try:
         return Lifecycle.model_validate(value)
     except ValidationError as error:
-        wrong = refusal(error.errors()[0], Lifecycle.model_fields)
+        wrong = refusal(error.errors()[0], described_fields(Lifecycle))
         raise SandboxSetupError(f"model lifecycle: {wrong}") from error

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sfusion_tools.errors import near, refusal
 from sfusion_tools.limiter.pace import Bucket
 
+from ..described import described_fields
 from ..errors import SandboxSetupError
 from ..faults import Seconds
 from ..fields import Drawn, NotHunted, NotShrunk, Reduced
@@ -31,9 +32,9 @@ class _Load(BaseModel):
     """Contention, which every model can have."""
 
     model_config = ConfigDict(
+        defer_build=True,
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
 
@@ -110,7 +111,7 @@ def read_model(value: Any) -> _Model:
     try:
         return _KINDS[kind].model_validate(value)
     except ValidationError as error:
-        wrong = refusal(error.errors()[0], _KINDS[kind].model_fields)
+        wrong = refusal(error.errors()[0], described_fields(_KINDS[kind]))
         raise SandboxSetupError(f"model {kind}: {wrong}") from error
 
 

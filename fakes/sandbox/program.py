@@ -99,7 +99,7 @@ def _size(found: re.Match[str]) -> int:
 class ScriptedProgram(BaseModel):
     """What one program does."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     seconds: Seconds = 0.0
     """How long it runs."""

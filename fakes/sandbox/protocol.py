@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticKnownError
 
 Profile = Literal["2026-07", "2025-06"]
@@ -242,7 +242,11 @@ Float = Annotated[float, BeforeValidator(_float_in_text)]
 Integer = Annotated[int, BeforeValidator(_int_in_text)]
 
 
-class RunCodeRequest(BaseModel):
+class _Request(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+
+
+class RunCodeRequest(_Request):
     compile_timeout: Float = DEFAULT_TIMEOUT
     run_timeout: Float = DEFAULT_TIMEOUT
     memory_limit_MB: Integer = NO_MEMORY_LIMIT
@@ -253,7 +257,7 @@ class RunCodeRequest(BaseModel):
     fetch_files: list[str] = Field(default_factory=list)
 
 
-class RunJupyterRequest(BaseModel):
+class RunJupyterRequest(_Request):
     cells: list[str]
     # Whole numbers, unlike values that are sent: the driver's input.json shows the difference.
     cell_timeout: Float = 0
@@ -274,7 +278,7 @@ def _without_memory_limit(model: type[BaseModel]) -> type[BaseModel]:
         for name, field in model.model_fields.items()
         if name != "memory_limit_MB"
     }
-    return create_model(model.__name__, **fields)
+    return create_model(model.__name__, __base__=_Request, **fields)
 
 
 RUNS: dict[Profile, tuple[type[BaseModel], type[BaseModel]]] = {
@@ -284,7 +288,7 @@ RUNS: dict[Profile, tuple[type[BaseModel], type[BaseModel]]] = {
 """The models of ``/run_code`` and ``/run_jupyter``."""
 
 
-class TestConfig(BaseModel):
+class TestConfig(_Request):
     dataset_type: str | None = None
     language: Language | None = None
     locale: str | None = None
@@ -296,7 +300,7 @@ class TestConfig(BaseModel):
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
-class GetMetricsFunctionRequest(BaseModel):
+class GetMetricsFunctionRequest(_Request):
     dataset: str
     config: TestConfig
 
@@ -314,7 +318,7 @@ class GetMetricsRequest(GetMetricsFunctionRequest):
     results: list[Any]
 
 
-class SubmitRequest(BaseModel):
+class SubmitRequest(_Request):
     dataset: str
     id: int | str
     completion: str

@@ -27,7 +27,12 @@ _FOLDED_MEANING = re.compile(
     rb"\r\n(?:connection|content-length|transfer-encoding|upgrade):[^\r\n]*\r\n[ \t]", re.IGNORECASE
 )
 """A header that neither parser accepts in several lines."""
-_ODD_NAME = re.compile(rb"[^:\s]+(?: [^:\s]+)+:")
+_ODD_NAME = re.compile(
+    rb"(?!(?:connection|content-length|transfer-encoding|upgrade) )[^:\s]+ [^:\t\r\n]*:",
+    re.IGNORECASE,
+)
+"""A space in the name or behind it, which makes it one that nobody knows. uvicorn refuses it only
+in headers that say where a request ends."""
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
 _LONGEST_LENGTH = 18
 """Digits; aiohttp refuses longer ones."""
@@ -131,8 +136,7 @@ def _head_of(raw: bytes) -> _Head | None:
 def lenient(head: bytes) -> bytes:
     """Rewrite a head that uvicorn accepts and aiohttp does not.
 
-    Such a head has no Host or several, a header of several lines, or a space inside the name of
-    one.
+    Such a head has no Host or several, a header of several lines, or a space in the name of one.
     """
     if _FOLDED_MEANING.search(head):
         return head

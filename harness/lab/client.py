@@ -125,6 +125,10 @@ class TrialAsk:
     """For an advantage estimator: what it is called with, instead of a program."""
 
 
+SCORES_IN_LIST = "scores_in_list"
+"""The field that says how many scores came back where there was another number of samples."""
+
+
 @dataclass(frozen=True)
 class Returned:
     """What came back from a call."""

@@ -42,12 +42,19 @@ _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 class Workers(Protocol):
     """Where work runs."""
 
-    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(
+        self,
+        work: Callable[[Item], Result],
+        items: Iterable[Item],
+        *,
+        effort: Callable[[Item], float] | None = None,
+    ) -> Iterator[Result]:
         """Yield the result of each item, in the order of the items; the first error of ``work`` is
         raised.
 
         Items are taken from the iterable a little ahead of the results; how far depends on the
-        number of workers.
+        number of workers. With ``effort`` all are taken at once, and those with the most begin
+        first.
         """
 
 
@@ -73,7 +80,13 @@ def open_workers(jobs: int = 1, on: str = "here", address: str | None = None) ->
 
 
 class _ThisProcess:
-    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(
+        self,
+        work: Callable[[Item], Result],
+        items: Iterable[Item],
+        *,
+        effort: Callable[[Item], float] | None = None,
+    ) -> Iterator[Result]:
         yield from map(work, items)
 
 
@@ -88,6 +101,20 @@ def _in_order(
             yield take(pending.popleft())
     while pending:
         yield take(pending.popleft())
+
+
+def _longest_first(
+    submit: Callable[[Any], Any],
+    take: Callable[[Any], Result],
+    items: Iterable[Any],
+    effort: Callable[[Any], float],
+) -> Iterator[Result]:
+    """Submit all items, those with the most effort first, and take each result in its turn."""
+    numbered = list(enumerate(items))
+    by_effort = sorted(numbered, key=lambda pair: effort(pair[1]), reverse=True)
+    submitted = {number: submit(item) for number, item in by_effort}
+    for number in range(len(numbered)):
+        yield take(submitted.pop(number))
 
 
 # -- processes of this machine --
@@ -115,10 +142,19 @@ class _Processes:
             raise
         return self
 
-    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(
+        self,
+        work: Callable[[Item], Result],
+        items: Iterable[Item],
+        *,
+        effort: Callable[[Item], float] | None = None,
+    ) -> Iterator[Result]:
         def submit(item: Item) -> Future[Result]:
             return self._threads.submit(self._run, work, item)
 
+        if effort is not None:
+            yield from _longest_first(submit, Future.result, items, effort)
+            return
         yield from _in_order(submit, Future.result, items, _AHEAD * self._jobs)
 
     def _run(self, work: Callable[[Item], Result], item: Item) -> Any:
@@ -261,7 +297,13 @@ class RayTasks:
         options = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
         self._task = ray.remote(**options)(_task())
 
-    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(
+        self,
+        work: Callable[[Item], Result],
+        items: Iterable[Item],
+        *,
+        effort: Callable[[Item], float] | None = None,
+    ) -> Iterator[Result]:
         from ray.exceptions import RayError
 
         def submit(item: Item) -> Any:
@@ -278,6 +320,9 @@ class RayTasks:
                 raise MissingWorld(missing)
             return _result(answer)
 
+        if effort is not None:
+            yield from _longest_first(submit, take, items, effort)
+            return
         cpus = int(self._ray.cluster_resources().get("CPU", 1))
         yield from _in_order(submit, take, items, _AHEAD * max(1, cpus))
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,9 +17,8 @@ from xml.etree import ElementTree
 
 from ..atomic_files import check_writable, write_file
 from ..commandline.json_answer import is_stdout, write_answer
-from ..core.journal import PAGE, Journal
+from ..core.journal import PAGE
 from ..core.place import Place
-from ..core.run_events import RunEvents
 from ..core.verdict import Verdict
 from ..errors import BadOption, HarnessError
 from .html import render_index, render_run
@@ -214,7 +212,6 @@ def summary_json(runs: Sequence[RunReport]) -> str:
 
 
 def _run(run: RunReport) -> dict[str, Any]:
-    calls = RunEvents(Journal({}, list(run.events))).records
     return {
         "scenario": run.scenario,
         "cell": run.cell,
@@ -225,8 +222,8 @@ def _run(run: RunReport) -> dict[str, Any]:
         "error": run.error or None,
         "seconds": run.seconds,
         "wall_seconds": run.wall_seconds,
-        "calls": len(calls),
-        "outcomes": dict(sorted(Counter(call.kind for call in calls).items())),
+        "calls": sum(run.outcomes.values()),
+        "outcomes": dict(run.outcomes),
         "directory": run.directory or None,
         "promises": [verdict.as_dict() for verdict in run.verdicts],
     }

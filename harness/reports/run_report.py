@@ -6,8 +6,8 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TextIO
 
@@ -15,13 +15,54 @@ from rich.text import Text
 
 from sfusion_tools.wording import counted
 
-from ..core.journal import Event
+from ..core.journal import Event, Journal
 from ..core.place import Place
+from ..core.run_events import RunEvents
 from ..core.verdict import State, Verdict
 from ..terminal import ProgressReporter
 
 STATES: tuple[State, ...] = ("broken", "unknown", "held", "not_applicable")
 """In the order in which reports list them."""
+
+
+@dataclass(frozen=True)
+class EventFigures:
+    """What the reports about all runs say of the events of one."""
+
+    events: int = 0
+    calls: int = 0
+    """Calls made."""
+    seconds: float = 0.0
+    """Duration on the clock of its world."""
+    unplanned: Sequence[str] = ()
+    """Deaths of the limiter that no kill explains: they come before what they caused."""
+
+
+def figures_of(events: Sequence[Event]) -> EventFigures:
+    """Count the events of a run."""
+    counts = Counter(event["event"] for event in events)
+    times = [float(event["at"]) for event in events]
+    return EventFigures(
+        events=len(events),
+        calls=counts["called"] or counts["call_started"],
+        seconds=max(times) - min(times) if times else 0.0,
+        unplanned=_unplanned(events),
+    )
+
+
+def _unplanned(events: Iterable[Event]) -> list[str]:
+    found = []
+    killed = False
+    for event in events:
+        killed = killed or event["event"] == "killed"
+        if event["event"] == "limiter_died":
+            if not killed:
+                found.append(
+                    f"the limiter died at {float(event['at']):.3g} s, which no event "
+                    "of the scenario asked for"
+                )
+            killed = False
+    return found
 
 
 @dataclass(frozen=True)
@@ -38,6 +79,7 @@ class RunReport:
     seed: int = 0
     sfusion: str = ""
     events: Sequence[Event] = ()
+    """Empty also if only the figures are known."""
     read_source: Callable[[], str] = str
     """Returns the text of the scenario file, which takes a while to write; empty if only the
     results are known."""
@@ -52,6 +94,31 @@ class RunReport:
     """Where what was judged is defined, if that is known."""
     tolerated: Sequence[tuple[str, Verdict]] = ()
     """What neither passes nor fails, each with the word for it: unknown or accepted."""
+    known: EventFigures | None = None
+    """The figures of the events; by default they are counted."""
+    known_outcomes: Mapping[str, int] | None = None
+
+    @cached_property
+    def figures(self) -> EventFigures:
+        return self.known or figures_of(self.events)
+
+    @cached_property
+    def outcomes(self) -> Mapping[str, int]:
+        """How many calls ended in which way."""
+        if self.known_outcomes is not None:
+            return self.known_outcomes
+        records = RunEvents(Journal({}, list(self.events))).records
+        return dict(sorted(Counter(call.kind for call in records).items()))
+
+    def without_events(self, *, outcomes: bool) -> RunReport:
+        """Return what the reports about all runs need.
+
+        Outcomes, which only JSON has, take as long to count as a run to judge.
+        """
+        counted_outcomes = self.outcomes if outcomes else {}
+        return replace(
+            self, events=(), read_source=str, known=self.figures, known_outcomes=counted_outcomes
+        )
 
     @cached_property
     def source(self) -> str:
@@ -92,32 +159,19 @@ class RunReport:
         return f"{held}/{apply}"
 
     @property
-    def unplanned(self) -> list[str]:
+    def unplanned(self) -> Sequence[str]:
         """Deaths of the limiter that no kill explains: they come before what they caused."""
-        found = []
-        killed = False
-        for event in self.events:
-            killed = killed or event["event"] == "killed"
-            if event["event"] == "limiter_died":
-                if not killed:
-                    found.append(
-                        f"the limiter died at {float(event['at']):.3g} s, which no event "
-                        "of the scenario asked for"
-                    )
-                killed = False
-        return found
+        return self.figures.unplanned
 
     @property
     def calls(self) -> int:
         """Number of calls made."""
-        counts = Counter(event["event"] for event in self.events)
-        return counts["called"] or counts["call_started"]
+        return self.figures.calls
 
     @property
     def seconds(self) -> float:
         """Duration on the clock of its world."""
-        times = [float(event["at"]) for event in self.events]
-        return max(times) - min(times) if times else 0.0
+        return self.figures.seconds
 
 
 def headline(runs: Sequence[RunReport]) -> str:
@@ -202,7 +256,7 @@ class RunReporter(ProgressReporter):
             if run.state != "held" or run.unplanned:
                 self._print_problems(run, repeated)
         self._print_repeated(repeated)
-        self._print_speed(sum(len(run.events) for run in runs))
+        self._print_speed(sum(run.figures.events for run in runs))
         states = {run.state for run in runs}
         worst = next((state for state in ("broken", "unknown") if state in states), "held")
         self.print(headline(runs) + note, _STYLES[worst])

@@ -103,15 +103,22 @@ def _hide_this_process() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+_HIDDEN = "hidden"
+"""What the program below prints if it cannot read the token."""
+
+
 def _reading(file: Path | None) -> str | None:
-    """A program that reads the file; None for a pipe, which nobody can read again."""
+    """A program that tries to read the file; None for a pipe, which nobody can read again."""
     if file is None or not file.is_file():
         return None
-    return f"open({str(file.absolute())!r}).read(1)"
+    return (
+        f"try:\n    open({str(file.absolute())!r}, 'rb').read(1)\n"
+        f"except OSError:\n    print({_HIDDEN!r})\n"
+    )
 
 
 async def refuse_readable(executor: Executor, file: Path | None) -> None:
-    """Raise BadOption if the programs that an executor runs can read the token.
+    """Raise BadOption unless the programs that an executor runs cannot read the token.
 
     They may run as the server's user.
     """
@@ -121,12 +128,21 @@ async def refuse_readable(executor: Executor, file: Path | None) -> None:
     if program is None or not executor.runs_code:
         return
     answer = await executor.run_code(RunCode(code=program, language="python"))
-    if answer.run_result is not None and answer.run_result.return_code == 0:
+    told = answer.run_result
+    if told is None or told.return_code != 0:
+        end = told.status if told is not None else answer.message
         raise BadOption(
-            f"the programs that this server runs can read {file}; give the token in {VARIABLE}, "
-            "through a pipe (--token-file <(COMMAND)), or in a file under /tmp if programs have a "
-            "/tmp of their own"
+            f"whether programs that this server runs can read {file} could not be tried: the "
+            f"program that tries it did not end well ({end}); start again, or {_SAFE}"
         )
+    if (told.stdout or "").strip() != _HIDDEN:
+        raise BadOption(f"the programs that this server runs can read {file}; {_SAFE}")
+
+
+_SAFE = (
+    f"give the token in {VARIABLE}, through a pipe (--token-file <(COMMAND)), or in a file under "
+    "/tmp if programs have a /tmp of their own"
+)
 
 
 _ACCESS = "Who may use it"

@@ -300,6 +300,11 @@ LESSONS = {
         "Samples of a batch get the scores of others: training learns from chance",
         "returns the scores in the order of its samples, as asyncio.gather and pool.map do.",
     ),
+    ("score_follows_the_tests", "uncounted"): Lesson(
+        SCORED,
+        "A batch gets more or fewer scores than it has samples: the trainer stops or mixes them up",
+        "returns a score for each sample, in their order, and None where a test was lost.",
+    ),
     ("score_follows_the_tests", "mistaken"): Lesson(
         SCORED,
         "Wrong answers that look nearly right are scored as right",

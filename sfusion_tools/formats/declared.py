@@ -122,10 +122,12 @@ class Declared:
             "signs": self.signs or parser.openers[:1],
             "name": self.name,
             "aliases": self.aliases,
-            "marks": self._own_marks(parser) if self.marks is None else self.marks,
+            "marks": self.marks,
             "models": self.models,
             **writing,
         }
+        if self.marks is None:
+            body["marks"] = self._own_marks((*parser.openers, *parser.silent, body["closing"]))
         form: Format = type(self.name, (parts.base,), body)()
         return form
 
@@ -175,10 +177,10 @@ class Declared:
             return self._python()
         return self._messages() if self.header else self._header()
 
-    def _own_marks(self, parser: type[StreamParser]) -> tuple[re.Pattern[str], ...]:
+    def _own_marks(self, markers: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
         """Return a pattern of the markers that belong to calls, without single brackets."""
-        markers = [mark for mark in (*parser.openers, *parser.silent) if mark not in self.ends]
-        own = [mark for mark in markers if len(mark) > 2]
+        calls = dict.fromkeys(mark for mark in markers if mark not in self.ends)
+        own = [mark for mark in calls if len(mark) > 2]
         return (re.compile("|".join(map(re.escape, own)), re.IGNORECASE),)
 
     def _objects(self) -> _Parts:

@@ -86,7 +86,7 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
     found = _bare(tuple(tools)).search(text)
     if found:
         yield "untagged_call", _UNTAGGED, found.start("line")
-    found = _named(tuple(tools)).search(text)
+    found = _named(tuple(tools)).search(text) or _headed(tuple(tools)).search(text)
     if found:
         yield "untagged_call", _UNTAGGED, found.start()
 
@@ -142,6 +142,15 @@ def _named(tools: tuple[str, ...]) -> re.Pattern[str]:
     """Match the name of a tool where a broken object has it."""
     names = "|".join(map(re.escape, tools))
     return re.compile(rf"""["']?name["']?\s*+:\s*+["'](?:{names})\b""")
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _headed(tools: tuple[str, ...]) -> re.Pattern[str]:
+    """Match the name of a tool before an object of arguments, whose markers are broken."""
+    names = "|".join(map(re.escape, tools))
+    return re.compile(
+        rf"""(?<![\w.])(?:{names})(?:>|[^\S\n]*+\n\s*+)?\{{\s*+["'][\w.-]{{1,80}}+["']\s*+:"""
+    )
 
 
 _EXCERPT = 80

@@ -313,6 +313,10 @@ class StreamParser(ABC):
             self._enclosed = False
             self.refuse_left_over(self._plain[self._last_mark :])
             del self._plain[self._last_mark :]
+        elif marker == end and not self._handled:
+            message = f"There is a {end} without {begin}, so no call was made."
+            position = self.reader.offset - len(end)
+            self.problem("stray_marker", message, position=position, raw=end, severity="noticed")
 
     def refuse_left_over(self, pieces: Sequence[tuple[int, str]]) -> None:
         """Refuse what is inside the markers of calls and was not read as a call."""
@@ -355,11 +359,11 @@ class StreamParser(ABC):
             raw += yield from self.skip_rest()
             self.refuse(CUT_HEAD, position=position, raw=raw)
             return
-        if start and recipient and (yield from self._is_broken(start, recipient)):
+        if start and (yield from self._is_broken(start, recipient)):
             text, _ = yield from reader.text_before(self._markers)
             after = header.after.strip() or "a line break"
             flaw = Flaw("bad_layout", f"there is no {after} after its recipient")
-            self.refuse(flaw, position=position, raw=raw + text, name=recipient)
+            self.refuse(flaw, position=position, raw=raw + text, name=recipient or None)
             return
         reader.rewind()
         reader.unmark()
@@ -371,8 +375,8 @@ class StreamParser(ABC):
     def _is_broken(self, start: str, recipient: str) -> Scan[bool]:
         """Return whether a header that is not complete was meant as that of a call."""
         if start not in self.openers:
-            return self.tools.knows(recipient)
-        known = self.tools.declared and self.tools.knows(recipient)
+            return bool(recipient) and self.tools.knows(recipient)
+        known = bool(recipient) and self.tools.declared and self.tools.knows(recipient)
         return known or (yield from self.reader.peek()) == "{"
 
     def _recipient(self, header: Header) -> Scan[tuple[str, str]]:

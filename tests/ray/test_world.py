@@ -39,7 +39,7 @@ from sfusion.harness.lab.worlds.ray_cluster import (
 )
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers
 from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
+from sfusion.harness.lab.worlds.rollout_bounds import bounds_of
 from sfusion.harness.search.chaos.command import count_at_sandbox, play_rounds
 from tests.patience import PATIENCE
 from tests.ray.actors import until

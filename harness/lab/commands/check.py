@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 
 from sfusion_tools.wording import counted
 
+from ....fakes.described import described_fields
 from ....fakes.faults import KINDS
 from ...commandline.declaring import command, option
 from ...commandline.json_answer import is_stdout, problem_as_dict, write_json
@@ -91,8 +92,18 @@ def json_schema() -> dict[str, Any]:
 class _AsWritten(GenerateJsonSchema):
     """Loosens what a validator converts first.
 
-    For example, a number may be written as `250ms`, and a list as its only item.
+    For example, a number may be written as `250ms`, and a list as its only item. Fields have their
+    descriptions.
     """
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        found = super().model_schema(schema)
+        properties = found.get("properties", {})
+        for name, field in described_fields(schema["cls"]).items():
+            written = properties.get(field.alias or name)
+            if written is not None and field.description:
+                written.setdefault("description", field.description)
+        return found
 
     def function_before_schema(
         self, schema: core_schema.BeforeValidatorFunctionSchema

@@ -24,6 +24,7 @@ from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.config import SandboxToolConfig
 
+from ....fakes.described import described_fields
 from ....fakes.faults import KINDS, Rule
 from ....fakes.sandbox.models import Queue, Quota, Unbounded
 from ...commandline.declaring import command
@@ -184,7 +185,7 @@ def _part(kind: str, name: str, cls: type[BaseModel]) -> Explanation:
         )
 
     fields: dict[str, str] = {}
-    for key, info in cls.model_fields.items():
+    for key, info in described_fields(cls).items():
         if key in ("cell", "kind"):
             continue
         lines.append(_field_line(key, info))
@@ -208,7 +209,7 @@ def _field(dotted: str) -> list[Explanation]:
     cls = PARTS.get(owner) or PROMISES.get(owner) or KINDS.get(owner)
     if cls is None or name not in cls.model_fields:
         return []
-    info = cls.model_fields[name]
+    info = described_fields(cls)[name]
     text = _field_line(name, info).strip()
     return [Explanation("field", f"{owner}.{name}", _field_about(info), text)]
 

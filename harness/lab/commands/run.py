@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -21,19 +22,22 @@ from typing import Annotated, Any, get_args
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
 
+from ...atomic_files import write_file
 from ...commandline import options as shared
 from ...commandline.declaring import command, option
 from ...commandline.exits import say
 from ...commandline.json_answer import text_stream
-from ...core.journal import Journal
+from ...core.journal import PAGE, Journal
+from ...core.verdict import Verdict
 from ...errors import BadOption
 from ...real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
-from ...reports import Reports, RunReport, RunReporter, write_page
+from ...reports import Reports, RunReport, RunReporter, render_run
 from ...reports.files import github_annotations, in_github_actions
 from ..runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
-from ..runs.directory import written_run
+from ..runs.directory import VERDICT, written_run
 from ..runs.faces import episode_client, read_face
 from ..runs.reporting import report_of_result
+from ..runs.runner import finish_all
 from ..runs.tasks import admit_tasks, read_tools
 from ..scenarios import scenario_files
 from ..scenarios.model import Scenario, World
@@ -181,6 +185,7 @@ def run(options: RunOptions) -> int:
         notes.append(f"Played in world {world}: {not_sim}")
     reports.check()
 
+    began = time.time()
     runs: list[RunReport] = []
     codes: set[int] = set()
     with (
@@ -189,17 +194,15 @@ def run(options: RunOptions) -> int:
         RunReporter(text_stream(reports.json), len(tasks), verbose=options.verbose) as shown,
     ):
         try:
-            for result in run_all(tasks, twice=options.twice, player=player, workers=workers):
-                with _written(result, reports.out) as folder:
-                    report = report_of_result(result, folder)
-                    write_page(report)
-                shown.run_ended(report)
+            for ended in _ended(options, tasks, reports, player, workers):
+                shown.run_ended(ended.report)
                 if options.verbose:
-                    _show_implied(shown, result)
-                runs.append(report)
-                codes.add(result.exit_code)
+                    _show_implied(shown, ended)
+                runs.append(ended.report)
+                codes.add(ended.exit_code)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(_kept(len(runs), len(tasks), reports)) from None
+            done = len(runs) if reports.out is None else _written_since(began, tasks, reports.out)
+            raise KeyboardInterrupt(_kept(done, len(tasks), reports)) from None
         shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
 
     reports.write(runs)
@@ -234,9 +237,52 @@ def _workers(options: RunOptions, world: World, tasks: int) -> AbstractContextMa
     return open_workers(jobs, options.on, options.ray_address)
 
 
-def _show_implied(shown: RunReporter, result: RunResult) -> None:
+@dataclass(frozen=True)
+class _EndedRun:
+    """A run that was written, as the command shows it."""
+
+    report: RunReport
+    implied: Sequence[Verdict]
+    exit_code: int
+
+
+def _ended(
+    options: RunOptions,
+    tasks: Sequence[Task],
+    reports: Reports,
+    player: Callable[[Scenario], Journal] | None,
+    workers: Workers,
+) -> Iterator[_EndedRun]:
+    """Run the tasks, and write each run where it was played.
+
+    The machines of a Ray cluster have other disks: what they play is written here.
+    """
+    keep = partial(
+        _kept_run,
+        out=reports.out,
+        whole=len(tasks) == 1,  # whose page is that of --html
+        outcomes=reports.json is not None,
+    )
+    if options.on == "here":
+        return finish_all(tasks, keep, workers=workers, twice=options.twice, player=player)
+    return map(keep, run_all(tasks, twice=options.twice, player=player, workers=workers))
+
+
+def _kept_run(result: RunResult, *, out: Path | None, whole: bool, outcomes: bool) -> _EndedRun:
+    """Write a run, if there is a place for it, and keep of it what the command shows."""
+    report = report_of_result(result, None if out is None else out / result.task.folder)
+    if out is not None:
+        page = render_run(report)  # takes longer than all the rest: others may write meanwhile
+        with written_run(result, out) as folder:
+            write_file(folder / PAGE, page)
+    if not whole:
+        report = report.without_events(outcomes=outcomes)
+    return _EndedRun(report, result.implied, result.exit_code)
+
+
+def _show_implied(shown: RunReporter, ended: _EndedRun) -> None:
     """Print the promises that held without being written in the scenario."""
-    held = [verdict.promise for verdict in result.implied if verdict.held]
+    held = [verdict.promise for verdict in ended.implied if verdict.held]
     if held:
         shown.print(f"  also held: {', '.join(held)}", "dim")
 
@@ -323,13 +369,13 @@ def _play_on_wall(
     return journal
 
 
-def _written(
-    result: RunResult, out: Path | None
-) -> AbstractContextManager[Path] | AbstractContextManager[None]:
-    """Write the folder of a run, if there is a place for it."""
-    if out is None:
-        return nullcontext()
-    return written_run(result, out)
+def _written_since(began: float, tasks: Sequence[Task], out: Path) -> int:
+    """Count the runs that were written, among them those whose turn to be shown has not come."""
+    found = 0
+    for task in tasks:
+        with suppress(FileNotFoundError):
+            found += (out / task.folder / VERDICT).stat().st_mtime >= began
+    return found
 
 
 def _kept(done: int, wanted: int, reports: Reports) -> str:

@@ -69,7 +69,7 @@ class Promise(BaseModel):
     """A named property of a run. `sfusion explain` and the docs show the docstring of each
     subclass."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str]
     """How scenarios write it: the name of the class in snake_case."""

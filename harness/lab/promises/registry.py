@@ -26,7 +26,7 @@ for _module in iter_modules([str(Path(__file__).parent)]):
 
 
 _IMPLIED = tuple(
-    cls()
+    cls.model_construct()
     for cls in PROMISES.values()
     if cls.implied and not any(field.is_required() for field in cls.model_fields.values())
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..client import Returned
+from ..client import SCORES_IN_LIST, Returned
 from ..single_calls.calls import CallFacts, SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
@@ -194,12 +194,18 @@ class ScoreFollowsTheTests(Promise):
         "unscored": "{call}: no answer was lost, and there is no score",
         "hidden": "{call}: {lost} of 4 tests were lost, and nothing tells the result from that of "
         "all passed",
+        "uncounted": "{call}: {came:score} came back for {among:sample}",
         "miscounted": "{call}: {lost} of 4 tests were lost, and {field} says {told}",
     }
     unseen = "no solution was scored; judge-tests plays some"
 
     def find(self, facts: SuiteFacts) -> Findings:
-        solutions = list(_solutions(facts))
+        every = list(_solutions(facts))
+        solutions = [each for each in every if SCORES_IN_LIST not in each.returned.fields]
+        for each in every:
+            came = each.returned.fields.get(SCORES_IN_LIST)
+            if came is not None:
+                yield wrong("uncounted", each.call, came=came, among=each.call.ask.among)
         yield from _of_one_test([each for each in solutions if len(each.does) == 1])
         yield from _of_all_tests([each for each in solutions if len(each.does) == _TESTS])
 

@@ -40,6 +40,9 @@ def written_run(result: RunResult, out: Path) -> Iterator[Path]:
     verdict with the digests comes last, so that an interruption leaves no mixture of two runs.
     Raises CannotWrite.
     """
+    scenario = scenario_text(result.task.scenario)
+    journal = "".join(result.journal.lines())
+    digest = _digest(journal)
     with writing(out):
         lock = lock_folder(out)
     with lock:
@@ -48,12 +51,12 @@ def written_run(result: RunResult, out: Path) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             for name in (PAGE, VERDICT, JOURNAL):
                 (folder / name).unlink(missing_ok=True)
-        write_file(folder / SCENARIO, scenario_text(result.task.scenario))
-        result.journal.write(folder / JOURNAL)
+        write_file(folder / SCENARIO, scenario)
+        write_file(folder / JOURNAL, journal)
         try:
             yield folder
         finally:
-            _write_verdict(result, folder)
+            _write_verdict(result, folder, digest)
 
 
 def write_run(result: RunResult, out: Path) -> Path:
@@ -62,8 +65,8 @@ def write_run(result: RunResult, out: Path) -> Path:
         return folder
 
 
-def _write_verdict(result: RunResult, folder: Path) -> None:
-    data = verdict_data(result)
+def _write_verdict(result: RunResult, folder: Path, journal_digest: str) -> None:
+    data = verdict_data(result, journal_digest)
     digests = {VERDICT: _digest(json.dumps(data))}
     for name in (SCENARIO, PAGE):
         if (folder / name).exists():
@@ -126,7 +129,7 @@ def _digest_of_file(path: Path) -> str:
         return hashlib.file_digest(file, make).hexdigest()
 
 
-def verdict_data(result: RunResult) -> dict[str, Any]:
+def verdict_data(result: RunResult, journal_digest: str) -> dict[str, Any]:
     """Return the content of verdict.json."""
     scenario = result.task.scenario
     return {
@@ -135,7 +138,7 @@ def verdict_data(result: RunResult) -> dict[str, Any]:
         "seed": scenario.seed,
         "world": result.task.world,
         "state": result.state,
-        "journal_digest": result.digest,
+        "journal_digest": journal_digest,
         "events": len(result.journal.events),
         "wall_seconds": round(result.wall_seconds, 3),
         "error": result.error,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -94,6 +95,7 @@ def how_raised(promise: str, error: BaseException | None, **more: str) -> How:
 
 
 Player = Callable[[Scenario], Journal]
+Finished = TypeVar("Finished")
 
 
 def play(task: Task) -> Journal:
@@ -212,25 +214,61 @@ def run_all(
     those of this process.
     """
     tasks = list(tasks)
-    run = partial(run_one, twice=twice, player=player)
-    if workers is not None:
-        yield from _compared(workers.map(run, tasks))
-        return
-    with open_workers(max(1, min(jobs, len(tasks)))) as opened:
-        yield from _compared(opened.map(run, tasks))
+    run = partial(_run_beside_twin, twice=twice, player=player)
+    with nullcontext(workers) if workers else open_workers(min(jobs, len(tasks)) or 1) as opened:
+        yield from opened.map(run, _with_twins(tasks))
 
 
-def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
-    """Mark a cell of a matrix that is the same as another cell of its scenario."""
+def finish_all(
+    tasks: Iterable[Task],
+    finish: Callable[[RunResult], Finished],
+    *,
+    workers: Workers,
+    twice: bool = False,
+    player: Player | None = None,
+) -> Iterator[Finished]:
+    """Yield what ``finish`` makes of each result, in the order of the tasks.
+
+    It is called in the process that ran the task, so that neither journals come back nor this
+    process writes what all others wait for. The longest tasks begin first.
+    """
+    run = partial(_run_and_finish, finish=finish, twice=twice, player=player)
+    yield from workers.map(run, _with_twins(tasks), effort=_effort)
+
+
+def _run_beside_twin(pair: tuple[Task, str], *, twice: bool, player: Player | None) -> RunResult:
+    """Play a task; one that is the same as another cell of its scenario shows nothing."""
+    task, twin = pair
+    result = run_one(task, twice=twice, player=player)
+    if not twin:
+        return result
+    return replace(result, verdicts=[*result.verdicts, unknown([twin])])
+
+
+def _run_and_finish(
+    pair: tuple[Task, str],
+    *,
+    finish: Callable[[RunResult], Finished],
+    twice: bool,
+    player: Player | None,
+) -> Finished:
+    return finish(_run_beside_twin(pair, twice=twice, player=player))
+
+
+def _effort(pair: tuple[Task, str]) -> float:
+    return pair[0].effort
+
+
+def _with_twins(tasks: Iterable[Task]) -> Iterator[tuple[Task, str]]:
+    """Yield tasks, each with a sentence if it is the same as an earlier cell of its scenario."""
     seen: dict[str, str] = {}
-    for result in results:
-        scenario = result.task.scenario
-        other = seen.setdefault(str(scenario.model_dump()), scenario.cell)
-        if other != scenario.cell:
-            same = unknown([f"cell `{scenario.cell}` is the same as cell `{other}`"])
-            yield replace(result, verdicts=[*result.verdicts, same])
-        else:
-            yield result
+    for task in tasks:
+        scenario = task.scenario
+        other = scenario.cell
+        if scenario.cell:
+            other = seen.setdefault(str(scenario.model_dump()), scenario.cell)
+        is_new = other == scenario.cell
+        yield task, "" if is_new else f"cell `{scenario.cell}` is the same as cell `{other}`"
 
 
 def _changed(cell: Scenario, changes: dict[str, Any]) -> Scenario:

@@ -21,6 +21,9 @@ from ..scenarios.reading import is_bundled, read_files
 from ..scenarios.tools import HIDDEN, is_own
 from .faces import episode_client, with_face
 
+_CALLS_OF_A_SAMPLE = 2.0
+_CALLS_OF_AN_EPISODE = 5.0
+"""How much longer these take than a call. Measured with the bundled scenarios, roughly."""
 _LONGEST_NAME = 255
 """Of a file, in bytes, on common file systems."""
 
@@ -41,6 +44,22 @@ class Task:
     def name(self) -> str:
         """Return scenario and cell."""
         return self.scenario.title
+
+    @property
+    def effort(self) -> float:
+        """Return about how many calls it has, by which the longest are begun first."""
+        scenario = self.scenario
+        training = scenario.training
+        if training is not None:
+            return _CALLS_OF_A_SAMPLE * training.steps * training.prompts * training.group
+        if scenario.episodes is not None:
+            return _CALLS_OF_AN_EPISODE * scenario.episodes.count
+        if scenario.rollouts is not None:
+            return scenario.rollouts.count * max(1, len(scenario.rollouts.turns))
+        load = scenario.load
+        if load is None:
+            return 0.0
+        return sum(part.times for part in load.each) or load.calls
 
     @property
     def folder(self) -> str:

@@ -27,7 +27,7 @@ class Misplaced(ValueError):
 class ScenarioPart(BaseModel):
     """A mapping in a scenario file; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def declared(metadata: typing.Iterable[Any], kind: type[T]) -> T | None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sfusion_tools.errors import near
 from sfusion_tools.marked_yaml import Marked, Path_
 
+from ....fakes.described import described_fields
 from .base import Misplaced, models_in
 from .model import Scenario
 
@@ -123,7 +124,7 @@ def _fields_at(annotation: Any, path: Path_) -> dict[str, Any]:
             annotation = _annotation_of(part, annotation)
     fields: dict[str, Any] = {}
     for model in models_in(annotation):
-        fields |= model.model_fields
+        fields |= described_fields(model)
     return fields
 
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..client import Returned, TrialAsk
+from ..client import SCORES_IN_LIST, Returned, TrialAsk
 from .function import FunctionClient, Surroundings
 from .parameters import NAMES
 from .results import raised, returned_from
@@ -121,16 +121,24 @@ class BatchClient(FunctionClient):
             samples.append((settings.pop("completion"), settings.pop("tests")))
         try:
             listed = _listed(await self._called(lambda: self._reward.of_samples(samples, settings)))
-            if not isinstance(listed, list) or len(listed) != len(asks):
-                got = f"{len(listed)} scores" if isinstance(listed, list) else repr(listed)
-                raise BadScoresError(f"{got:.200} came back for a batch of {len(asks)} samples")
+            if not isinstance(listed, list):
+                raise BadScoresError(
+                    f"{listed!r:.200} came back for a batch of {len(asks)} samples"
+                )
         except Exception as error:
             return dict.fromkeys(names, raised(error))
+        if len(listed) != len(asks):
+            return dict.fromkeys(names, _of_wrong_length(listed))
         return {name: returned_from(score) for name, score in zip(names, listed, strict=True)}
 
 
 class BadScoresError(Exception):
-    """Stands for what a client returned that is not one score for each sample."""
+    """Stands for what a client returned that is not a list of scores."""
+
+
+def _of_wrong_length(scores: Sequence[Any]) -> Returned:
+    """Return what stands for a list that has more or fewer scores than there are samples."""
+    return Returned(fields={SCORES_IN_LIST: len(scores)})
 
 
 def _signature(parameters: Mapping[str, inspect.Parameter]) -> inspect.Signature:
@@ -160,11 +168,11 @@ def _columns(tests: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 
 def _first(scores: Any) -> Any:
-    """Return the score of the only sample; whatever else came back is left as it is."""
+    """Return the score of the only sample; what is no list is left as it is."""
     listed = _listed(scores)
-    if isinstance(listed, list) and len(listed) == 1:
-        return listed[0]
-    return scores
+    if not isinstance(listed, list):
+        return scores
+    return listed[0] if len(listed) == 1 else {SCORES_IN_LIST: len(listed)}
 
 
 def _listed(scores: Any) -> Any:

@@ -62,6 +62,10 @@ def shortened(text: str, most: int = _LONGEST + 10) -> str:
 # -- what was played --
 
 
+_NO_COMPILER = 127
+"""The exit code of a shell for a command that there is not."""
+
+
 def played_in_words(call: CallFacts) -> str:
     """Say which program ran and what went wrong with its requests."""
     part = call.planned.part
@@ -121,8 +125,11 @@ def _fault(what: Any) -> str:
 
 def _answer(what: Mapping[str, Any]) -> str:
     body = what.get("body")
-    if isinstance(body, Mapping):
-        return f"{what['status']} with a contradictory result"
+    if isinstance(body, Mapping) and "status" in body:
+        compiled = body.get("compile_result") or {}
+        is_missing = compiled.get("return_code") == _NO_COMPILER
+        result = "a compiler that is missing" if is_missing else "a contradictory result"
+        return f"{what['status']} with {result}"
     if isinstance(body, str) and body.startswith("<"):
         return f"{what['status']} with a page of HTML"
     if isinstance(body, str) and body.startswith("{") and '"' in body:

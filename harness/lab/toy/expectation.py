@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from sfusion_tools.advantages import Estimator, Handling, advantages
 
@@ -70,8 +71,7 @@ def expected(
     return steps
 
 
-@dataclass(frozen=True)
-class _End:
+class _End(NamedTuple):
     """One way in which a sample can end."""
 
     place: int
@@ -100,10 +100,10 @@ def _ends_of(
     """Yield the ends of one behaviour: right or wrong, and each with its calls or without."""
     behaviour = part.behaviours[place]
     gone = chance_lost(behaviour, share)
+    right_chance = skill.right(ease)
     for right in (True, False):
-        right_chance = skill.right(ease)
         chance = p * (right_chance if right else 1 - right_chance)
-        push = skill.score(right, ease)
+        push = skill.score_at(right_chance, right, ease)
         endless = 0.0 if right else behaviour.provokes
         answered = float(right) + part.format_reward
         yield _End(
@@ -265,10 +265,13 @@ def _groups(count: int, shares: Sequence[float]) -> Iterator[tuple[tuple[int, ..
     if rest <= 0:
         yield (count, *[0] * (len(shares) - 1)), 1.0
         return
+    others = [share / rest for share in shares[1:]]
     for number, chance in enumerate(_binomial(count, first)):
         if chance < _RARE:
             continue
-        others = [share / rest for share in shares[1:]]
+        if len(others) == 1:
+            yield (number, count - number), chance
+            continue
         for counts, more in _groups(count - number, others):
             yield (number, *counts), chance * more
 

@@ -32,10 +32,10 @@ class ToyPolicy:
         self.start = [behaviour.share / total for behaviour in part.behaviours]
         self.logits = [math.log(share) for share in self.start]
         self.skills = [Skill.of(behaviour) for behaviour in part.behaviours]
-
-    @property
-    def p(self) -> tuple[float, ...]:
+        self.p = self._softmax()
         """The probability of each behaviour."""
+
+    def _softmax(self) -> tuple[float, ...]:
         most = max(self.logits)
         weights = [math.exp(logit - most) for logit in self.logits]
         total = sum(weights)
@@ -61,6 +61,7 @@ class ToyPolicy:
             self.logits[place] += part.learning_rate * gradient.choices[place]
             more = part.learning_rate * behaviour.learns * gradient.skills[place]
             self.skills[place].logit += more
+        self.p = self._softmax()
 
     def _hold(self, gradient: Gradient, p: Sequence[float]) -> None:
         """Subtract the gradient of the KL divergence from the start."""

@@ -59,7 +59,10 @@ class Skill:
     def score(self, right: bool, ease: float) -> float:
         """Return the derivative of log P(right or wrong) by the logit: by how much the logit grows
         per unit of advantage."""
-        chance = self.right(ease)
+        return self.score_at(self.right(ease), right, ease)
+
+    def score_at(self, chance: float, right: bool, ease: float) -> float:
+        """Return the score if the chance to be right is known."""
         if self.best == 1:
             return float(right) - chance
         inner = sigmoid(self.logit + self.spread * ease)

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sfusion_tools.limiter import Snapshot
 
 from ...errors import WorldError
 from .recorder import Recorder
 from .sandboxes import FakeSandboxes
-from .worker_rollouts import Model
+
+if TYPE_CHECKING:
+    from .worker_rollouts import Model
 
 
 class WorkerHandle(Protocol):

@@ -33,11 +33,11 @@ from ..single_calls.planned import SingleCall, SingleCallPart, plan_call
 from .canary_sandbox import CanarySandboxes
 from .client_surroundings import ClientOutput, far_from_greenwich, virtual_clocks
 from .recorder import Recorder
+from .rollout_bounds import bounds_of
 from .run_notes import note_began, note_stuck
 from .schedules import ScheduledQueue, make_schedule
 from .sim import SimBackend
 from .virtual_time import VirtualTimeLoop, run_virtually
-from .worker_rollouts import bounds_of
 
 GRACE = 5.0
 """Seconds that a cancelled call, and the end of a client, get before they count as stuck. Chosen:

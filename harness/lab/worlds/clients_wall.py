@@ -30,11 +30,11 @@ from .clients import ClientBackend, plan_single_calls, task_name
 from .lateness import Lateness
 from .recorder import Recorder
 from .replacing import fast_clock
+from .rollout_bounds import bounds_of
 from .run_notes import note_stuck
 from .wall import LoopJournal, ThreadedSandboxes
 from .wall_journals import journal_of_part, merged, pace_of, without_left_behind
 from .wall_plan import disturbed_singly, divided, slow_last, with_short_gaps
-from .worker_rollouts import bounds_of
 
 SPEED = 10.0
 """How many seconds of a scenario pass in one of ours, where the clock of the client can be made

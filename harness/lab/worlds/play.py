@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfusion_tools.limiter import Snapshot
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
@@ -19,10 +19,12 @@ from ..scenarios.model import Scenario
 from ..toy import simulate
 from .backend import Backend, LimiterHandle, WorkerHandle
 from .calling import Workload
+from .rollout_bounds import names as rollout_names
 from .run_notes import note_never_made
 from .schedules import DRIVER, running_as
-from .training import OnSample, ToyModel
-from .worker_rollouts import names as rollout_names
+
+if TYPE_CHECKING:
+    from .training import OnSample
 
 _ENDED_WITH = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
 """What the event ``ended`` says about the limiter."""
@@ -141,6 +143,8 @@ class Play:
     async def _train(self) -> None:
         """Let the samples of each step run, update the toy, and record what it learned beside
         its fault-free twin."""
+        from .training import ToyModel
+
         part = self._scenario.training
         assert part is not None
         model = ToyModel(

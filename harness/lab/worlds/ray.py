@@ -29,9 +29,9 @@ from .ray_limiter import RunLimiter
 from .ray_worker import WARM_UP, SecondDriver, WorkerSetup, on_node
 from .ray_workers import RayWorker, RayWorkers, cause_of
 from .recorder import JournalAddress, JournalServer, Recorder, RemoteRecorder, recorded_logs
+from .rollout_bounds import bounds_of
 from .run_notes import note_began, note_stuck
 from .sandboxes import FakeSandboxes, RealSandboxes
-from .worker_rollouts import bounds_of
 
 PROCESS = "sandboxes"
 """The name of the process in the journal."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager, AsyncExitStack
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
@@ -18,14 +18,17 @@ from ..scenarios.model import Scenario
 from .backend import Backend
 from .play import Play
 from .recorder import Recorder, recorded_logs
+from .rollout_bounds import bounds_of
 from .run_notes import note_began, note_never_made, note_stuck
 from .sandboxes import FakeSandboxes
 from .schedules import ScheduledQueue, make_schedule, running_as
 from .sim_limiter import CoreFactory, Link, SimLimiter
-from .training import OnSample
 from .virtual_time import VirtualTimeLoop, run_virtually
 from .worker import Worker
-from .worker_rollouts import Model, bounds_of
+
+if TYPE_CHECKING:
+    from .training import OnSample
+    from .worker_rollouts import Model
 
 
 class SimWorker(Worker):

@@ -22,10 +22,10 @@ from ..scenarios.model import Scenario
 from .lateness import Lateness
 from .recorder import Recorder
 from .replacing import fast_clock
+from .rollout_bounds import bounds_of
 from .run_notes import note_stuck
 from .sandboxes import FakeSandboxes, RealSandboxes
 from .sim import SimBackend
-from .worker_rollouts import bounds_of
 
 SPEED = 5.0
 """How many seconds of a scenario pass in one of ours, by default."""

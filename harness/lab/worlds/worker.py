@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.client import Transport
@@ -26,7 +26,9 @@ from ..scenarios.model import Scenario
 from ..scenarios.program import PreparedCall
 from .calling import Workload, call_tool, make_tools
 from .recorder import Recorder
-from .worker_rollouts import Model, Rollouts, ScriptedModel
+
+if TYPE_CHECKING:
+    from .worker_rollouts import Model, Rollouts
 
 
 class Worker:
@@ -146,6 +148,8 @@ class Worker:
         return None if task.cancelled() else task.result()
 
     async def _roll(self, name: str) -> str:
+        from .worker_rollouts import Rollouts, ScriptedModel
+
         scenario = self._scenario
         if self._side is None:
             if self.model is None:

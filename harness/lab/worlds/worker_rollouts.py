@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ from sfusion_tools.rollout import (
     Message,
     RolloutDriver,
     RolloutLimits,
-    TruncateSide,
     format_parser,
 )
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
@@ -27,15 +26,13 @@ from ....fakes.call_mark import CALL_MARK
 from ....fakes.errors import SlowPattern
 from ....fakes.faults import Rule
 from ....fakes.faults.pattern import PatternSearches
-from ....fakes.sandbox import FakeSandbox
 from ....fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
 from ....fakes.sglang.generation import GenerateCall
 from ....fakes.sglang.malformed import malformed
 from ..scenarios.model import Scenario
 from ..scenarios.program import PreparedCall
 from ..scenarios.rollouts import RolloutPart
-from .calling import make_tools, raised_facts, read_result
-from .virtual_time import run_virtually
+from .calling import raised_facts, read_result
 
 _NAMED = re.compile(r"\[(r[0-9]+)\]")
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
@@ -43,12 +40,6 @@ _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 Note = Callable[..., None]
 Allowed = Callable[[PreparedCall | None, Any], float | None]
 """Returns the seconds that the tool allows for a call with these arguments."""
-
-
-def names(count: int) -> list[str]:
-    """Return the ids of trajectories."""
-    width = max(3, len(str(count)))
-    return [f"r{number:0{width}d}" for number in range(1, count + 1)]
 
 
 class Model(Protocol):
@@ -296,48 +287,3 @@ class Rollouts:
             "infrastructure_failures": request.metrics.infrastructure_failures,
             "scored": scores[0] if scores else None,
         }
-
-
-def bounds_of(scenario: Scenario, *, virtually: bool = True) -> RolloutLimits:
-    """Return the limits of a scenario's rollouts as numbers, measured where the file says
-    `fits`."""
-    part = scenario.rollouts
-    if part is None:
-        return RolloutLimits()
-    given = part.limits.model_dump(exclude_none=True)
-    side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
-    texts = {name: value for name, value in given.items() if isinstance(value, str)}
-    if texts:
-        # Without faults, so that the trajectory ends by itself.
-        sound = scenario.model_copy(update={"rollouts": part.model_copy(update={"faults": []})})
-        sandbox = FakeSandbox(executor=scenario.sandbox.executor)
-        with nullcontext() if virtually else sandbox:  # a tool may block its event loop
-            measured = _measure(sandbox, sound, here=virtually)
-            needs = run_virtually(measured) if virtually else asyncio.run(measured)
-        more = {"fits-1": -1, "fits": 0, "fits+1": 1}
-        given |= {name: max(1, needs[name] + more[value]) for name, value in texts.items()}
-    return RolloutLimits(**given, tool_response_truncate_side=side)
-
-
-async def _measure(sandbox: FakeSandbox, scenario: Scenario, *, here: bool) -> dict[str, int]:
-    """Return what the first trajectory needs without limits; ``here``: this loop serves the
-    sandbox."""
-    async with sandbox if here else nullcontext():
-        tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
-        assert scenario.rollouts is not None
-        model = ScriptedModel(scenario.rollouts, scenario.seed, tool.name, _ignore)
-        rollouts = Rollouts(scenario, model, tool, RolloutLimits(), _ignore)
-        request = rollouts.request(names(1)[0])
-        await rollouts.run(request)
-        close = getattr(tool, "aclose", None)
-        if close is not None:
-            await close()
-    return {
-        "max_prompt_len": len(request.prompt_ids),
-        "max_response_len": len(request.response_ids),
-        "max_model_len": len(request.input_ids),
-        "max_tool_response_length": rollouts.tool.longest,
-    }
-
-
-def _ignore(*_: Any, **__: Any) -> None: ...

@@ -54,6 +54,11 @@ from .judging import (
     recorded_answers,
 )
 
+BASELINES = {
+    file.stem: file for file in sorted(Path(__file__).with_name("baselines").glob("*.jsonl"))
+}
+"""Bundled recordings of real servers, by name: what was recorded and the day of its source."""
+
 _STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim", "variable": "dim"}
 _MAX_ROWS = 200
 """Differences shown in a table; JSON has all of them (chosen)."""
@@ -134,7 +139,7 @@ def as_data(report: DriftReport) -> dict[str, Any]:
     }
 
 
-_REAL = "URL|docker[:IMAGE]|CASSETTE"
+_REAL = "URL|docker[:IMAGE]|CASSETTE|BASELINE"
 _LINES = 5
 """Lines of progress when stderr is not a terminal (chosen)."""
 
@@ -145,7 +150,15 @@ class DriftOptions:
 
     real: Annotated[
         str | None,
-        Argument(metavar=_REAL, help="The real sandbox, or a recording of one (.jsonl)."),
+        Argument(
+            metavar=_REAL,
+            help="The real sandbox, a recording of one (.jsonl), or the name of a bundled one "
+            f"({', '.join(BASELINES)}).",
+        ),
+    ] = None
+    baseline: Annotated[
+        str | None,
+        option("Compare with this bundled recording instead of the fake.", "|".join(BASELINES)),
     ] = None
     record: Annotated[
         Path | None, option("Write the answers of the real one to this file and compare nothing.")
@@ -195,9 +208,14 @@ def drift(options: DriftOptions) -> int:
             f"--executor {options.executor!r} cannot be compared; {near(options.executor, runners)}"
         )
     Reports(json=options.json).check()
+    if options.baseline is not None and options.baseline not in BASELINES:
+        fail(f"--baseline {options.baseline!r} is not known; {near(options.baseline, BASELINES)}")
     right = _real(options.real, probes, options)
     notes: list[str] = []
-    left = _fake(probes, right, options, notes)
+    if options.baseline is None:
+        left = _fake(probes, right, options, notes)
+    else:
+        left = _recorded(options.baseline, probes)
     report = compare_answers(probes, left, right, notes)
     print_report(report, text_stream(options.json))
     write_json(options.json, as_data(report))
@@ -210,6 +228,8 @@ def _real(text: str, probes: Sequence[Probe], options: DriftOptions) -> ServerAn
     headers = read_headers(options.header)
     if "://" not in text and (text.endswith(".jsonl") or Path(text).is_file()):
         return recorded_answers(read_recording(Path(text)), probes, name=Path(text).name)
+    if text in BASELINES:
+        return _recorded(text, probes)
     target = read_target(text)
     with (
         open_targets([target], say=say, check=False) as (sandbox,),
@@ -225,6 +245,10 @@ def _real(text: str, probes: Sequence[Probe], options: DriftOptions) -> ServerAn
                 on_answer=advance,
             )
         )
+
+
+def _recorded(baseline: str, probes: Sequence[Probe]) -> ServerAnswers:
+    return recorded_answers(read_recording(BASELINES[baseline]), probes, name=baseline)
 
 
 def _fake(

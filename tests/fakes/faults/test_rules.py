@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfusion.fakes.described import described_fields
 from sfusion.fakes.faults import (
     KINDS,
     PHASES,
@@ -244,7 +245,7 @@ def test_every_kind_has_a_docstring_and_phases() -> None:
     for kind, action in KINDS.items():
         assert action.kind == kind
         assert action.__doc__
-        assert all(field.description for field in action.model_fields.values())
+        assert all(field.description for field in described_fields(action).values())
         assert set(action.phases) <= set(PHASES)
 
 

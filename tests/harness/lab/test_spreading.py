@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.errors import BadOption, WorkerLost
-from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.lab.spreading import _Processes, open_workers
 from tests import ROOT
 from tests.ray.processes import Watched
 
@@ -50,6 +50,21 @@ def test_a_slow_item_does_not_keep_the_other_process_waiting(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     with open_workers(2) as workers:
         assert list(workers.map(partial(meet, tmp_path / "pipe"), range(21))) == list(range(21))
+
+
+def begin(file: Path, number: int) -> int:
+    """Note that the item began, and return it."""
+    with file.open("a") as opened:
+        opened.write(f"{number}\n")
+    return number
+
+
+def test_the_longest_begin_first_and_results_keep_their_order(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    with _Processes(1) as workers:
+        found = list(workers.map(partial(begin, began), [2, 9, 4, 9, 7], effort=float))
+    assert found == [2, 9, 4, 9, 7]
+    assert began.read_text().split() == ["9", "9", "7", "4", "2"]
 
 
 def half_a_result(pipe: Path, number: int) -> bytes:
@@ -101,7 +116,7 @@ def test_half_a_result_of_a_killed_process_is_not_waited_for(tmp_path: Path) -> 
 
 BLOCKING = """
 import signal, sys, threading
-from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.lab.spreading import _Processes, open_workers
 
 if __name__ == "__main__":
     for _ in range(int(sys.argv[1])):
@@ -142,7 +157,7 @@ def stay(pipe: str) -> None:
 
 SPREAD = """
 import sys
-from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.lab.spreading import _Processes, open_workers
 from tests.harness.lab.test_spreading import stay
 if __name__ == "__main__":
     with open_workers(2) as workers:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from sfusion.fakes.described import described_fields
 from sfusion.fakes.faults import KINDS
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk
 from sfusion.harness.lab.scenarios.base import ScenarioPart, declared, parts_below
@@ -344,7 +345,7 @@ def test_every_key_of_the_tool_is_hunted_or_says_why_not() -> None:
 
 @every(PARTS, lambda model: model.__name__)
 def test_every_field_is_described(model: type[BaseModel]) -> None:
-    assert [name for name, field in model.model_fields.items() if not field.description] == []
+    assert [name for name, field in described_fields(model).items() if not field.description] == []
 
 
 def test_reasons_are_sentences() -> None:

@@ -9,15 +9,17 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor
 from sfusion.harness.cli import app
 from sfusion.harness.errors import BadOption
 from sfusion.harness.serving.server_options import refuse_readable
@@ -136,15 +138,18 @@ async def test_a_token_file_is_made_for_this_user_only_and_guards_all_requests_i
 
 
 @pytest.fixture
-def open_file(tmp_path: Path) -> Path:
-    """A token file that every user can read."""
-    file = tmp_path / "token"
-    file.write_text(TOKEN)
-    file.chmod(0o644)
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.name.startswith(("pytest", "test")):
-            parent.chmod(0o755)
-    return file
+def open_file() -> Iterator[Path]:
+    """A token file that every user can read.
+
+    Not below tmp_path: any other run of pytest, and some tests start one, closes that folder's
+    parent to other users.
+    """
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, "token")
+        file.write_text(TOKEN)
+        file.chmod(0o644)
+        yield file
 
 
 async def test_a_token_file_that_programs_can_read_is_refused(open_file: Path) -> None:
@@ -155,6 +160,20 @@ async def test_a_token_file_that_programs_can_read_is_refused(open_file: Path) -
             await refuse_readable(sandbox.executor, open_file)
         assert TOKEN not in str(caught.value)
         await refuse_readable(sandbox.executor, Path("/dev/null"))
+
+
+async def test_a_token_file_is_refused_if_no_program_could_try_to_read_it(open_file: Path) -> None:
+    """As on a machine so busy that the program runs out of time."""
+
+    class Busy(ScriptedExecutor):
+        runs_code = True
+
+    async def stopped(_: float, __: float) -> None:
+        return None
+
+    busy = Busy(default={"seconds": 60}, work=stopped)
+    with pytest.raises(BadOption, match=r"could not be tried.*TimeLimitExceeded"):
+        await refuse_readable(busy, open_file)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[-1])

@@ -105,6 +105,9 @@ lost_is_half = Accuracy(0.5)
 lost_is_minus_one = Accuracy(-1.0)
 lost_is_best = Accuracy({"score": 1.0, "lost": True})
 lost_is_nan = Accuracy(float("nan"))
+async def loss_dropped(completions, tests, **kwargs):
+    return [score for score in await reward(completions, tests) if score is not None]
+
 as_partial = functools.update_wrapper(functools.partial(code_reward, provider="local"), code_reward)
 """
 )
@@ -118,6 +121,7 @@ as_partial = functools.update_wrapper(functools.partial(code_reward, provider="l
         ("lost_is_minus_one", "broken"),
         ("lost_is_best", "broken"),
         ("lost_is_nan", "held"),
+        ("loss_dropped", "broken"),
         ("tensors", "held"),
         ("lost_is_a_tensor", "broken"),
         ("as_partial", "held"),
@@ -157,6 +161,9 @@ async def loss_raised(completions, tests, **kwargs):
 async def one_too_few(completions, tests, **kwargs):
     found = await samples(completions, tests)
     return found if len(found) < 2 else found[1:]
+
+async def loss_dropped(completions, tests, **kwargs):
+    return [score for score in await samples(completions, tests) if score is not None]
 """
 )
 
@@ -167,7 +174,8 @@ async def one_too_few(completions, tests, **kwargs):
         ("completion", {"misplaced", "numbered"}),
         ("samples", set()),
         ("loss_raised", set()),
-        ("one_too_few", {"misplaced"}),
+        ("one_too_few", {"uncounted"}),
+        ("loss_dropped", {"uncounted"}),
     ],
 )
 def test_each_score_of_a_batch_is_that_of_its_own_sample(

@@ -8,6 +8,8 @@ import aiohttp
 import pytest
 
 from sfusion.harness.lab.promises.registry import OF_SINGLE_CALLS
+from sfusion.harness.lab.single_calls.in_words import fault_in_words
+from sfusion.harness.lab.single_calls.planned import FaultPart
 from sfusion.harness.trial.lessons import LESSONS
 from sfusion.harness.trial.meaning import SHOWN
 from sfusion.harness.trial.result import TrialResult
@@ -136,6 +138,21 @@ def test_advice_names_what_its_example_shows() -> None:
     assert advice.example is not None
     assert "504" in advice.example.sent
     assert "after a 504 too" in advice.remedy
+
+
+def test_a_failure_is_described_as_what_it_is() -> None:
+    answers = {
+        "200 with a contradictory result": {"status": "Success", "run_result": {"return_code": 1}},
+        "200 with a compiler that is missing": {
+            "status": "Failed",
+            "compile_result": {"return_code": 127},
+            "run_result": None,
+        },
+        "200": {"detail": "no result at all"},
+    }
+    for words, body in answers.items():
+        fault = FaultPart.model_validate({"what": {"status": 200, "body": body}})
+        assert fault_in_words(fault) == f"the sandbox answers {words}"
 
 
 def test_a_field_that_is_missing_is_not_called_a_wrong_one() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion_tools.formats import format_for, get_format
+from sfusion_tools.formats import format_for, format_names, get_format
 from tests.sfusion_tools.formats.recordings import plain, streamed
 
 LOOK = {"name": "look_up", "arguments": {"word": "zebra"}}
@@ -206,6 +206,13 @@ SAMPLES = [
     Sample(
         "functionary_v32", ">>>python\nprint(1)<|eot_id|>", (), problems=(("refused", "bad_json"),)
     ),
+    Sample(
+        "functionary_v32",
+        FUNCTIONARY_32.replace("look_up\n", "", 1),
+        (ADD,),
+        problems=(("refused", "bad_layout"),),
+    ),
+    Sample("functionary_v32", ">>> {1: 2}\n{1: 2}", (), ">>> {1: 2}\n{1: 2}"),
     Sample("muse_glimmer", MUSE, (LOOK, ADD)),
     Sample("muse_glimmer", MUSE.removeprefix(" "), (LOOK, ADD)),
     Sample("muse_glimmer", " to=user<|message|>Two things.<|eot|>", (), "Two things."),
@@ -346,6 +353,49 @@ def test_a_text_that_is_cut_off_loses_the_last_call_with_a_reason(name: str) -> 
         parsed = form.parse(text[:at], TOOLS, finish_reason="length")
         assert plain(parsed) in ([], [LOOK]), at
     assert parsed.refused
+
+
+LEFT_OF_CALLS = [
+    ("minicpm5", MINICPM5.partition("\n")[0].removeprefix('<function name="')),
+    ("minicpm5", '<function_name="look_up"><param name="word">zebra</param></function>'),
+    ("functionary_v31", FUNCTIONARY_31.partition("<function=add")[0].removeprefix("<function=")),
+    ("functionary_v31", 'look_up {"word": "zebra"}</function>'),
+    ("functionary_v32", 'Well.\nlook_up\n{"word": "zebra"}'),
+    ("functionary_v32", '>>>look}up\n{"word": "zebra"}'),
+    ("dots", DOTS.replace("<dots_function_call>\n", "").replace("\n</dots_function_call>", "")),
+    ("hunyuan_v3_open", HY3.replace("<tool_call:opensource>", "")),
+    ("gigachat3", GIGACHAT_31.replace("<|function_call|>", "")),
+    ("granite_20b_fc", f"function_call {OBJECTS[0]}"),
+    ("lfm2", LFM2_JSON.replace("<|tool_call_start|>", "")),
+    ("lfm2", "look_up(word='zebra')]<|tool_call_end|>"),
+    ("lfm2", "<tool_call_start>look_up(word='zebra')]<|tool_call_end|>"),
+    ("dots", DOTS.replace("<dots_function_call>\n<invoke ", "invoke ")),
+    ("muse_glimmer", ATEM.replace("<atem:function_calls>\n<atem:invoke ", "invoke ")),
+    ("hunyuan_v3_open", "look_up zebra</tool_calls:opensource>"),
+    ("muse_glimmer", ATEM.replace("<atem:function_calls>\n", "")),
+    ("inkling", '{"name":"look_up","args":{"word":"zebra"}}<|end_message|>'),
+]
+"""What is left of a call if its opening marker is missing or misspelt."""
+
+
+@pytest.mark.parametrize(("name", "text"), LEFT_OF_CALLS)
+def test_a_call_without_its_opening_marker_is_made_or_told(name: str, text: str) -> None:
+    parsed = get_format(name).parse(text, TOOLS)
+    assert parsed.calls or parsed.problems
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_prose_and_code_are_no_calls(name: str) -> None:
+    """Such as comments of C# and HTML with params, JSON, and a tool's name in a sentence."""
+    prose = (
+        '/// <param name="x">The x.</param>\npublic void add(int x) {}\n'
+        '<object data="m"><param name="movie" value="a"></object>\n'
+        'I add {"a": 1} to it, and look_up is a tool. Then f() => {} and {"a": [1]}.'
+    )
+    parsed = get_format(name).parse(prose, TOOLS)
+    assert parsed.content == prose
+    assert not parsed.calls
+    assert not parsed.problems
 
 
 @pytest.mark.parametrize(

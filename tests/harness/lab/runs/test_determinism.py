@@ -14,8 +14,10 @@ import pytest
 
 from sfusion.harness.core.journal import Journal, first_difference
 from sfusion.harness.lab.promises import check_promises
-from sfusion.harness.lab.runs import read_tasks, run_all
+from sfusion.harness.lab.runs import RunResult, read_tasks, run_all
+from sfusion.harness.lab.runs.runner import finish_all
 from sfusion.harness.lab.scenarios import Scenario, read_scenarios, scenario_files
+from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.lab.worlds import sim
 from sfusion_tools.sandbox.public_transport import PublicTransport
 from sfusion_tools.sandbox.transport_choice import _fast_transport, chosen_transport
@@ -157,3 +159,15 @@ def test_bundled_scenarios_run_the_same_in_two_processes() -> None:
     tasks = read_tasks(scenario_files(names), "sim")
     for result in run_all(tasks, jobs=2, twice=True):
         assert result.difference == ""
+
+
+def where_and_what(result: RunResult) -> tuple[int, str]:
+    return os.getpid(), result.task.name
+
+
+def test_a_result_is_finished_where_it_was_played_and_comes_in_its_turn() -> None:
+    tasks = read_tasks(scenario_files(["limiter-death", "crash-and-restart"]), "sim")
+    with open_workers(2) as workers:
+        found = list(finish_all(tasks, where_and_what, workers=workers))
+    assert [name for _, name in found] == [task.name for task in tasks]
+    assert os.getpid() not in {process for process, _ in found}

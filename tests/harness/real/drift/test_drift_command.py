@@ -111,9 +111,23 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
     assert "no probe could be compared" in output  # a check that compares nothing must not pass
 
 
+def test_a_bundled_recording_is_compared_with_the_fake_or_with_a_sandbox(old: str) -> None:
+    newest = "source-2026-07-14"
+    code, output = drift(newest, "-k", "validation/memory")
+    assert code == 0, output
+    assert f"fake 2026-07 against {newest}" in output
+    assert "differences in 0 of 6 probes compared, 0 not comparable" in output
+
+    code, output = drift(old, "--baseline", newest, *MEMORY)
+    assert code == 1, output
+    assert f"{newest} against {old}" in output
+    assert "memory/limit-seen" in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["http://127.0.0.1:1", "--baseline", "source-2026"], "did you mean 'source-2026-07-14'?"),
         ([], "give a real sandbox: a URL, docker"),
         (["http://127.0.0.1:1", "--profile", "2026-7"], "did you mean '2026-07'?"),
         (["http://127.0.0.1:1", "--executor", "recorded"], "cannot be compared"),

@@ -74,7 +74,7 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         body(lambda content: {**content, "files": {"a": "YQ==", "b": "Yg=="}}),
         "body.files.c key-missing breaking",
     ),
-    "timeouts/zero": (
+    "timeouts/sleeps": (
         put("run_result", "status", value="Finished"),
         "body.run_result.status text breaking",
     ),

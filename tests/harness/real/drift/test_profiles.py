@@ -7,14 +7,18 @@ import asyncio
 
 import pytest
 
+from sfusion.harness.real.drift.command import BASELINES
 from sfusion.harness.real.drift.judging import (
+    DriftReport,
     ServerAnswers,
     compare_answers,
     fake_answers,
     live_answers,
     profile_of,
+    recorded_answers,
 )
-from sfusion.harness.real.probes.model import bundled_probes, chosen
+from sfusion.harness.real.probes.cassette import read_recording
+from sfusion.harness.real.probes.model import Probe, bundled_probes, chosen
 from tests.harness.real.drift.served import served
 from tests.patience import PATIENCE
 
@@ -23,7 +27,8 @@ pytestmark = pytest.mark.xdist_group("drift between processes")
 QUICK = chosen(bundled_probes(), quick=True)
 LIGHT = chosen(
     QUICK,
-    keyword="http/ or validation/ or datasets/ or files/ or stdin/ or memory/ or languages/bash",
+    keyword="http/ or wire/ or validation/ or datasets/ or files/ or stdin/ or memory/ "
+    "or languages/bash",
 )
 SAMPLE = [*LIGHT, *[probe for probe in QUICK if probe.id not in {one.id for one in LIGHT}][1::4]]
 """All that profiles are about, and every fourth probe of the rest."""
@@ -51,6 +56,8 @@ DIFFERENT = {
     "validation/memory-fraction": {"status"},
     "validation/memory-null": {"status"},
     "validation/memory-word": {"status"},
+    "wire/memory-enormous": COULD_NOT_RUN,
+    "wire/memory-true": {"body.run_result.stderr"},
     # ... and fails on any error with standard input.
     "stdin/unread-burst": COULD_NOT_RUN,
     "stdin/surrogate": COULD_NOT_RUN,
@@ -63,17 +70,43 @@ def here() -> ServerAnswers:
     return asyncio.run(fake_answers(QUICK, timeout=PATIENCE))
 
 
-def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
+@pytest.fixture(scope="module")
+def before() -> ServerAnswers:
+    """The sample, answered by the fake of 2025-06 in another process."""
     with served("--executor", "python", "--profile", "2025-06", *LIKE_THE_REAL_ONE) as url:
-        there = asyncio.run(live_answers(url, SAMPLE, name="2025-06", timeout=PATIENCE))
-    report = compare_answers(SAMPLE, here, there)
+        return asyncio.run(live_answers(url, SAMPLE, name="2025-06", timeout=PATIENCE))
+
+
+def test_the_fake_answers_as_servers_built_from_the_public_source(
+    here: ServerAnswers, before: ServerAnswers
+) -> None:
+    newest = _against("source-2026-07-14", QUICK, here)
+    assert [finding for finding in newest.findings if finding.grade != "variable"] == []
+    assert newest.compared >= 350
+
+    image = _against("source-2025-06-10", SAMPLE, before)
+    assert [finding for finding in image.findings if finding.grade != "variable"] == []
+    assert image.compared >= 200
+
+
+def _against(baseline: str, probes: list[Probe], fake: ServerAnswers) -> DriftReport:
+    recorded = recorded_answers(read_recording(BASELINES[baseline]), probes, name=baseline)
+    return compare_answers(probes, fake, recorded)
+
+
+def test_profiles_differ_exactly_where_documented(
+    here: ServerAnswers, before: ServerAnswers
+) -> None:
+    report = compare_answers(SAMPLE, here, before)
     found: dict[str, set[str]] = {}
     for finding in report.findings:
         found.setdefault(finding.difference.probe, set()).add(finding.difference.place)
     assert found == DIFFERENT
     assert {finding.grade for finding in report.findings} == {"breaking"}
-    assert report.not_comparable == ()
-    assert (profile_of(here.answers), profile_of(there.answers)) == ("2026-07", "2025-06")
+    # A server of ours refuses other host names than its own.
+    refused = {"wire/host-twice", "wire/host-with-path"}
+    assert {name for name, _ in report.not_comparable} == refused
+    assert (profile_of(here.answers), profile_of(before.answers)) == ("2026-07", "2025-06")
 
 
 def test_the_same_profile_in_another_process_does_not_differ(here: ServerAnswers) -> None:
