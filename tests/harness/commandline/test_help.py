@@ -16,6 +16,7 @@ from sfusion.harness.cli import app, found_commands, load
 
 NAMES = list(found_commands())
 TWO_MEANINGS = {
+    "--baseline": {"drift", "judge"},
     "--cases": {"hunt", "shrink"},
     "--executor": {
         "drift",
