@@ -72,31 +72,19 @@ def judge_episodes(
     chosen = [with_face(scene, spoken).changed(seed=seed) for scene in _chosen(scenes)]
     client = shape.make()
     assert isinstance(client, EpisodeClient)
-    began = time.monotonic()
-    runs: list[RunResult] = []
-    left_out: dict[str, str] = {}
     played_in: TrialWorld = world or "wall"
-    for scene in chosen:
-        if played_in == "wall" and time.monotonic() - began > LONGEST:
-            left_out[scene.scenario] = _LATE
-            continue
-        if played_in == "wall" and not client.source and has_kill(scene):
-            left_out[scene.scenario] = _NO_PROCESS
-            continue
-        tell(scene.scenario)
-        runs.append(_played(scene, played_in, client))
+    began = time.monotonic()
+    runs, left_out = _play_all(chosen, played_in, client, tell)
+    seconds = time.monotonic() - began
     verdicts = [verdict for promise in _JUDGED for verdict in _together(promise, runs)]
     facts = [lives_of(RunEvents(run.journal)) for run in runs]
-    for run in runs:
-        if _was_cancelled_unbegun(run):
-            left_out[run.task.scenario.scenario] = _UNBEGUN
     return TrialResult(
         name=shape.name,
         about=f"{shape.about}; service: {spoken}",
         world=played_in,
         why=shape.wall if world is None else "asked for",
         seed=seed,
-        seconds=time.monotonic() - began,
+        seconds=seconds,
         calls=sum(len(found.episodes) for found in facts),
         unit="episode",
         requests=sum(len(found.requests) for found in facts),
@@ -109,6 +97,31 @@ def judge_episodes(
         runs=runs,
         place=shape.place,
     )
+
+
+def _play_all(
+    scenes: Sequence[Scenario],
+    world: TrialWorld,
+    client: EpisodeClient,
+    tell: Callable[[str], None],
+) -> tuple[list[RunResult], dict[str, str]]:
+    """Play the scenes; return them, and why others were left out or show nothing."""
+    began = time.monotonic()
+    runs: list[RunResult] = []
+    left_out: dict[str, str] = {}
+    for scene in scenes:
+        if world == "wall" and time.monotonic() - began > LONGEST:
+            left_out[scene.scenario] = _LATE
+            continue
+        if world == "wall" and not client.source and has_kill(scene):
+            left_out[scene.scenario] = _NO_PROCESS
+            continue
+        tell(scene.scenario)
+        run = _played(scene, world, client)
+        runs.append(run)
+        if _was_cancelled_unbegun(run):
+            left_out[scene.scenario] = _UNBEGUN
+    return runs, left_out
 
 
 def _was_cancelled_unbegun(run: RunResult) -> bool:

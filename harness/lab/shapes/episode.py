@@ -40,7 +40,11 @@ def _required(target: Any) -> list[str]:
         parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [one.name for one in parameters if one.default is one.empty and _is_named(one)]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and _is_named(parameter)
+    ]
 
 
 def _is_named(parameter: inspect.Parameter) -> bool:

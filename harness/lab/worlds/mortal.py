@@ -29,7 +29,9 @@ class Life:
         self._tasks.append(task)
 
     def keep_connection(self, connection: asyncio.Transport) -> None:
-        self._connections = [one for one in self._connections if not one.is_closing()]
+        self._connections = [
+            connection for connection in self._connections if not connection.is_closing()
+        ]
         self._connections.append(connection)
 
     def hold(
