@@ -37,22 +37,24 @@ EPISODE_FAULTS: dict[str, Mapping[str, Any]] = {
 
 def episode_row(shape: Shape, face: Face | None = None) -> dict[str, str]:
     """Play an episode with each fault and return the cells."""
+    return {fault: episode_cell(shape, fault, face) for fault in EPISODE_FAULTS}
+
+
+def episode_cell(shape: Shape, fault: str, face: Face | None = None) -> str:
+    """Play an episode with one fault and return its cell."""
     client = shape.make()
     assert isinstance(client, EpisodeClient)
-    spoken = spoken_face(shape, face)
-    row = {}
-    for name, fault in EPISODE_FAULTS.items():
-        scenario = Scenario.from_data(
-            {
-                "scenario": "episode-row",
-                "about": "One episode meets one fault.",
-                "sandbox": {"face": spoken, "faults": [{"name": "fault", **fault}]},
-                "episodes": {"count": 1, "deadline": "100s", "settle": "300ms"},
-            }
-        )
-        journal = play_episodes(scenario, "wall", client.target, source=client.source)
-        row[name] = _cell(lives_of(RunEvents(journal)))
-    return row
+    rule = {"name": "fault", **EPISODE_FAULTS[fault]}
+    scenario = Scenario.from_data(
+        {
+            "scenario": "episode-row",
+            "about": "One episode meets one fault.",
+            "sandbox": {"face": spoken_face(shape, face), "faults": [rule]},
+            "episodes": {"count": 1, "deadline": "100s", "settle": "300ms"},
+        }
+    )
+    journal = play_episodes(scenario, "wall", client.target, source=client.source)
+    return _cell(lives_of(RunEvents(journal)))
 
 
 def _cell(facts: SandboxLives) -> str:

@@ -23,7 +23,7 @@ from sfusion.harness.lab.runs.faces import with_face
 from sfusion.harness.lab.shapes import shape_of
 from sfusion.harness.lab.shapes.episode import text_of
 from sfusion.harness.lab.worlds.episodes import play_episodes
-from sfusion.harness.trial.episode_row import EPISODE_FAULTS, episode_row
+from sfusion.harness.trial.episode_row import EPISODE_FAULTS, episode_cell, episode_row
 from sfusion.harness.trial.episodes import episode_scenes
 from sfusion.harness.trial.result import TrialResult
 from sfusion.harness.trial.trial import judge, write_baseline
@@ -249,9 +249,9 @@ def test_a_row_says_what_each_fault_takes_and_leaves(monkeypatch: Any) -> None:
     assert row["create 504, made"] == "no score, **1 left**"
     assert row["dies"] == "no score"
     assert row["delete 502"].endswith("**1 left**")
-    own = episode_row(shape_of(own_client), "daytona")
-    assert own["create 504 once, made"].startswith("✓")
-    assert own["delete 504, done"] == "✓, 2 deletes"
+    own = shape_of(own_client)
+    assert episode_cell(own, "create 504 once, made", "daytona").startswith("✓")
+    assert episode_cell(own, "delete 504, done", "daytona") == "✓, 2 deletes"
     monkeypatch.setitem(WIRES, "daytona", ProbingWire)
-    probing = episode_row(shape_of(own_client), "daytona")
-    assert probing["delete 504, done"] == "✓, 2 deletes", "its questions are no commands"
+    probing = episode_cell(own, "delete 504, done", "daytona")
+    assert probing == "✓, 2 deletes", "its questions are no commands"
