@@ -149,13 +149,13 @@ def _with_plain_text(result: CommandResult, command: str) -> CommandResult:
     Clients ask with ``echo ready`` whether a sandbox is usable, and compare what comes back.
     """
     is_answered = result.status != "Error" and (result.stdout or result.return_code)
-    text = None if is_answered else text_printed_by(command)
+    text = None if is_answered else _text_printed_by(command)
     if text is None:
         return result
     return CommandResult("Finished", result.execution_time, 0, stdout=text, stderr="")
 
 
-def text_printed_by(command: str) -> str | None:
+def _text_printed_by(command: str) -> str | None:
     """Return what a command prints if that can be read off it; None if it would have to run."""
     command = command.strip()
     if found := _PRINTF.fullmatch(command):

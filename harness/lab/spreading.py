@@ -90,10 +90,21 @@ class _ThisProcess:
         yield from map(work, items)
 
 
-def _in_order(
-    submit: Callable[[Any], Any], take: Callable[[Any], Result], items: Iterable[Any], ahead: int
-) -> Any:
-    """Submit items up to ``ahead`` of the results, and take each result in its turn."""
+def _handed_out(
+    items: Iterable[Any],
+    submit: Callable[[Any], Any],
+    take: Callable[[Any], Result],
+    *,
+    ahead: int,
+    effort: Callable[[Any], float] | None,
+) -> Iterator[Result]:
+    """Submit items, and take each result in its turn.
+
+    With ``effort`` all are submitted at once, else up to ``ahead`` of the results.
+    """
+    if effort is not None:
+        yield from _longest_first(items, submit, take, effort)
+        return
     pending: deque[Any] = deque()
     for item in items:
         pending.append(submit(item))
@@ -104,9 +115,9 @@ def _in_order(
 
 
 def _longest_first(
+    items: Iterable[Any],
     submit: Callable[[Any], Any],
     take: Callable[[Any], Result],
-    items: Iterable[Any],
     effort: Callable[[Any], float],
 ) -> Iterator[Result]:
     """Submit all items, those with the most effort first, and take each result in its turn."""
@@ -152,10 +163,8 @@ class _Processes:
         def submit(item: Item) -> Future[Result]:
             return self._threads.submit(self._run, work, item)
 
-        if effort is not None:
-            yield from _longest_first(submit, Future.result, items, effort)
-            return
-        yield from _in_order(submit, Future.result, items, _AHEAD * self._jobs)
+        ahead = _AHEAD * self._jobs
+        yield from _handed_out(items, submit, Future.result, ahead=ahead, effort=effort)
 
     def _run(self, work: Callable[[Item], Result], item: Item) -> Any:
         orders = pickle.dumps((work, item))
@@ -320,11 +329,9 @@ class RayTasks:
                 raise MissingWorld(missing)
             return _result(answer)
 
-        if effort is not None:
-            yield from _longest_first(submit, take, items, effort)
-            return
         cpus = int(self._ray.cluster_resources().get("CPU", 1))
-        yield from _in_order(submit, take, items, _AHEAD * max(1, cpus))
+        ahead = _AHEAD * max(1, cpus)
+        yield from _handed_out(items, submit, take, ahead=ahead, effort=effort)
 
 
 def _task() -> Callable[[list[str], str, bytes], tuple[str, bytes]]:

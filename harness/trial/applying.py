@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..core.verdict import Verdict
-from ..lab.single_calls.calls import CallFacts, SuiteFacts, played_ends
+from ..lab.single_calls.calls import CallFacts
+from ..lab.single_calls.suite import SuiteFacts, played_ends
 
 _CHANGEABLE = frozenset({"arguments", "headers", "files", "tests"})
 """What a call may be given that can be modified."""

@@ -14,8 +14,9 @@ from sfusion_tools.wording import counted
 from ..core.verdict import How, Verdict
 from ..lab.promises.single_call_results import wordings
 from ..lab.promises.wordings import AlikeEnds, alike_ends
-from ..lab.single_calls.calls import CallFacts, SuiteFacts, played_ends
+from ..lab.single_calls.calls import CallFacts
 from ..lab.single_calls.in_words import PlayedCase, case_of, way_of
+from ..lab.single_calls.suite import SuiteFacts, played_ends
 from .lessons import (
     CRASH_AS_SUCCESS,
     EARLIER_LOOP,

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..lab.client import Shape
 from ..lab.scenarios.model import Scenario
-from ..lab.single_calls.calls import CallFacts, SuiteFacts
+from ..lab.single_calls.calls import CallFacts
+from ..lab.single_calls.suite import SuiteFacts
 from .trial import play_scenes
 
 FAULTS: dict[str, Mapping[str, Any]] = {

@@ -35,7 +35,7 @@ from ..lab.scenarios.model import Scenario
 from ..lab.scenarios.reading import JUDGED, bundled_folder, in_folder, read_scenarios
 from ..lab.shapes import Shape, shape_of
 from ..lab.shapes.as_tool import TARGET_TOOL
-from ..lab.single_calls.calls import SuiteFacts
+from ..lab.single_calls.suite import SuiteFacts
 from ..lab.worlds.clients import run_in_sim
 from ..lab.worlds.clients_wall import WallTrial
 from .applying import without_absent

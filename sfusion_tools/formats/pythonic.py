@@ -205,16 +205,21 @@ class PythonicParser(StreamParser):
             else:
                 last = self._checked(scanned, scanned.text)
 
-        if last and not closed:
-            flaw = Flaw("missing_close", f"the {self.close} after the calls is missing")
-            last.repaired.append(flaw)
-        if last and closed and (yield from self._goes_on()):
-            self.refuse(_CUT, position=last.position, raw=last.raw, name=last.name)
-            last = None
-        self._flush(last)
+        if last:
+            yield from self._end_list(last, closed=bool(closed))
         if not calls:
             flaw = Flaw("empty_call", "there is no call in it") if closed else NOT_BEGUN
             self.refuse(flaw, position=start, raw=self.openers[0])
+
+    def _end_list(self, last: _GoodCall, *, closed: bool) -> Scan[None]:
+        """Report the last call of a list, unless its text seems to go on after the list."""
+        if not closed:
+            flaw = Flaw("missing_close", f"the {self.close} after the calls is missing")
+            last.repaired.append(flaw)
+        elif (yield from self._goes_on()):
+            self.refuse(_CUT, position=last.position, raw=last.raw, name=last.name)
+            return
+        self._flush(last)
 
     def _scan_call(self) -> Scan[_Scanned]:
         """Read a name and what is in parentheses after it."""
@@ -287,14 +292,8 @@ class PythonicParser(StreamParser):
         raw = reader.take(next_call or size)
 
         at_end = not (yield from reader.peek())
-        if not name:
-            flaw = _NAMELESS
-        elif scanned.read is TOO_DEEP:
-            flaw = TOO_DEEP
-        elif at_end and not next_call and size == len(text) and not raw.rstrip().endswith("]"):
-            flaw = Flaw("truncated", "a quote or a bracket in it is never closed")
-        else:
-            flaw = literal.UNBALANCED
+        is_cut = at_end and not next_call and size == len(text)
+        flaw = _flaw_of_broken(scanned, raw, is_cut=is_cut)
         self.refuse(flaw, position=position, raw=raw, name=name or None)
         if next_call or raw.rstrip().endswith(","):
             return True
@@ -391,6 +390,17 @@ def _has_replaced_names(text: str) -> bool:
     """Return whether Python would change a name: it reads ｃode as code."""
     names = literal.without_strings(text)
     return unicodedata.normalize("NFKC", names) != names
+
+
+def _flaw_of_broken(scanned: _Scanned, raw: str, *, is_cut: bool) -> Flaw:
+    """Return what is wrong with a call whose brackets or quotes are not closed."""
+    if not scanned.name:
+        return _NAMELESS
+    if scanned.read is TOO_DEEP:
+        return TOO_DEEP
+    if is_cut and not raw.rstrip().endswith("]"):
+        return Flaw("truncated", "a quote or a bracket in it is never closed")
+    return literal.UNBALANCED
 
 
 def _sibling(text: str) -> int:

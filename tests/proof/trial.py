@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args
 
-from sfusion.harness.lab.single_calls.calls import SuiteFacts
+from sfusion.harness.lab.single_calls.suite import SuiteFacts
 from sfusion.harness.trial.trial import (
     bundled_scenes,
     check_journals,

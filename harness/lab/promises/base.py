@@ -15,7 +15,7 @@ from ...core.run_events import CallEvents, RunEvents
 from ...core.sandbox_lives import SandboxLives
 from ...core.verdict import How, State, Verdict, sentence_of
 from ..client import TAKES
-from ..single_calls.calls import SuiteFacts
+from ..single_calls.suite import SuiteFacts
 from .findings import Findings, Wrong
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ COMMON = {
     "not_of_single_calls": "single calls (`load.each`) do not show this",
 }
 """The sentences of verdicts that any promise may have."""
+ROUNDED = 1e-5
+"""Seconds that do not count: the times of journals are rounded to microseconds."""
 
 
 class Promise(BaseModel):
@@ -180,24 +182,30 @@ class Promise(BaseModel):
         if lacking:
             wanted = " and ".join(f"{TAKES[name]} ({name})" for name in sorted(lacking))
             return [self.not_applicable("not_taken", wanted=wanted)]
-        found = list(self.find(facts))
-        doubt = self.doubt(facts)
-        if doubt is not None and not any(found):
-            return [doubt]
-        if not facts.calls and not any(found):
-            return [self.unknown("no_call_made")]
-        wrong: dict[How, list[Wrong]] = {}
-        for finding in found:
-            if finding is not None:
-                how = How.of(self.name, finding.kind, finding.parameters, self.identity)
-                wrong.setdefault(how, []).append(finding)
+        judged = list(self.find(facts))
+        wrong = [finding for finding in judged if finding is not None]
         if wrong:
-            return [self._found(several) for several in wrong.values()]
-        if found and (caveat := self.caveat(facts)):
-            return [self.held("calls_held_but", judged=len(found), caveat=caveat)]
-        if found:
-            return [self.held("calls_held", judged=len(found))]
-        return [self.unknown("calls_unseen", unseen=self.unseen)]
+            return self._found_apart(wrong)
+        return [self.doubt(facts) or self._nothing_wrong(facts, len(judged))]
+
+    def _found_apart(self, findings: Iterable[Wrong]) -> list[Verdict]:
+        """Return a verdict for each way to fail."""
+        alike: dict[How, list[Wrong]] = {}
+        for finding in findings:
+            how = How.of(self.name, finding.kind, finding.parameters, self.identity)
+            alike.setdefault(how, []).append(finding)
+        return [self._found(several) for several in alike.values()]
+
+    def _nothing_wrong(self, facts: SuiteFacts, judged: int) -> Verdict:
+        """Return what calls show in which nothing is wrong."""
+        if not facts.calls:
+            return self.unknown("no_call_made")
+        if not judged:
+            return self.unknown("calls_unseen", unseen=self.unseen)
+        caveat = self.caveat(facts)
+        if caveat:
+            return self.held("calls_held_but", judged=judged, caveat=caveat)
+        return self.held("calls_held", judged=judged)
 
     def caveat(self, facts: SuiteFacts) -> str:
         """Return what was not played, though it would have been judged too."""

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from ...core.verdict import Verdict
 from ..facts.batch import LostBy, PlantedBatch
-from ..single_calls.calls import CallFacts, SuiteFacts
+from ..single_calls.calls import CallFacts
+from ..single_calls.suite import SuiteFacts
 from .base import Promise
 
 _SAME = 1e-3

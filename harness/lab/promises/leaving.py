@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..single_calls.calls import CallFacts, RunFacts, SuiteFacts
+from ..single_calls.calls import CallFacts, RunFacts
+from ..single_calls.suite import SuiteFacts
 from .base import Promise
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 

@@ -17,7 +17,7 @@ from ...core.events import AnyEvent, LimiterEvent
 from ...core.journal import Event
 from ...core.run_events import RunEvents
 from ...core.verdict import Verdict
-from ..single_calls.calls import SuiteFacts
+from ..single_calls.suite import SuiteFacts
 from .base import Promise
 from .findings import Findings
 from .permit_steps import client_steps, server_steps

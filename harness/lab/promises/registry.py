@@ -16,7 +16,7 @@ from sfusion_tools.rollout.states import EndCause
 from ...core.journal import Journal
 from ...core.run_events import CallEvents, RunEvents
 from ...core.verdict import Verdict
-from ..single_calls.calls import SuiteFacts, has_single_calls
+from ..single_calls.suite import SuiteFacts, has_single_calls
 from .base import PROMISES, Promise
 from .episodes import lives_of
 
@@ -210,23 +210,34 @@ def _checked(promise: Promise, run: RunEvents) -> Verdict:
 def _shows_nothing(run: RunEvents, promise: Promise) -> Verdict | None:
     """Return a verdict that says why a run says nothing about a promise; None if it does."""
     if promise.of_rollouts:
-        causes = {event["ended_by"] for event in run.of_world("rollout_ended")}
-        refused = EndCause.PROMPT_TOO_LONG in causes
-        spoke = any(event["event"] == "spoke" for event in run.engine)
-        return None if spoke or refused else promise.unknown("engine_silent")
+        return None if _engine_spoke(run) else promise.unknown("engine_silent")
     if not run.made:
         return promise.unknown("no_call")
     calls = len(run.made)
     if not any(_was_handled(call, run) for call in run.made):
-        raised = sum(bool(call.returned and call.returned.get("raised")) for call in run.made)
-        if raised:
-            return promise.unknown("all_raised", raised=raised, calls=calls)
-        return promise.unknown(
-            "unobserved" if run.of_world("unobserved") else "none_ended", calls=calls
-        )
+        return _nothing_handled(run, promise)
     if promise.needs == "result" and not any(call.succeeded for call in run.made):
         return promise.unknown("no_result", calls=calls)
     return None
+
+
+def _engine_spoke(run: RunEvents) -> bool:
+    """Did the engine generate anything, or refuse a prompt, which is an answer too?"""
+    causes = {event["ended_by"] for event in run.of_world("rollout_ended")}
+    if EndCause.PROMPT_TOO_LONG in causes:
+        return True
+    return any(event["event"] == "spoke" for event in run.engine)
+
+
+def _nothing_handled(run: RunEvents, promise: Promise) -> Verdict:
+    """Say why no call of a run shows anything."""
+    calls = len(run.made)
+    raised = [call for call in run.made if call.returned and call.returned.get("raised")]
+    if raised:
+        return promise.unknown("all_raised", raised=len(raised), calls=calls)
+    if run.of_world("unobserved"):
+        return promise.unknown("unobserved", calls=calls)
+    return promise.unknown("none_ended", calls=calls)
 
 
 def _was_handled(call: CallEvents, run: RunEvents) -> bool:

@@ -11,7 +11,7 @@ from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
 from ..facts.sent import WIRE_DEFAULTS, field_differences
 from ..facts.truth import ProgramTruth
-from ..single_calls.calls import SuiteFacts
+from ..single_calls.suite import SuiteFacts
 from .base import Promise
 from .findings import Findings
 from .leaving import find_held_instances

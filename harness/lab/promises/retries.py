@@ -12,7 +12,7 @@ from ...core.events import AnyEvent, ClientEvent, SandboxEvent
 from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents, attempt_of
 from ...core.verdict import Verdict
-from ..single_calls.calls import SuiteFacts
+from ..single_calls.suite import SuiteFacts
 from .base import Promise
 from .findings import Findings
 from .single_call_retries import find_vain_retries

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..client import SCORES_IN_LIST, Returned
-from ..single_calls.calls import CallFacts, SuiteFacts, played_ends
+from ..single_calls.calls import CallFacts
+from ..single_calls.suite import SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 from .single_call_results import number_of
@@ -200,12 +201,13 @@ class ScoreFollowsTheTests(Promise):
     unseen = "no solution was scored; judge-tests plays some"
 
     def find(self, facts: SuiteFacts) -> Findings:
-        every = list(_solutions(facts))
-        solutions = [each for each in every if SCORES_IN_LIST not in each.returned.fields]
-        for each in every:
-            came = each.returned.fields.get(SCORES_IN_LIST)
-            if came is not None:
-                yield wrong("uncounted", each.call, came=came, among=each.call.ask.among)
+        solutions = []
+        for solution in _solutions(facts):
+            came = solution.returned.fields.get(SCORES_IN_LIST)
+            if came is None:
+                solutions.append(solution)
+            else:
+                yield wrong("uncounted", solution.call, came=came, among=solution.call.ask.among)
         yield from _of_one_test([each for each in solutions if len(each.does) == 1])
         yield from _of_all_tests([each for each in solutions if len(each.does) == _TESTS])
 

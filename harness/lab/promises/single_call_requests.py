@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..facts.sent import CONTENT_TYPE, WIRE_DEFAULTS, SentDifference, field_differences
-from ..single_calls.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts
+from ..single_calls.calls import FAIR, CallFacts, RunFacts, SentRequest
+from ..single_calls.suite import SuiteFacts
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 
 _HAMMERING = 2

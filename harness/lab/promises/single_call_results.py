@@ -10,7 +10,8 @@ from typing import Any
 from sfusion_tools.outcome import OUTCOMES
 
 from ..facts.read import durations
-from ..single_calls.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, SuiteFacts, played_ends
+from ..single_calls.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts
+from ..single_calls.suite import SuiteFacts, played_ends
 from .findings import Findings, Wrong, shown, unless, wrong, wrong_run
 
 _NEAR = 0.1

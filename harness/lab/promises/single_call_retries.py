@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from ..single_calls.calls import CallFacts, SentRequest, SuiteFacts
+from ..single_calls.calls import CallFacts, SentRequest
+from ..single_calls.suite import SuiteFacts
 from .findings import Findings, Wrong, unless
 
 _WRONG_REQUEST = frozenset({400, 401, 403, 405, 413, 415, 422})

@@ -18,7 +18,7 @@ from ...core.verdict import Verdict
 from ..facts.canary import tokens_in
 from ..facts.read import TextReading, exits, integers
 from ..facts.truth import ProgramTruth
-from ..single_calls.calls import SuiteFacts
+from ..single_calls.suite import SuiteFacts
 from .base import Promise
 from .episode_results import find_answers_of_others, find_scored_losses
 from .findings import Findings, wrong_run

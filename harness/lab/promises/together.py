@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..single_calls.calls import CallFacts, SuiteFacts
+from ..single_calls.calls import CallFacts
+from ..single_calls.suite import SuiteFacts
 from .base import Promise
 from .findings import Findings, unless, wrong_run
 from .single_call_requests import intervals, stretches

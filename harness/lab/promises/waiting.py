@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from ...core.journal import Event
 from ...core.verdict import Verdict
-from ..single_calls.calls import FAIR, CallFacts, RunFacts, SentRequest, SuiteFacts, played_ends
+from ..single_calls.calls import FAIR, CallFacts, RunFacts, SentRequest
+from ..single_calls.suite import SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, unless, wrong, wrong_run
 from .single_call_requests import intervals, stretches

@@ -12,8 +12,9 @@ from typing import ClassVar
 from ...core.journal import Event
 from ..client import EXIT_FIELDS
 from ..facts.read import exits, integers
-from ..single_calls.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, SuiteFacts, played_ends
+from ..single_calls.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts
 from ..single_calls.in_words import case_of
+from ..single_calls.suite import SuiteFacts, played_ends
 from .base import Promise
 from .findings import Findings, Wrong, shown, unless, wrong
 from .single_call_results import wordings, wordings_to_read

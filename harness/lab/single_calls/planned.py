@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -392,16 +392,12 @@ def plan_call(part: SingleCallPart, call: str, *, seed: int, scenario: str) -> S
     faults = [write.rule(call, number, fault) for number, fault in enumerate(part.fault)]
     tests = []
     for number, test in enumerate(part.tests):
-        given = write.word("in", number)
         expected = write.text(test.expects) or f"{write.word('out', number)}\n"
-        tests.append((f"{given}\n", expected))
-        solution = _solution(test.does, expected, f"{write.word('wrong', number)}\n")
-        if test.expects:
-            solution = replace(solution, stdout=write.text(test.prints))
-        solution = replace(solution, seconds=test.seconds)
-        programs[f"{call}{TEST}{number}"] = (solution,)
+        tests.append((f"{write.word('in', number)}\n", expected))
+        mark = f"{call}{TEST}{number}"
+        programs[mark] = (_solution(test, expected, write, number),)
         if test.fault is not None:
-            faults.append(write.rule(f"{call}{TEST}{number}", 0, test.fault))
+            faults.append(write.rule(mark, 0, test.fault))
     truth = executions[0].stdout.strip() if part.truth is None else write.text(part.truth)
     if part.arguments is not None:
         ask = TrialAsk(call, arguments=part.arguments)
@@ -428,10 +424,18 @@ def _content(text: str) -> bytes:
     return bytes(range(256)) if text == _ALL_BYTES else text.encode()
 
 
-def _solution(does: TestKind, expected: str, wrong: str) -> ProgramTruth:
-    printed = {"fail": wrong, "more": f"{wrong}{expected}{wrong}"}.get(does, expected)
-    ending: Ending = "stopped" if does == "stopped" else "exited"
-    return ProgramTruth(printed, exit=int(does == "exits"), ending=ending)
+def _solution(test: TestPart, expected: str, write: _Writer, number: int) -> ProgramTruth:
+    """Return what the solution of a test does."""
+    wrong = f"{write.word('wrong', number)}\n"
+    printed = {"fail": wrong, "more": f"{wrong}{expected}{wrong}"}.get(test.does, expected)
+    if test.expects:
+        printed = write.text(test.prints)
+    return ProgramTruth(
+        printed,
+        exit=int(test.does == "exits"),
+        ending="stopped" if test.does == "stopped" else "exited",
+        seconds=test.seconds,
+    )
 
 
 class _Writer:

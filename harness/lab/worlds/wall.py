@@ -119,7 +119,9 @@ def run(scenario: Scenario, *, speed: float = SPEED, real: Sequence[RealSandbox]
     with fast_clock(speed):
         try:
             bounds = bounds_of(scenario, virtually=False)
-            asyncio.run(_run(scenario, journal, bounds, real, lateness, speed))
+            asyncio.run(
+                _run(scenario, journal, bounds=bounds, real=real, lateness=lateness, speed=speed)
+            )
         except WorldError as error:
             note_stuck(journal, error)
     # Threads report late: an answer may be noted after what its receiver did.
@@ -129,6 +131,7 @@ def run(scenario: Scenario, *, speed: float = SPEED, real: Sequence[RealSandbox]
 async def _run(
     scenario: Scenario,
     journal: LoopJournal,
+    *,
     bounds: RolloutLimits,
     real: Sequence[RealSandbox],
     lateness: Lateness,

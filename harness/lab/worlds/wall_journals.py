@@ -8,8 +8,9 @@ from typing import Any
 
 from ...core.journal import Event, Journal
 from ..client import WARM_UP
-from ..single_calls.calls import CallFacts, SuiteFacts
+from ..single_calls.calls import CallFacts
 from ..single_calls.planned import TEST
+from ..single_calls.suite import SuiteFacts
 
 
 def journal_of_part(journal: Journal, name: str | None = None) -> Journal:

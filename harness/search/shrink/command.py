@@ -134,10 +134,8 @@ def keep(
     result = run_one(task)
     found = failures_of(result)
     broken = [failure.promise for failure in found if failure.promise in PROMISES]
-    if not broken and run.is_dir():  # it is mended; the recording says what it was
-        if line := edited_line(run):
-            raise BadOption(f"{line}. It breaks nothing now, so only its verdict says what to keep")
-        broken = [verdict.promise for verdict in read_run(run)[2] if verdict.state == "broken"]
+    if not broken and run.is_dir():
+        broken = _once_broken(run)
     data = task.scenario.plain
     stated = [made.name for made in task.scenario.promises]
     data["promises"] = [
@@ -160,6 +158,14 @@ def keep(
         folder.mkdir(parents=True, exist_ok=True)
     write_file(target, text)
     return target
+
+
+def _once_broken(run: Path) -> list[str]:
+    """Return what a recorded run broke that is mended now."""
+    line = edited_line(run)
+    if line:
+        raise BadOption(f"{line}. It breaks nothing now, so only its verdict says what to keep")
+    return [verdict.promise for verdict in read_run(run)[2] if verdict.state == "broken"]
 
 
 def _name(scenario: str, promise: str) -> str:

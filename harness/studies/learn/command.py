@@ -174,33 +174,12 @@ def _origin(logs: Sequence[Path], window: Window, calls: Sequence[Call]) -> str:
 
 
 def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
-    figures = learned.figures
-    if window.is_whole:
-        shown.print(
-            counted(figures.calls, "call") + (f" in {learned.span:.4g} s" if learned.span else "")
-        )
-    else:
-        shown.print(
-            f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} "
-            "s with most trouble: "
-            f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried"
-            + (
-                f"; calls take {window.slower:.3g} times as long as usual"
-                if window.slower > 1
-                else ""
-            )
-        )
+    shown.print(_examined(learned, window))
     shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
     for program in learned.programs:
         shown.print(f"programs: {program.why}")
-    if not learned.causes and not figures.is_enough:
-        shown.print("too few calls to name a cause", "yellow")
-    elif not learned.causes:
-        if window.is_whole:
-            unseen = ""
-        else:
-            unseen = f" in the {figures.calls:,} of {window.of:,} calls that were examined"
-        shown.print(f"nothing went wrong{unseen or ', as far as this log shows'}", "green")
+    if not learned.causes:
+        _tell_no_cause(shown, learned, window)
     for place, cause in enumerate(learned.causes):
         where = f" of {cause.sandbox}" if cause.sandbox and cause.sandbox not in cause.says else ""
         label = "main cause" if place == 0 else "also"
@@ -211,6 +190,31 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
         shown.print(f"not known: {learned.knowledge.unknown}", "yellow")
     for remark in learned.remarks:
         shown.print(f"note: {remark}", "yellow")
+
+
+def _examined(learned: Learned, window: Window) -> str:
+    """Say which calls of the log were examined."""
+    calls = learned.figures.calls
+    if window.is_whole:
+        return counted(calls, "call") + (f" in {learned.span:.4g} s" if learned.span else "")
+    slower = ""
+    if window.slower > 1:
+        slower = f"; calls take {window.slower:.3g} times as long as usual"
+    return (
+        f"{calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
+        f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried{slower}"
+    )
+
+
+def _tell_no_cause(shown: ProgressReporter, learned: Learned, window: Window) -> None:
+    figures = learned.figures
+    if not figures.is_enough:
+        shown.print("too few calls to name a cause", "yellow")
+        return
+    seen = ", as far as this log shows"
+    if not window.is_whole:
+        seen = f" in the {figures.calls:,} of {window.of:,} calls that were examined"
+    shown.print(f"nothing went wrong{seen}", "green")
 
 
 def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> None:

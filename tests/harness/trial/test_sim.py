@@ -17,7 +17,7 @@ import pytest
 from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.lab.client import TAKES, Returned, Settings, TrialAsk
 from sfusion.harness.lab.promises.registry import OF_SINGLE_CALLS
-from sfusion.harness.lab.single_calls.calls import SuiteFacts
+from sfusion.harness.lab.single_calls.suite import SuiteFacts
 from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.trial.trial import (
     PlayedScenes,

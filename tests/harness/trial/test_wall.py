@@ -20,7 +20,7 @@ from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer
 from sfusion.harness.lab.promises import single_call_requests
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.shapes import shape_of
-from sfusion.harness.lab.single_calls.calls import SuiteFacts, played_ends
+from sfusion.harness.lab.single_calls.suite import SuiteFacts, played_ends
 from sfusion.harness.lab.worlds import clients_wall as wall
 from sfusion.harness.lab.worlds.canary_sandbox import CanaryExecutor
 from sfusion.harness.lab.worlds.clients_wall import WallTrial

@@ -12,7 +12,7 @@ import pytest
 from sfusion.harness.lab.client import Returned, TrialAsk
 from sfusion.harness.lab.promises.wordings import code_slots
 from sfusion.harness.lab.shapes.results import raised
-from sfusion.harness.lab.single_calls.calls import SuiteFacts
+from sfusion.harness.lab.single_calls.suite import SuiteFacts
 from tests.harness.trial.test_sim import PlainClient, played
 from tests.proof.right_tools import RIGHT_TOOLS
 from tests.proof.tool_client import ToolClient

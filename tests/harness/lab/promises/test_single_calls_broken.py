@@ -11,7 +11,7 @@ from typing import Any
 from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.lab.client import Returned, TrialAsk
 from sfusion.harness.lab.shapes import shape_of
-from sfusion.harness.lab.single_calls.calls import SuiteFacts
+from sfusion.harness.lab.single_calls.suite import SuiteFacts
 from sfusion.harness.trial.trial import bundled_scenes, check_facts, play_in_sim
 from tests.harness.trial.estimators.right import by_mask
 from tests.harness.trial.estimators.wrong import lone_raw, masked_only
