@@ -34,6 +34,7 @@ _FEWEST_DOUBLED = 8
 """Different lines that must all occur twice, where no id tells siblings apart (chosen: a few short
 answers repeat by chance)."""
 _SHOWN_KEYS = 14
+"""Keys of a record that an error names (chosen: a line or two)."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ _HEALTHY = 0.5
 _MOST = 20_000
 """Programs that are kept (chosen: bounds the memory; those that once succeeded go first)."""
 _SHOWN = 160
+"""Characters of a program that are shown (chosen: two lines of a terminal)."""
 
 
 @dataclass(slots=True)

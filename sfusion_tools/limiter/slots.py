@@ -43,15 +43,17 @@ if the file was damaged."""
 _GATE = 0  # exclusively, by the process that looks for slots, for less than a millisecond
 _ATTACHED = 1  # shared by all processes that use the limiter, as long as they live
 _WAITING = 2  # shared by all processes in which callers wait
-_FIRST_SLOT = 16
+_FIRST_SLOT = 16  # chosen: leaves room for more purposes
 
-# What is written: the rules, the last release, and who holds each slot.
+# What is written: the rules, the last release, and who holds each slot. The sizes, in bytes, are
+# chosen: the rules and the release fill a page of memory.
 _RULES_SIZE = 4096 - 64
 _RELEASE_AT = _RULES_SIZE
 _RELEASE_SIZE = 64
 _HOLDERS_AT = 4096
 _HOLDER_SIZE = 16
 _READ_AT_ONCE = 8192
+"""Bytes that hold the rules and 256 holders (chosen)."""
 
 
 def slot_folder() -> Path:

@@ -38,6 +38,7 @@ _CODE = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _LARGEST = 1e100
 """A score beyond this is none: its square is not a number."""
 _MOST_TOKENS = 10**9
+"""A number of tokens beyond this is none (chosen: no answer is as long)."""
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from sfusion_tools.errors import InputError
 from ...errors import NoDump
 
 _BLOCK = 1 << 20
+"""Bytes that are read at once (chosen)."""
 
 
 class LineIndex:
@@ -80,6 +81,7 @@ class LineIndex:
 
 _SHOWN = ("input", "output")
 _PREVIEW = 200
+"""Characters of a field that a list shows (chosen: more than a line of a terminal)."""
 
 
 @dataclass(frozen=True)

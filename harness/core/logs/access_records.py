@@ -43,6 +43,7 @@ _BARE_UPSTREAMS = re.compile(rf"(?<![\w.\[:])({_BARE_ADDRESS}(?:{_NEXT}{_BARE_AD
 _BARE_STATUSES = re.compile(rf"(?<![\w.:])(\d{{3}}(?:{_NEXT}(?:\d{{3}}|-))+)(?![\w.])")
 _BARE_TIMES = re.compile(rf"(?<![\w.:])(\d+\.\d{{3}}(?:{_NEXT}(?:\d+\.\d{{3}}|-))+)(?![\w.:])")
 _LONGEST = 10_000
+"""Bytes of a line that may be a request in an access log (chosen)."""
 
 
 def access_records(line: bytes, number: int) -> tuple[Call, ...] | None:
@@ -162,7 +163,10 @@ _INITIALIZED = "database initialized"
 RESTARTED = "the server was started again"
 """The detail of a request that a restart of its server ended."""
 _MOST_OPEN = 10_000
+"""Commands that have begun and not ended, of which the oldest is dropped (chosen: bounds the
+memory)."""
 _LONGEST_OUTPUT = 100_000
+"""Bytes of a line of a server that are searched (chosen: it may quote a whole program)."""
 
 
 class ServerOutput:

@@ -27,6 +27,7 @@ _REACH_SECONDS = 5.0
 _NODE_SECONDS = 90.0
 """How long a node of our own may take to start."""
 _LOOK_SECONDS = 0.1
+"""How often it is looked whether a node has started (chosen)."""
 _QUICK_HEALTH = {
     # A killed node is detected after three seconds; a slow one has ten seconds to answer.
     "health_check_initial_delay_ms": 1000,

@@ -24,6 +24,7 @@ from .recorder import JournalAddress, Recorder, RemoteRecorder
 PROCESS = "limiter"
 """The name of its process in the journal."""
 _RETRY_SECONDS = 0.05
+"""How long to wait for an actor that is being restarted (chosen)."""
 
 
 class _WatchedLimiter(LimiterActor):

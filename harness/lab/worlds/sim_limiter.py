@@ -18,6 +18,7 @@ from .recorder import Recorder
 NO_ANSWER_SECONDS = 1.0
 """How long a worker waits before it considers a message lost."""
 _TICKETS_PER_LIFE = 10**9
+"""Chosen: more than a limiter hands out, so that those of two lives differ."""
 
 CoreFactory = Callable[..., LimiterCore]
 

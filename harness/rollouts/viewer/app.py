@@ -26,6 +26,7 @@ _PROMPTS = {
     "filter": "filter (for example: score<1 outcome:unreachable):",
 }
 _SAMPLES_PER_UPDATE = 500
+"""Samples that are searched before the screen says how far it is (chosen)."""
 
 
 class ViewerApp(App[None]):

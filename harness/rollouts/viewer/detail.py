@@ -22,6 +22,7 @@ from .parts import TurnPart, TurnView, split_turns
 
 HIT = "black on yellow"
 _TITLE_LENGTH = 72
+"""Columns of a title (chosen: it leaves room on a terminal of 80)."""
 # A field or a malformed line may have megabytes, which would take minutes to draw.
 _MAX_LENGTH = 200_000
 
