@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -11,10 +11,13 @@ from ....fakes.faults import Seconds
 from ...core.events import AnyEvent, ClientEvent, SandboxEvent
 from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents, attempt_of
+from ...core.sandbox_lives import SandboxLives
 from ...core.verdict import Verdict
 from ..single_calls.suite import SuiteFacts
-from .base import Promise
+from .base import ROUNDED, Promise
+from .episode_results import find_early_creates
 from .findings import Findings
+from .single_call_requests import find_early_returns
 from .single_call_retries import find_vain_retries
 
 _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
@@ -122,6 +125,86 @@ def _lost_answers(
         if strike.get("phase") == "body" or strike.get("what") in _UNUSABLE:
             lost.add(attempt_of(strike))
     return lost
+
+
+class RetryAfterHonoured(Promise):
+    """No call is retried before its Retry-After has passed. Judged at the sandbox; unknown if no
+    call is retried."""
+
+    needs = "ending"
+    sentences: ClassVar = {
+        "early": "call {call} was sent again {early:.3g} s before its Retry-After was over",
+        "never_asked": "the sandbox never sent Retry-After",
+        "never_again": "{asked:Retry-After header}, but no call was sent again",
+        "held_one": "1 Retry-After header was respected",
+        "held": "{asked} Retry-After headers, all respected",
+        "early_date": (
+            "call {call} was sent again {early:.2f} s before the date in its Retry-After"
+        ),
+        "hammered": (
+            "call {call} was refused {times:time} without Retry-After, and sent again at once each "
+            "time"
+        ),
+    }
+    of_single_calls = (
+        "After a 429 or 503 the client waits as long as Retry-After asks, in seconds or as a "
+        "date; else it pauses."
+    )
+    unseen = (
+        "no call was sent again after a 429 or 503 with Retry-After, as of a client "
+        "with one attempt"
+    )
+
+    def find(self, facts: SuiteFacts) -> Findings:
+        return find_early_returns(facts)
+
+    def judge_episodes(self, facts: SandboxLives) -> Iterator[Verdict | None]:
+        return self.of_findings(find_early_creates(facts))
+
+    def check(self, run: RunEvents) -> Verdict:
+        asked = 0
+        again = 0
+        wrong: list[Verdict] = []
+        for call in run.made:  # code without a mark cannot be told apart from that of other calls
+            waits = _asked_to_wait(call)
+            asked += len(waits)
+            latest: SandboxEvent | None = None
+            for event in call.server:
+                if event["event"] == "arrived" and latest is not None:
+                    again += 1
+                    early = latest["at"] + waits[id(latest)] - event["at"]
+                    if early > ROUNDED:
+                        wrong.append(
+                            self.broken("early", [latest, event], call=call.call, early=early)
+                        )
+                if id(event) in waits:
+                    latest = event
+        if wrong:
+            return self.first(wrong)
+        if not again:
+            return self.unknown("never_again" if asked else "never_asked", asked=asked)
+        return self.held("held_one" if asked == 1 else "held", asked=asked)
+
+
+def _asked_to_wait(call: CallEvents) -> dict[int, float]:
+    """Return for each answer that a client could read the seconds for which it must wait."""
+    if not any("retry_after" in event for event in call.server):
+        return {}
+    strikes = call.of_server("strike")
+    broken_off = {attempt_of(strike) for strike in strikes if strike.get("phase") == "body"}
+    waits: dict[int, float] = {}
+    for answer in call.answers:
+        seconds = _seconds(answer.get("retry_after"))
+        if seconds is not None and attempt_of(answer) not in broken_off:
+            waits[id(answer)] = seconds
+    return waits
+
+
+def _seconds(text: Any) -> float | None:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None  # absent, or a date, which means nothing in virtual time
 
 
 class RetriesSpread(Promise):

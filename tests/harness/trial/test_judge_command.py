@@ -213,7 +213,7 @@ def test_a_run_that_shows_nothing_says_why(tmp_path: Path) -> None:
     command = [str(warm("sfusion")), "run", "mine.yaml", "--tools", "curt:run"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "unknown: tool_never_raises: no call was made: the client does not take" in done.stdout
+    assert ": no call was made: the client does not take" in done.stdout
 
 
 def test_a_trial_that_plays_nothing_does_not_say_what_the_client_cannot(tmp_path: Path) -> None:
