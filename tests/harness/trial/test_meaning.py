@@ -101,7 +101,7 @@ def test_the_first_screen_is_short_and_what_does_not_apply_is_one_line(
     text = of_naive.table()
     screen = text.partition("\n  broken")[0].splitlines()
     assert len(screen) <= 4 + 3 * SHOWN
-    assert "Does not apply (14): outcomes, retry_after_honoured" in text
+    assert "Does not apply (14): arguments_unchanged, outcomes" in text
     assert "  unknown" not in text
     assert "[played:" not in text, "what a meaning shows is not repeated in the table"
     assert text.count("raised ContentTypeError: 200") == 0
