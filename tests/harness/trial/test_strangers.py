@@ -277,7 +277,9 @@ def compute_score(url, solution, ground_truth):
     return passed
 """
     (tmp_path / "lenient.py").write_text(lenient, encoding="utf-8")
-    found = judge(f"{tmp_path / 'lenient.py'}:compute_score").verdicts
+    file = tmp_path / "lenient.py"
+    # By name, since on a wall clock the last scenes are left out if the machine is slow.
+    found = judge(f"{file}:compute_score", scenes="tests or comparisons").verdicts
     kinds = {one.how.kind for one in found if one.state == "broken"}
     assert kinds == {"mistaken", "unearned"}
 
