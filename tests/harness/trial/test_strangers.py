@@ -278,8 +278,11 @@ def compute_score(url, solution, ground_truth):
 """
     (tmp_path / "lenient.py").write_text(lenient, encoding="utf-8")
     file = tmp_path / "lenient.py"
-    # By name, since on a wall clock the last scenes are left out if the machine is slow.
-    found = judge(f"{file}:compute_score", scenes="tests or comparisons").verdicts
+    for _ in range(5):
+        result = judge(f"{file}:compute_score", scenes="tests or comparisons")
+        if "this machine" not in result.left_out:  # calls during which it stopped are not judged
+            break
+    found = result.verdicts
     kinds = {one.how.kind for one in found if one.state == "broken"}
     assert kinds == {"mistaken", "unearned"}
 
