@@ -7,7 +7,7 @@ from typing import Any
 
 from sfusion.harness.lab.client import OF_ESTIMATORS, UNSET, Returned, Settings, TrialAsk
 from sfusion.harness.lab.client import TAKES as ALL_TAKES
-from sfusion.harness.lab.worlds.calling import AgentData
+from sfusion.harness.lab.verl_tools import AgentData
 from tests.reference_tool import GoodTool, PeerResponse
 
 TAKES = frozenset(ALL_TAKES) - OF_ESTIMATORS - {"stdin", "files", "tests", "raises"}

@@ -11,22 +11,19 @@ import inspect
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from ...errors import BadOption
 from ..client import Returned, Settings, Shape, TrialAsk
 from ..facts.batch import PlantedBatch, Row
+from .estimator_answer import advantages_in
+from .estimator_form import Form, Keys, Library
 from .parameters import NAMES
 from .results import raised
 
 Role = Literal["rewards", "groups", "mask", "lost", "size"]
-Library = Literal["list", "numpy", "torch"]
-Keys = Literal["names", "numbers", "tokens"]
-"""What says which prompt a row belongs to; `tokens` are the rows of a matrix of token ids."""
-
 ROLES: dict[Role, tuple[str, ...]] = {
     "rewards": (
         "rewards", "reward", "scores", "score", "token_level_rewards", "token_level_scores",
@@ -68,10 +65,6 @@ _OF_CLIENTS = frozenset(
 """A function with one of these is another shape, whatever else it takes."""
 _OF_ESTIMATORS = ("advantage", "reward", "baseline", "grpo", "rloo")
 """Words by which a function is taken for an estimator that is not understood."""
-_TOKENS = 3
-"""Tokens of each sample where values are per token. Chosen: more than one, so that a sum over
-tokens and a mean differ."""
-
 PROBE = PlantedBatch(((1.0, 0.0, 0.0, 0.0), (1.0, 1.0, 0.0, 0.0)))
 """A healthy batch in which every group-relative estimator tells the first samples apart."""
 ADAPTER = (
@@ -106,83 +99,6 @@ def resembles_estimator(target: Any) -> bool:
         return False
     spoken = " ".join([*names, str(getattr(target, "__qualname__", type(target).__name__))])
     return any(word in spoken.lower() for word in _OF_ESTIMATORS)
-
-
-@dataclass(frozen=True)
-class Form:
-    """In which containers an estimator takes its arguments."""
-
-    library: Library
-    rewards_per_token: bool
-    mask_per_token: bool
-    keys: Keys
-    flipped: bool = False
-    """Its mask is true for lost samples, whatever its name says."""
-    listed_groups: bool = False
-    """Groups are a list, whatever the rewards are."""
-    by_prompt: bool = False
-    """Rewards and mask have a row for each prompt, with a value for each of its samples."""
-
-    @property
-    def words(self) -> str:
-        what = "lists" if self.library == "list" else self.library
-        words = f"{what}, a reward for each {'token' if self.rewards_per_token else 'row'}"
-        if self.by_prompt:
-            words = f"{what}, a row for each prompt"
-        return f"{words}; its mask is true for lost samples" if self.flipped else words
-
-    def rewards(self, rows: Sequence[Row]) -> Any:
-        """Return the rewards; of tokens the last one has it."""
-        values = [row.reward for row in rows]
-        if self.by_prompt:
-            return self._by_prompt(rows, values, "float")
-        if not self.rewards_per_token:
-            return _contained(values, self.library, "float")
-        before = [0.0] * (_TOKENS - 1)
-        return _contained([[*before, value] for value in values], self.library, "float")
-
-    def groups(self, rows: Sequence[Row]) -> Any:
-        library: Library = "list" if self.listed_groups else self.library
-        if self.keys == "tokens":
-            return _contained([[row.group] * _TOKENS for row in rows], library, "int")
-        if self.keys == "numbers":
-            return _contained([row.group for row in rows], library, "int")
-        # No tensor holds names: trainers that compute with torch keep them in numpy.
-        library = "numpy" if library == "torch" else library
-        return _contained([f"prompt-{row.group}" for row in rows], library, "object")
-
-    def mask(self, rows: Sequence[Row], *, of_lost: bool) -> Any:
-        """Return what is true for samples that count, or for lost ones."""
-        flags = [row.masked == (of_lost != self.flipped) for row in rows]
-        if self.by_prompt:
-            return self._by_prompt(rows, flags, "bool")
-        if not self.mask_per_token:
-            return _contained(flags, self.library, "bool")
-        numbers = [[int(flag)] * _TOKENS for flag in flags]
-        return _contained(numbers, self.library, "int" if self.library == "list" else "float")
-
-    def _by_prompt(self, rows: Sequence[Row], values: list[Any], kind: str) -> Any:
-        """Return a list of lists or arrays, or a matrix of torch."""
-        prompts: dict[int, list[Any]] = {}
-        for row, value in zip(rows, values, strict=True):
-            prompts.setdefault(row.group, []).append(value)
-        if self.library == "torch":
-            return _contained(list(prompts.values()), "torch", kind)
-        return [_contained(prompt, self.library, kind) for prompt in prompts.values()]
-
-
-def _contained(values: list[Any], library: Library, kind: str) -> Any:
-    """Return a list in a container of a library."""
-    if library == "list":
-        return values
-    if library == "numpy":
-        import numpy
-
-        return numpy.array(values, dtype=kind)
-    import torch
-
-    kinds = {"float": torch.float32, "int": torch.int64, "bool": torch.bool}
-    return torch.tensor(values, dtype=kinds[kind])
 
 
 class EstimatorClient:
@@ -259,7 +175,7 @@ class EstimatorClient:
             else:
                 kwargs[parameter.name] = value
         in_loss = [not (row.masked and self.form.mask_per_token) for row in rows]
-        return _read(self._function(*args, **kwargs), in_loss)
+        return advantages_in(self._function(*args, **kwargs), in_loss)
 
     def probe(self) -> None:
         """Find the form in which it takes its arguments; raise BadOption if there is none."""
@@ -422,44 +338,6 @@ def _is_relative(advantages: Sequence[float]) -> bool:
     """Do the samples with a reward of 1 get different advantages in groups of different success?"""
     largest = max(map(abs, advantages))
     return abs(advantages[0] - advantages[PROBE.size]) > 1e-3 * largest
-
-
-def _read(answer: Any, in_loss: Sequence[bool]) -> list[float]:
-    """Return the advantage of each sample, in whatever an estimator returned."""
-    found = []
-    for place, cell in enumerate(_cells_of(answer, len(in_loss))):
-        is_in_loss = place >= len(in_loss) or in_loss[place]
-        found.append(_advantage_of(cell, is_in_loss=is_in_loss))
-    return found
-
-
-def _cells_of(answer: Any, samples: int) -> list[Any]:
-    """Return what an estimator says of each sample: a number, or a list with one for each token."""
-    if isinstance(answer, Mapping) and "advantages" in answer:
-        answer = answer["advantages"]
-    if isinstance(answer, tuple) and not all(isinstance(value, int | float) for value in answer):
-        answer = answer[0]  # with returns, or with details
-    rows = answer.tolist() if hasattr(answer, "tolist") else list(answer)
-    cells = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
-    if len(cells) != samples and all(isinstance(cell, list) for cell in cells):
-        return [cell for row in cells for cell in row]  # a row for each group
-    return list(cells)
-
-
-def _advantage_of(cell: Any, *, is_in_loss: bool) -> float:
-    """Return the mean over the tokens of a sample.
-
-    Without a token in the loss the advantage is 0, unless a token is not finite: 0 times NaN is
-    NaN.
-    """
-    tokens = cell if isinstance(cell, list) else [cell]
-    values = [_number(token) for token in tokens]
-    mean = sum(values) / len(values) if values else 0.0
-    return mean if is_in_loss or not math.isfinite(mean) else 0.0
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
 
 
 def _plain(value: float) -> float | str:

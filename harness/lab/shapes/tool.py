@@ -17,7 +17,7 @@ from sfusion_tools.tool_registry import make_tool
 from ..client import UNSET, Returned, Settings, TrialAsk
 from ..facts.sent import encoded_files
 from ..scenarios.tools import is_own
-from ..worlds.calling import URL_KEYS, AgentData, stated_in
+from ..verl_tools import URL_KEYS, AgentData, stated_in
 from .parameters import NAMES, ROUTE
 from .results import raised, returned_from
 

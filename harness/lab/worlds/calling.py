@@ -11,13 +11,11 @@ import asyncio
 import sysconfig
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.limiter import Limiter
-from sfusion_tools.outcome import OUTCOMES
 from sfusion_tools.sandbox.client import OnEvent
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
@@ -34,6 +32,7 @@ from ..programs import packed
 from ..scenarios.model import Scenario
 from ..scenarios.parts import LoadPart
 from ..scenarios.program import PreparedCall, ProgramPart
+from ..verl_tools import URL_KEYS, AgentData, stated_in
 
 
 class Workload:
@@ -90,10 +89,6 @@ class Workload:
             if left < 0:
                 return part
         return self._drawn[-1]
-
-
-URL_KEYS = ("sandbox_fusion_url", "url", "base_url", "sandbox_url", "endpoint")
-"""Config keys that known tools use for the sandbox's address."""
 
 
 def make_tools(
@@ -163,17 +158,6 @@ _NOT_THE_TOOLS = (
     *(sysconfig.get_path(name) for name in ("purelib", "platlib")),
     str(Path(asyncio.__file__).parents[1]),
 )
-
-
-@dataclass
-class AgentData:
-    """What verl's agent loop passes to a tool beside the arguments, as far as tools use it."""
-
-    request_id: str
-    messages: list[dict[str, Any]] = field(default_factory=list)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    tools_kwargs: dict[str, Any] = field(default_factory=dict)
-    extra_fields: dict[str, Any] = field(default_factory=dict)
 
 
 async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
@@ -278,22 +262,6 @@ def _shown(text: str | None, program: ProgramTruth | None = None) -> dict[str, A
         # Of a long text the journal keeps the beginning, and all of it by what the program printed.
         facts["pieces"] = packed(whole, program)
     return facts
-
-
-def stated_in(extra_fields: Any) -> str | None:
-    """Return the last outcome that a tool left where verl's trainer finds it; None if there is
-    none."""
-    if isinstance(extra_fields, str):
-        return extra_fields if extra_fields in OUTCOMES else None
-    if isinstance(extra_fields, dict):
-        extra_fields = list(extra_fields.values())
-    elif not isinstance(extra_fields, list | tuple):
-        return None
-    for value in reversed(extra_fields):
-        found = stated_in(value)
-        if found is not None:
-            return found
-    return None
 
 
 def _number(reward: Any) -> float | None:
