@@ -108,7 +108,11 @@ class BatchClient(FunctionClient):
             gathered = sorted(self._gathered, key=lambda sample: sample.call)
             self._gathered = []
             self._scores = None
-            scores.set_result(await self._scored(gathered))
+            try:
+                scores.set_result(await self._scored(gathered))
+            except asyncio.CancelledError:
+                scores.cancel()  # no other sample scores the batch
+                raise
         return (await asyncio.shield(scores))[ask.call]
 
     async def _scored(self, asks: list[TrialAsk]) -> dict[str, Returned]:

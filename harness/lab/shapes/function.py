@@ -44,7 +44,11 @@ _CONFIGURED = ("headers", "rate_limit", "deadline", "compile_timeout", "memory")
 
 
 class Surroundings:
-    """Environment variables and module attributes that hold the address."""
+    """Environment variables and module attributes that hold the address.
+
+    Several clients may use them at a time. A variable is only taken away after the last of them:
+    reading all of the environment fails in the thread of a client if one disappears meanwhile.
+    """
 
     def __init__(
         self,
@@ -66,14 +70,19 @@ class Surroundings:
                 )
             self._templates[name] = _HOST.sub(PLACEHOLDER, value) or PLACEHOLDER
         self._before: dict[str, str | None] = {}
+        self._users: set[object] = set()
 
-    def set(self, address: str) -> None:
+    def set(self, address: str, user: object = None) -> None:
+        self._users.add(user)
         self._before = self._before or {name: os.environ.get(name) for name in self._variables}
         os.environ.update(dict.fromkeys(self._variables, address))
         for name, template in self._templates.items():
             setattr(self._module, name, template.replace(PLACEHOLDER, address))
 
-    def restore(self) -> None:
+    def restore(self, user: object = None) -> None:
+        self._users.discard(user)
+        if self._users:
+            return
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -165,7 +174,7 @@ class FunctionClient:
 
     async def begin(self, settings: Settings) -> None:
         self._settings = settings
-        self._surroundings.set(settings.urls[0] + self.route)
+        self._surroundings.set(settings.urls[0] + self.route, self)
         if self._class is not None:
             args, kwargs = self._made_with.bind(
                 settings_values(settings, self._made_with, self.route)
@@ -219,7 +228,7 @@ class FunctionClient:
         return await result if inspect.isawaitable(result) else result
 
     async def end(self) -> None:
-        self._surroundings.restore()
+        self._surroundings.restore(self)
         used = self._object
         self._object = None
         if hasattr(used, "__aexit__"):

@@ -109,27 +109,32 @@ class ProcessClient:
         assert process.stdout is not None
         async for line in process.stdout:
             found = _parsed(line)
-            call = found.pop("call", None) if found else None
-            if call is None and found and "text" in found and len(self._waiting) == 1:
-                call = next(iter(self._waiting))
-            if found and "takes" in found and call is None:
-                self._stated = frozenset(map(str, found["takes"]))
-            elif found and call in self._waiting and not self._waiting[call].done():
-                self._answered(call, found)
-            else:
+            if not found or not self._understood(found):
                 self.printed += line.decode("utf-8", "replace")
+        code = await process.wait()
         if process is not self._process:
             return  # it was killed, and what waits now waits for another
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_result(
-                    Returned(raised=f"{_SILENT} exited with code {await process.wait()}")
-                )
+                waiting.set_result(Returned(raised=f"{_SILENT} exited with code {code}"))
+
+    def _understood(self, found: dict[str, Any]) -> bool:
+        """Take a line that says what the command carries, or that answers a call that waits."""
+        call = found.pop("call", None)
+        if call is None and "text" in found and len(self._waiting) == 1:
+            call = next(iter(self._waiting))
+        if call is None and "takes" in found:
+            self._stated = frozenset(map(str, found["takes"]))
+            return True
+        if call not in self._waiting or self._waiting[call].done():
+            return False
+        self._answered(call, found)
+        return True
 
     def _answered(self, call: str, found: dict[str, Any]) -> None:
-        error = (
-            found.pop("raised", None) or found.pop("error", None) if not found.get("text") else None
-        )
+        error = None
+        if not found.get("text"):
+            error = found.pop("raised", None) or found.pop("error", None)
         returned = returned_from(found)
         fields = {name: value for name, value in returned.fields.items() if name != "text"}
         self._waiting[call].set_result(
@@ -162,12 +167,8 @@ class ProcessClient:
             "code": ask.code,
             "language": ask.language,
             "stdin": ask.stdin,
-        }
-        line |= {
             "files": encoded_files(ask),
             "timeout": settings.default_timeout if ask.timeout is None else ask.timeout,
-        }
-        line |= {
             "compile_timeout": settings.compile_timeout,
             "memory_limit_mb": settings.memory_limit_mb,
         }

@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import Any
 
 from .recorder import Recorder
-from .replacing import replaced
+from .replacing import SharedContext, replaced
 from .virtual_time import VirtualTimeLoop
 
 
@@ -45,9 +45,7 @@ def jumping(
 
 
 @contextmanager
-def far_from_greenwich() -> Iterator[None]:
-    """Set the local time so far to the east that a date of HTTP, which is in GMT, is over if it is
-    read as local."""
+def _eastern_time() -> Iterator[None]:
     before = os.environ.get("TZ")
     os.environ["TZ"] = "East-14"
     time.tzset()
@@ -59,6 +57,15 @@ def far_from_greenwich() -> Iterator[None]:
         else:
             os.environ["TZ"] = before
         time.tzset()
+
+
+_far_from_greenwich = SharedContext(_eastern_time)
+
+
+def far_from_greenwich() -> SharedContext:
+    """Set the local time so far to the east that a date of HTTP, which is in GMT, is over if it is
+    read as local."""
+    return _far_from_greenwich
 
 
 class ClientOutput(logging.Handler):

@@ -234,7 +234,7 @@ def _in_thread(target: Target, task: EpisodeTask) -> asyncio.Future[Any]:
             problem = error
         except SystemExit as error:
             problem = RuntimeError(f"SystemExit: {error}")
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the scene is over, and its loop closed
             loop.call_soon_threadsafe(tell, result, problem)
 
     threading.Thread(target=work, name=f"episode-{task.id}", daemon=True).start()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from sfusion.harness.lab.client import Settings, TrialAsk
 from sfusion.harness.lab.shapes import shape_of
+from sfusion.harness.lab.shapes.batched import BatchClient, BatchedReward
+from sfusion.harness.lab.shapes.function import Surroundings
 from sfusion.harness.trial.result import TrialResult
 from sfusion.harness.trial.trial import bundled_scenes, check_journals, judge, play_in_sim
 
@@ -189,3 +193,20 @@ def test_each_score_of_a_batch_is_that_of_its_own_sample(
     assert {verdict.how.kind for verdict in verdicts if verdict.state == "broken"} == kinds
     scored = next(each for each in verdicts if each.promise == "score_follows_the_tests")
     assert scored.state == ("broken" if kinds else "held")
+
+
+async def test_samples_do_not_wait_for_a_batch_that_nobody_scores_any_more() -> None:
+    began = asyncio.Event()
+
+    async def reward(completions: list[str], tests: list[object], sandbox_url: str) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    client = BatchClient(BatchedReward(reward, as_messages=False), "reward", Surroundings((), None))
+    await client.begin(Settings(("http://sandbox.invalid",)))
+    samples = [TrialAsk(f"c{n}", tests=(("a\n", "b\n"),), among=2) for n in range(2)]
+    calls = [asyncio.ensure_future(client.call(sample)) for sample in samples]
+    await began.wait()
+    calls[-1].cancel()
+    ended = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in ended] == [asyncio.CancelledError] * 2

@@ -4,6 +4,7 @@ refused at once."""
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,29 @@ def test_an_object_that_changes_what_it_was_made_with_is_told() -> None:
         "{'Authorization': 'Bearer one', 'Accept': 'application/json'}"
     )
     assert asyncio.run(returned()).altered == changed
+
+
+def test_a_client_that_ends_leaves_the_others_their_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`requests` reads all of the environment at each request, and fails if a variable goes."""
+    monkeypatch.delenv("MY_SANDBOX", raising=False)
+    surroundings = Surroundings(("MY_SANDBOX",), None)
+
+    async def run(code: str) -> None: ...
+
+    async def play() -> list[str | None]:
+        clients = [FunctionClient(run, "run", surroundings) for _ in range(2)]
+        seen = []
+        for number, client in enumerate(clients):
+            await client.begin(Settings((f"http://sandbox-{number}.invalid",)))
+        for client in clients:
+            seen.append(os.environ.get("MY_SANDBOX"))
+            await client.end()
+        return [*seen, os.environ.get("MY_SANDBOX")]
+
+    last = "http://sandbox-1.invalid"
+    assert asyncio.run(play()) == [last, last, None]
 
 
 def test_a_structured_result_is_text_and_fields() -> None:
