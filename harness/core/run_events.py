@@ -294,6 +294,14 @@ class RunEvents:
         arrived = sum(event["event"] == "arrived" for event in call.server)
         return arrived, self._ends.get(call.call, math.inf)
 
+    def stood_still(self, since: float, until: float) -> float:
+        """Return for how long the machine stood still between two moments, in world wall."""
+        seconds = 0.0
+        for stop in self.of_world("lagged"):
+            began = max(since, stop["at"] - stop["seconds"])
+            seconds += max(0.0, min(until, stop["at"]) - began)
+        return seconds
+
     def of_world(self, *events: str) -> list[Event]:
         """Return the world's events with one of these names, in order."""
         known = [name for name in events if name in self._world_by_name]

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ....fakes.faults import Seconds
-from ...core.journal import Event
 from ...core.run_events import CallEvents, RunEvents
 from ...core.verdict import Verdict
 from ..single_calls.suite import SuiteFacts
@@ -63,7 +62,6 @@ class DeadlineHonoured(Promise):
         last = run.journal.events[-1]["at"] if run.journal.events else 0.0
         judged = 0
         unbounded = 0
-        stops = [event for event in run.world if event["event"] == "lagged"]
         for call in run.made:
             stated = None if call.called is None else call.called.get("allowed")
             allowed = self.within or stated
@@ -75,7 +73,7 @@ class DeadlineHonoured(Promise):
             judged += 1
             since = call.called["at"] if call.called else 0.0
             until = call.endings[0]["at"] if call.endings else last
-            took = until - since - _waited(call) - _stood_still(stops, since, until)
+            took = until - since - _waited(call) - run.stood_still(since, until)
             longest = max(longest, took)
             # Besides the wait itself, messages to the limiter take time.
             if took > allowed + ROUNDED + _MESSAGE * (1 + len(call.client)):
@@ -100,15 +98,6 @@ def _waited(call: CallEvents) -> float:
     returned = call.returned
     told = None if returned is None else returned.get("waited")
     return waited if told is None else max(waited, told)
-
-
-def _stood_still(stops: Sequence[Event], since: float, until: float) -> float:
-    """Return for how long the machine stood still between two moments, in world wall."""
-    seconds = 0.0
-    for stop in stops:
-        began = max(since, stop["at"] - stop["seconds"])
-        seconds += max(0.0, min(until, stop["at"]) - began)
-    return seconds
 
 
 def _gave_up_waiting(call: CallEvents) -> bool:

@@ -415,7 +415,11 @@ class NoStarvation(Promise):
             waits.add(event)
         end = run.journal.events[-1]
         unserved = [_Wait(since, end) for since in waits.asked.values()]
-        late = [wait for wait in waits.served + unserved if wait.seconds > self.at_most]
+        late = [
+            wait
+            for wait in waits.served + unserved
+            if wait.seconds - run.stood_still(wait.since["at"], wait.until["at"]) > self.at_most
+        ]
         if late:
             first = late[0]
             return self.broken(
