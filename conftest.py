@@ -72,10 +72,10 @@ typer.main.get_command = cache(typer.main.get_command)  # type: ignore[assignmen
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """One worker more than cores, because the one that has the tests of Ray mostly waits for
-    Ray."""
+    """Three workers more than cores, because some wait: for Ray, for commands in other processes,
+    and for the time limits of real programs."""
     return (
-        None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+        None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 3
     )
 
 

@@ -29,9 +29,11 @@ async def main(options: dict[str, bool | None], env: dict[str, str]) -> None:
         "MEMORY": str(BOUNDS.memory),
         "FILE_SIZE": str(BOUNDS.file_size),
     }
-    executor = PythonExecutor(
-        bounds=BOUNDS if options.get("control_groups", True) else WITHOUT_CGROUP, env=env, **options
-    )
+    executor = PythonExecutor(bounds=BOUNDS, env=env, **options)
+    held = await executor.confinement()
+    if not held.able.control_groups:  # this mode never has one, or this machine offers none
+        await executor.aclose()
+        executor = PythonExecutor(bounds=WITHOUT_CGROUP, env=env, **options)
     try:
         held = await executor.confinement()
         print(json.dumps([held.level, str(held)]), flush=True)
@@ -62,7 +64,8 @@ async def answer(executor: PythonExecutor, language: str, cells: list[str]) -> d
         "message": notebook.message,
         "code": notebook.driver.return_code if notebook.driver else None,
         "stdout": "".join(cell.stdout for cell in notebook.cells),
-        "stderr": "".join(str(cell.error) for cell in notebook.cells),
+        "stderr": "".join(str(cell.error) for cell in notebook.cells)
+        or (notebook.driver.stderr if notebook.driver else ""),
     }
 
 

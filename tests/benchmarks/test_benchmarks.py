@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,7 +121,10 @@ def test_goals_name_contestants_of_their_benchmark() -> None:
 @pytest.mark.parametrize("name", ["callers", "waiters", "workers", "nodes", "journal", "text"])
 def test_each_curve_measures_a_small_size(ground: Ground, name: str) -> None:
     (growth,) = (one for one in GROWTHS if one.name == name)
-    assert all(cost > 0 for cost in growth.measure(ground, 3).values())
+    costs = growth.measure(ground, 3)
+    assert costs
+    # Some machines count processor time in steps of 10 ms.
+    assert all(0 <= cost < math.inf for cost in costs.values())
 
 
 def test_growth_covers_the_sizes_that_users_have() -> None:

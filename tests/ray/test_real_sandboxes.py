@@ -66,7 +66,7 @@ def test_faults_and_a_quota_strike_in_front_of_a_real_server(
     body = """
 tools: {rate_limit: 6, default_timeout: 20}
 sandbox:
-  model: {kind: quota, in_flight: 4, retry_after: 0.1}
+  model: {kind: quota, in_flight: 2, retry_after: 0.1}
   faults:
     - {name: early, first: 2, what: {status: 503}}
     - {name: lost-answer, call: c0009, times: 1, phase: after, what: reset}
@@ -75,7 +75,7 @@ load:
   calls: 24
   concurrency: 8
   program:
-    - {share: 3, seconds: 20ms, prints: "{call}\\n"}
+    - {share: 3, seconds: 200ms, prints: "{call}\\n"}
     - {share: 1, prints: "before\\n", raises: "ValueError: rotten"}
 """
     promises = """

@@ -133,7 +133,7 @@ def test_a_killed_worker_loses_only_its_own_calls(place: OwnCluster) -> None:
 cluster: {nodes: 3}
 # The other two have room for eight, so this one holds a permit.
 tools: {rate_limit: 9, permit_lease: 2}
-load: {calls: 60, concurrency: 12, program: {seconds: 200ms, prints: "{call}\\n"}}
+load: {calls: 60, concurrency: 12, program: {seconds: 1s, prints: "{call}\\n"}}
 events: [{after: {in_flight: 9}, kill: n2-w1}]""")
     journal, verdicts = played(place, tried)
     all_held(verdicts)
@@ -526,7 +526,7 @@ def test_what_other_tools_do_not_report_is_not_applicable_and_their_limit_is_cou
         """
 cluster: {workers_per_node: 2}
 tools: [{class_name: tests.ray.test_world.SilentTool, config: {rate_limit: 2}}]
-load: {calls: 8, concurrency: 4, program: {seconds: 100ms, prints: "{call}\\n"}}""",
+load: {calls: 8, concurrency: 4, program: {seconds: 1s, prints: "{call}\\n"}}""",
         """
   - in_flight_within_limit
   - every_call_ends_once

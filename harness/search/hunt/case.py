@@ -273,11 +273,11 @@ def _bounded(seconds: float) -> Iterator[None]:
         raise TooLong("no end in time")
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(
-        signal.ITIMER_REAL, seconds, 1.0
-    )  # again and again: what is cancelled then may hang too
+    # Again and again: what is cancelled then may hang too.
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)  # somebody else's, as a limit of a test

@@ -94,7 +94,12 @@ NOT_HUNTED: list[dict[str, Any]] = [
         "time_scale": 0.5,
         "horizon": "100s",
         "schedule": {"deviations": [[3, 1], [5, 2]]},
-        "observed": {"rate_limit": [2, 4], "unknown": "what more would do", "server_time": ["x"]},
+        "observed": {
+            "rate_limit": [2, 4],
+            "callers": 8,
+            "unknown": "what more would do",
+            "server_time": ["x"],
+        },
         "sandbox": {
             "executor": "python",
             "instances": 2,

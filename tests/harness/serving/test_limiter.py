@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.machine import machine_limiter
+from tests.ports import closed_port
 
 HASTY = """import sfusion.harness.cli as cli, sfusion.harness.serving.commands.limiter as one
 one._LEAST = one._PATIENCE = 1.0
@@ -25,8 +26,7 @@ cli.app()"""
 
 
 def test_nothing_listens_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = f"127.0.0.1:{closed_port()}"
     done = CliRunner().invoke(app, ["limiter", "--ray-address", address])
     assert done.exit_code == 3
     assert done.output.startswith(f"no Ray cluster at {address!r}: Connection refused")
@@ -36,8 +36,7 @@ def test_nothing_listens_there() -> None:
 def test_the_cluster_that_ray_remembers_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = f"127.0.0.1:{closed_port()}"
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text(address)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))

@@ -236,6 +236,7 @@ class TestProcesses:
                 await asyncio.sleep(0)
             ready()
             await waiting
+            await asyncio.Event().wait()  # it holds the permit, if it has it before anybody looks
 
         await fork(body, children)
         await give(permit)

@@ -134,9 +134,8 @@ def with_time_to_spare(record: Recording) -> Recording:
     machine was idle.
 
     A program that ends may have a minute. One that prints something and then sleeps or blocks has
-    some seconds for that; one that is busy until its limit would take them from all others. One
-    with nearly no time waits before it prints, as a fast machine with many processors has ended it
-    by then.
+    some seconds for that, and so has one that prints something and is busy then. One with nearly
+    no time waits before it prints, as a fast machine with many processors has ended it by then.
     """
     asked, answer = record.request["json"], record.response["json"]
     if record.name == TINY:
@@ -147,8 +146,8 @@ def with_time_to_spare(record: Recording) -> Recording:
         limit = f"{step}_timeout"
         if result["status"] == "Finished":
             limits[limit] = max(asked.get(limit, 0), 60.0)
-        elif result["status"] == "TimeLimitExceeded" and not BUSY(asked["code"]):
-            limits |= {limit: PATIENT} if result["stdout"] or answer["files"] else {}
+        elif result["status"] == "TimeLimitExceeded" and (result["stdout"] or answer["files"]):
+            limits[limit] = PATIENT
     return replace(record, request=record.request | {"json": asked | limits})
 
 
@@ -156,7 +155,9 @@ def order(record: Recording) -> int:
     """Those that only wait come first: while they do, few others compete with those that have a
     second to begin."""
     asked = record.request["json"]
-    return 0 if asked.get("run_timeout") == PATIENT else 1 if BUSY(asked["code"]) else 2
+    if BUSY(asked["code"]):
+        return 1
+    return 0 if asked.get("run_timeout") == PATIENT else 2
 
 
 def answers(

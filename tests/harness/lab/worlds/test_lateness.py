@@ -20,9 +20,9 @@ def note(seconds):
     if seconds > 0.3:
         stopped.set()
 
-lateness.on_stop = note
 with lateness:
     print("watching", flush=True)
+    lateness.on_stop = note
     assert stopped.wait(300), "no stop was noted"
 """
 PAUSE = 0.5
@@ -39,4 +39,4 @@ def test_a_stop_of_the_process_is_noted_with_its_length() -> None:
         os.kill(watched.pid, signal.SIGCONT)
         noted = [float(line) for line in watched.stdout]
     assert watched.returncode == 0
-    assert noted[-1] > 0.3
+    assert max(noted) > 0.3

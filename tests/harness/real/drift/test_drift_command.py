@@ -14,6 +14,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire import Answer, FakeServer, Request, WireApp, WireServer
 from sfusion.harness.cli import app
 from tests.harness.real.drift.served import sfusion
+from tests.ports import closed_port
 
 pytestmark = pytest.mark.xdist_group("drift command")
 
@@ -151,8 +152,7 @@ def test_wrong_input_exits_with_2_and_one_sentence(
 
 
 def test_an_unreachable_server_exits_with_3() -> None:
-    with FakeSandbox() as gone:
-        url = gone.url
+    url = f"http://127.0.0.1:{closed_port()}"
     code, output = drift(url)
     assert (code, "connection refused" in output) == (3, True)
     code, output = drift(url.replace("http://", "http://team:zqsecret@"))

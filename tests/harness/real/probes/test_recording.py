@@ -31,6 +31,7 @@ from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.real.probes.scrubbing import Scrubber
 from sfusion.harness.real.probes.sending import Sender
 from tests.harness.real.drift.served import PATIENCE
+from tests.ports import closed_port
 from tests.warm import warm
 
 pytestmark = pytest.mark.xdist_group("recording")
@@ -292,8 +293,7 @@ def test_wrong_input_exits_with_2_and_one_sentence(
 def test_nothing_is_written_if_the_server_is_unreachable(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
-    with FakeSandbox() as gone:
-        url = gone.url
+    url = f"http://127.0.0.1:{closed_port()}"
     code, output = sfusion("drift", url, "--record", path, "--force")
     assert code == 3
     assert f"{url} cannot be reached: connection refused; nothing was written" in output
