@@ -2,16 +2,13 @@
 about 15 minutes.
 
     python -m benchmarks.sweep_check [--rounds 2] [--calls 300] [--json FILE]
-    python -m benchmarks.sweep_check --url http://127.0.0.1:8080 [--limit 16] [--calls 120]
 
 Five sandboxes under contention, made of the fake's server models. For each, a sweep in world sim
 recommends a rate_limit; then the same calls are made in real time, over sockets, through the tool
 and its limiter, with every value of the sweep. The recommended value must reach at least 90% of the
 best throughput that was measured.
 
-With ``--url`` the sandbox is a real one: programs that compute are run with one limit, the scenario
-is learned from the event log of these calls and swept, and then every value is measured. "cannot
-tell" is an answer too.
+``benchmarks.real_productions`` asks the same of a real sandbox.
 """
 
 from __future__ import annotations
@@ -20,11 +17,8 @@ import argparse
 import asyncio
 import itertools
 import json
-import math
-import random
 import statistics
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -32,23 +26,16 @@ from typing import Any
 
 from benchmarks.sweeping import swept
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.core.logs.reading import read_records
-from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
+from sfusion.harness.lab.scenarios import Scenario
 from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.lab.worlds.calling import Workload, call_tool
-from sfusion.harness.studies.learn.attempts import joined
-from sfusion.harness.studies.learn.draft import scenario_text
-from sfusion.harness.studies.learn.learned import learn
 from sfusion.harness.studies.sweep.grid import play_sample
 from sfusion.harness.studies.sweep.result import SweepResult
-from sfusion_tools.event_log import flush_event_logs
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 GOAL = 0.9
 """The share of the best throughput that a recommendation must reach (chosen)."""
-_CALLERS = 32
-"""Callers of the real calls (chosen)."""
 RANGE = "tools.rate_limit=2..64"
 SHORT = {"lognormal": [0.2, 0.4]}
 MIDDLE = {"lognormal": [0.3, 0.3]}
@@ -148,78 +135,13 @@ def check(name: str, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def learned_from_real_calls(args: argparse.Namespace) -> bool:
-    """Make the round trip with a real server; print what was advised and what was measured."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "events.ndjson"
-        asyncio.run(computing_calls(args, args.limit, str(log)))
-        flush_event_logs()
-        learned = learn(joined(read_records([Path(folder)])))
-    for cause in learned.causes:
-        print(f"{cause.says}: {cause.evidence}")
-    (scenario,) = parse_scenarios(scenario_text(learned, "learned", args.url))
-    values = "tools.rate_limit=2,4,8,16,32"
-    with open_workers(2) as workers:
-        result = swept(scenario, values, args.seeds, partial(workers.map, play_sample))
-    print(*result.sentences(), result.headline, sep="\n")
-    print("| rate_limit | ok per second | calls that did not end ok |")
-    print("|---|---|---|", flush=True)
-    real = {}
-    for value in result.grid.chosen.values:
-        ok, seconds = asyncio.run(computing_calls(args, value))
-        real[value] = ok / seconds
-        print(f"| {value} | {real[value]:.2f} | {args.calls - ok} |", flush=True)
-    advice = None if result.overall is None else result.overall[0]
-    share = 0.0 if advice is None else real[advice] / max(real.values())
-    print(
-        f"advised: {advice or 'cannot tell'}"
-        + (f", {share:.0%} of the best measured" if advice else "")
-    )
-    return advice is None or share >= GOAL
-
-
-async def computing_calls(
-    args: argparse.Namespace, limit: int, log: str | None = None
-) -> tuple[int, float]:
-    """Run programs that compute for about 0.3 s; return how many ended ok, and the seconds that all
-    took."""
-    draw = random.Random(limit)
-    work = [draw.lognormvariate(math.log(0.3), 0.6) for _ in range(args.calls)]
-    config = {
-        "sandbox_fusion_url": args.url,
-        "rate_limit": limit,
-        "default_timeout": 6,
-        "limiter": "local",
-    }
-    tool = SandboxFusionTool({**config, "limiter_name": f"url-{next(_names)}", "event_log": log})
-    left = iter(work)
-    ok = 0
-
-    async def caller() -> None:
-        nonlocal ok
-        for seconds in left:
-            code = f"import time\nwhile time.process_time() < {seconds:.3f}: pass\nprint('ok')"
-            _, _, metrics = await tool.execute(f"c{next(_names)}", {"code": code})
-            ok += (metrics or {}).get("outcome") == "ok"
-
-    began = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(_CALLERS)))
-    return ok, time.perf_counter() - began
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--url", help="a real sandbox, to learn from and to measure")
-    parser.add_argument(
-        "--limit", type=int, default=16, help="rate_limit of the calls that are learned from"
-    )
     args = parser.parse_args()
-    if args.url:
-        sys.exit(0 if learned_from_real_calls(args) else 1)
     found = []
     print(
         "| sandbox | recommended in sim | real throughput there | best in real time | "

@@ -26,5 +26,5 @@ def swept(
         seed=scenario.seed,
         grid=grid,
         measured=[Measured.of(samples[start : start + seeds]) for start in starts],
-        observed=scenario.observed,
+        observed=[scenario.observed] * len(starts),
     )

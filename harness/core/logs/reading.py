@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -174,7 +175,7 @@ class LogReader:
 
         try:
             with path.open("rb") as raw:
-                is_packed = raw.peek(2)[:2] == b"\x1f\x8b"
+                is_packed = is_gzip(raw)
                 unpacked = 0
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
@@ -359,6 +360,10 @@ def with_stdin(paths: Sequence[Path]) -> Iterator[list[Path]]:
 def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[Call]:
     """Yield the calls of log files or folders of them, see LogReader."""
     return iter(LogReader(paths, on_problem))
+
+
+def is_gzip(file: BufferedReader) -> bool:
+    return file.peek(2)[:2] == b"\x1f\x8b"
 
 
 def log_files(path: Path) -> list[Path]:

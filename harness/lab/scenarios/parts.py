@@ -298,6 +298,13 @@ class ObservedPart(ScenarioPart):
             "never waited for a permit"
         ),
     )
+    callers: Annotated[int | None, NotHunted("does nothing in a run")] = Field(
+        None,
+        description=(
+            "with more of them than these the server was not seen; null: the log shows what more "
+            "of them meet"
+        ),
+    )
     unknown: Annotated[str, NotHunted("does nothing in a run")] = Field(
         "", description="what the log does not tell, and what would"
     )

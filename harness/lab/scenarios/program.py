@@ -25,6 +25,8 @@ from ..programs import PRINTS, REPEATED, TRACEBACK, WARNING, kept, named
 from .base import Data, ScenarioPart
 from .drawing import Drawing
 
+ENDLESS = 100_000
+"""Seconds of programs that never end by themselves (chosen): longer than any timeout."""
 _SILENT = 1 / 8
 """The share of programs that print nothing, where a file does not say what they write. Chosen."""
 _WARN = 1 / 3

@@ -116,7 +116,7 @@ async def check_route(context: CheckContext) -> Finding | None:
             "doubled-run-code",
             seen=f"the path of {settings.label} contains the route twice",
             training="every call gets a 404, and the model reads an error every time",
-            change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
+            change=f"use {redact(settings.at('run_code'))}",
         )
     body = Program("print(1)", timeout=5.0, memory_limit_mb=-1).body()
     answer = await context.send(settings.url.strip(), body)

@@ -2,8 +2,8 @@
 
 Reports what is wrong, what that does to training and what to change.
 
-Exit code 0 if nothing breaks training, 1 if something does, 2 if the input is wrong, 3 if no
-sandbox was reached.
+Exit code 0 if nothing breaks training, 1 if something does or there is no model to write, 2 if the
+input is wrong, 3 if no sandbox was reached.
 
 Example: sfusion doctor http://127.0.0.1:8080 --tools tools.yaml
 """
@@ -257,15 +257,13 @@ def doctor(options: DoctorOptions) -> int:
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
     write_answer(options.json, examinations_as_json(done))
+    code = exit_code(done)
+    if model_out is not None and "server_model" not in done[0].measured:
+        say(f"{model_out} was not written: the sweep measured nothing that a model can be made of")
+        return code or 1
     if model_out is not None:
-        if "server_model" not in done[0].measured:
-            fail(
-                f"{model_out} was not written: the sweep measured nothing that a model "
-                "could be made of",
-                3,
-            )
         write_file(model_out, model_file(done[0].measured, done[0].settings.label))
-    return exit_code(done)
+    return code
 
 
 async def _examine_all(

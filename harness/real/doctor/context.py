@@ -23,7 +23,7 @@ from sfusion_tools.sandbox.endpoints import SHORTEST_PASSWORD, is_usable, proxy_
 
 from ....fakes.call_mark import mark_for
 from ...errors import NotExamined, Vanished
-from .http import HttpAnswer, NoAnswer, send
+from .http import HttpAnswer, NoAnswer, open_http, send
 from .settings import Client, Plan, SandboxSettings
 
 
@@ -145,12 +145,16 @@ class CheckContext:
     async def get(self, route: str) -> HttpAnswer | NoAnswer:
         return await self.send(self.settings.at(route))
 
-    async def post(self, program: Program) -> HttpAnswer | NoAnswer:
+    async def post(self, program: Program, *, within: float | None = None) -> HttpAnswer | NoAnswer:
         """Post a program to /run_code once and return the answer uninterpreted."""
-        return await self.send(self.settings.at("run_code"), program.body())
+        return await self.send(self.settings.at("run_code"), program.body(), within=within)
 
-    async def send(self, url: str, body: bytes | None = None) -> HttpAnswer | NoAnswer:
-        return await send(self.http, url, body, within=self.plan.patience, proxy=self.proxy)
+    async def send(
+        self, url: str, body: bytes | None = None, *, within: float | None = None
+    ) -> HttpAnswer | NoAnswer:
+        """Wait for an answer for so many seconds; without them, as long as for an ordinary one."""
+        seconds = self.plan.patience if within is None else within
+        return await send(self.http, url, body, within=seconds, proxy=self.proxy)
 
     async def run(
         self,
@@ -204,9 +208,16 @@ class CheckContext:
                 f"{why}; a program that prints one line gets no answer either: {answer.text}"
             )
 
+    async def reconnect(self) -> None:
+        """Close all connections: a front server that admits only so many counts idle ones too."""
+        await self.aclose()
+        self.http = open_http(self.settings.config.headers, self.plan.connect)
+
     async def aclose(self) -> None:
+        await self.http.close()
         if self._client is not None:
             await self._client.aclose()
+            self._client = None
 
     def _sandbox_client(self) -> SandboxClient:
         if self._client is None:

@@ -223,21 +223,35 @@ def model_file(measured: Mapping[str, Any], label: str) -> str:
         *(f"# {reason[:1].upper()}{reason[1:]}." for reason in found["reasons"]),
     ]
     part: dict[str, Any] = {"sandbox": {"model": found["model"]}}
-    part["observed"] = _observed(found, max(point.concurrency for point in points))
+    part["observed"] = _observed(found, points)
     if found.get("own_programs") and found.get("alone"):
         part["load"] = {"program": {"seconds": {"choice": found["alone"]}}}
     body = yaml.safe_dump(part, sort_keys=False)
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n" + body
 
 
+_AS_MUCH = 0.92
+"""The share of the best throughput that is as much for a sweep (chosen, as `sfusion learn` does):
+more than ``ENOUGH``, because a simulation that is too fast below the knee recommends fewer."""
 _NO_END: tuple[Shape, ...] = ("rising", "collapse", "failing")
 """Shapes beyond whose last level the model says nothing."""
 
 
-def _observed(found: Mapping[str, Any], highest: int) -> dict[str, Any]:
-    """Return how far the measurement reaches, and what it leaves open."""
+def _observed(found: Mapping[str, Any], points: Sequence[Point]) -> dict[str, Any]:
+    """Return how far the measurement reaches, and what it leaves open.
+
+    The model has one knee, a real server gets slower little by little: fewer at a time than were
+    seen to do as much as the best are not known to be enough.
+    """
+    working = [point for point in points if point.works]
+    best = max((point.throughput for point in working), default=0.0)
+    least = 1
+    if found.get("own_programs"):
+        enough = (point for point in working if point.throughput >= _AS_MUCH * best)
+        least = min((point.concurrency for point in enough), default=1)
+    highest = max(point.concurrency for point in points)
     most = highest if found.get("shape") in _NO_END else None
-    observed: dict[str, Any] = {"rate_limit": [1, most]}
+    observed: dict[str, Any] = {"rate_limit": [least, most]}
     if not found.get("own_programs"):
         observed["unknown"] = (
             f"it was measured with {found['programs']}, so how your programs share cores is not "

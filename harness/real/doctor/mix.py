@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +27,13 @@ class Mix:
     """What they are, for the report."""
 
     def pick(self, count: int) -> list[str]:
-        """Return as many programs, long and short ones in the shares that they have in the mix, in
-        an order that is the same each time."""
+        """Return as many programs, long and short ones in the shares that they have in the mix.
+
+        Those of a log are in the order of how long they ran, and the longest come first. A long one
+        that began last would run alone at the end, and hide how many the server runs per second.
+        """
         size = len(self.programs)
-        places = [int((number + 0.5) / count * size) for number in range(count)]
-        random.Random(count).shuffle(places)
+        places = [int((number + 0.5) / count * size) for number in reversed(range(count))]
         return [self.programs[place] for place in places]
 
 
@@ -44,11 +45,16 @@ def mix_of_files(files: Sequence[Path]) -> Mix:
 
 def mix_of_log(log: Path) -> Mix:
     """Read the Python programs of an event log that has ``code``; raise InputError."""
-    from ...core.logs.reading import log_files  # reads every kind of log, which takes its time
+    from ...core.logs.reading import (  # reads every kind of log, which takes its time
+        is_gzip,
+        log_files,
+    )
 
     found: list[tuple[float, str]] = []
     for file in log_files(log):
         with file.open("rb") as lines:
+            if is_gzip(lines):
+                raise InputError(f"{file}: it is packed; unpack it to measure with its programs")
             for number, line in bounded_lines(lines, str(file)):
                 if number > _MOST_READ:
                     break

@@ -48,6 +48,8 @@ class SandboxSettings:
     """Where the URL comes from: a file and an entry in it."""
     rate_limit: int | None = None
     """This sandbox's share of the limit; None if there is none or it is unknown."""
+    sharing: int = 1
+    """How many sandboxes share the limit of the config."""
     started_here: bool = False
     """It was started for this examination, so its address is not judged."""
 
@@ -80,6 +82,19 @@ class SandboxSettings:
     @property
     def is_local(self) -> bool:
         return is_this_machine(self.host)
+
+    @property
+    def own_limit(self) -> str:
+        """The ``rate_limit`` in words, with its part of it."""
+        if self.sharing == 1:
+            return f"rate_limit {self.rate_limit}"
+        return f"rate_limit {self.config.rate_limit} ({self.rate_limit} for this sandbox)"
+
+    def for_all(self, limit: int) -> str:
+        """Return the ``rate_limit`` of the config that gives this sandbox so many."""
+        if self.sharing == 1:
+            return str(limit)
+        return f"{limit * self.sharing} ({limit} for each of {self.sharing} sandboxes)"
 
     def at(self, name: str) -> str:
         return route(self.base, name)
@@ -140,7 +155,14 @@ def _of_config(
         urls = read.sandbox_fusion_url
     limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
     return [
-        SandboxSettings(url=url, config=read, client=client, source=source, rate_limit=limit)
+        SandboxSettings(
+            url=url,
+            config=read,
+            client=client,
+            source=source,
+            rate_limit=limit,
+            sharing=len(urls),
+        )
         for url in dict.fromkeys(urls)
     ]
 

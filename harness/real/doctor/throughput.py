@@ -194,6 +194,7 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     without_gain = 0
     best = 0.0
     for level in levels:
+        await context.reconnect()
         began = loop.time()
         work = iter(_programs_of(context, level))
         answers_of_workers = await asyncio.gather(*(_work(context, work) for _ in range(level)))
@@ -213,8 +214,8 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
 
 _LEAST_OF_A_MIX = 12
 """Programs of a mix at each level, at least (chosen: fewer have no shares of long and short)."""
-_ROUNDS_OF_A_MIX = 3
-"""Programs of a mix for each concurrent worker (chosen: at the end some wait for the longest)."""
+_ROUNDS_OF_A_MIX = 4
+"""Programs of a mix for each concurrent worker (chosen: one takes as long as many others)."""
 
 
 def _programs_of(context: CheckContext, level: int) -> list[str]:
@@ -234,11 +235,18 @@ def _programs_of(context: CheckContext, level: int) -> list[str]:
 
 async def _work(context: CheckContext, programs: Iterator[str]) -> list[HttpAnswer | NoAnswer]:
     """Send the programs that no other worker has sent, one after the other."""
-    limit = context.memory_limit_mb
+    seconds = context.settings.config.default_timeout
+    within = seconds + context.plan.patience
+    memory = context.memory_limit_mb
     return [
-        await context.post(Program(program, timeout=30.0, memory_limit_mb=limit))
+        await context.post(Program(program, timeout=seconds, memory_limit_mb=memory), within=within)
         for program in programs
     ]
+
+
+_WAITS_OR_LOSES = (
+    "sfusion's tool repeats such calls later, verl's tool loses them; either way training waits"
+)
 
 
 def _finding_about_throttling(
@@ -254,25 +262,31 @@ def _finding_about_throttling(
         wait = f"with Retry-After {sweep.retry_after:g}"
     limit = context.settings.rate_limit
     seen = f"with {level} programs at a time, requests get {statuses} {wait}"
-    change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"
-    if limit is not None and limit < level:
+    enough = context.settings.for_all(knee.rate_limit if knee else 1)
+    change = f"set rate_limit to {enough}, or raise the quota"
+    admitted = max((point.concurrency for point in sweep.points if point.works), default=0)
+    if limit is not None and limit <= admitted:
         return note(
             "throttled",
             seen=seen,
-            training=f"does not happen with rate_limit {limit}",
+            training=f"does not happen with {context.settings.own_limit}",
+            change=change,
+        )
+    if limit is not None and limit < level:
+        return hurts(
+            "throttled",
+            seen=f"{seen}, and with {admitted} none do; {context.settings.own_limit} is between",
+            training=_WAITS_OR_LOSES,
             change=change,
         )
     verl = context.settings.client is Client.VERL
     make = breaks if verl and limit is not None else hurts
     return make(
         "throttled",
-        seen=seen + (f"; rate_limit is {limit}" if limit is not None else ""),
+        seen=seen + (f"; it has {context.settings.own_limit}" if limit is not None else ""),
         training="verl's tool does not repeat such a call: it is lost, and the model reads an error"
         if verl
-        else (
-            "sfusion's tool repeats such calls later, verl's tool loses them; either way "
-            "training waits"
-        ),
+        else _WAITS_OR_LOSES,
         change=change,
     )
 
@@ -294,6 +308,8 @@ def _finding_about_limit(
     is_bounded = knee.shape in ("plateau", "collapse", "failing")
     if limit is not None and limit > knee.rate_limit and is_bounded:
         return measured.limit_too_high(limit)
+    if limit is not None and limit > knee.rate_limit and knee.shape == "throttled":
+        return None  # the finding about that says what to set
     if limit is not None and limit <= knee.rate_limit < 2 * limit:
         return None
     return measured.recommendation(limit)
@@ -306,7 +322,7 @@ def _fails_when_idle(points: Sequence[Point]) -> Finding | None:
     alone = points[0]
     return breaks(
         "fails-under-load",
-        seen=f"{alone.failed} of {alone.requests} short programs failed, sent one at a time",
+        seen=f"{alone.failed} of {alone.requests} programs failed, sent one at a time",
         training="calls fail at random; their rewards are noise",
         change="look at the server's log",
     )
@@ -350,6 +366,10 @@ class _Measured:
             text += "; programs that compute need fewer: measure with --program FILE"
         return text
 
+    @property
+    def to_set(self) -> str:
+        return self.context.settings.for_all(self.knee.rate_limit)
+
     def limit_too_high(self, limit: int) -> Finding:
         enough = self.knee.rate_limit
         wait = limit / self.knee.throughput
@@ -361,11 +381,11 @@ class _Measured:
         return make(
             "rate-limit-above-knee",
             seen=(
-                f"rate_limit is {limit}, but above {enough} at a time the sandbox "
-                f"{_ABOVE[self.knee.shape]} {self.figures}"
+                f"it has {self.context.settings.own_limit}, but above {enough} at a time "
+                f"the sandbox {_ABOVE[self.knee.shape]} {self.figures}"
             ),
             training=f"with {limit} in flight even a short call takes about {wait:.1f} s, {so}",
-            change=f"set rate_limit: {enough}{self.spread}, or add sandboxes",
+            change=f"set rate_limit: {self.to_set}{self.spread}, or add sandboxes",
         )
 
     def recommendation(self, limit: int | None) -> Finding:
@@ -373,14 +393,15 @@ class _Measured:
         is_rising = self.knee.shape == "rising"
         end = "and throughput still rises" if is_rising else "and more gain nothing"
         if limit is not None and limit > enough:
-            end = f"{end}; rate_limit is {limit}"
+            end = f"{end}; it has {self.context.settings.own_limit}"
             change = "unknown so far; --sweep measures further"
         elif limit is not None:
-            change = f"raise rate_limit from {limit} towards {enough}{self.spread}"
+            config = self.context.settings.config
+            change = f"raise rate_limit from {config.rate_limit} towards {self.to_set}{self.spread}"
         elif is_rising:
-            change = f"set rate_limit: {enough} or more{self.spread}; --sweep measures further"
+            change = f"set rate_limit: {self.to_set} or more{self.spread}; --sweep measures further"
         else:
-            change = f"set rate_limit: {enough}{self.spread}"
+            change = f"set rate_limit: {self.to_set}{self.spread}"
         return note(
             "rate-limit",
             seen=(

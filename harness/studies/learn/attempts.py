@@ -15,6 +15,9 @@ from typing import Literal
 from sfusion_tools.outcome import FAILURES, PROGRAM_OUTCOMES, Outcome
 from sfusion_tools.record import ANSWERED, Attempt, Call
 
+PAUSE = 600.0
+"""Seconds without any call that are no part of the work: a night, another job, or a clock that
+jumped (chosen)."""
 _COINCIDENCE = 0.01
 """The share of the time that makes a number more than a coincidence (chosen)."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
@@ -36,6 +36,9 @@ _RARE = 4
 _NEARLY = 0.7
 """The share of the main cause's weight from which on another one may be the main one in the next
 run (chosen)."""
+_FAR = 2
+"""How many times its bound a figure must be off for the scenario to tell nothing of other settings
+(chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Comparison:
     difference: str
     bound: str
     agrees: bool
+    is_far: bool
+    """It is so much off that the scenario stands for something else than the log."""
 
 
 def compare_figures(log: Figures, run: Figures) -> list[Comparison]:
@@ -67,6 +72,7 @@ def compare_figures(log: Figures, run: Figures) -> list[Comparison]:
                 difference=differ,
                 bound=bound,
                 agrees=abs(b - a) <= points,
+                is_far=abs(b - a) > _FAR * points,
             )
         )
     most = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
@@ -111,6 +117,7 @@ def relative(
         difference=f"{off:+.0%}",
         bound=f"{bound:.0%}",
         agrees=agrees,
+        is_far=not agrees and abs(off) > _FAR * bound,
     )
 
 
@@ -142,6 +149,16 @@ class Checked:
             and self.held
             and all(row.agrees for row in self.rows)
         )
+
+    @property
+    def doubt(self) -> str:
+        """Why the scenario tells nothing of other settings; empty if it may."""
+        far = [row.name for row in self.rows if row.is_far]
+        if not self.same_cause:
+            far.append("main cause")
+        if not far or not self.is_enough:
+            return ""
+        return f"the scenario does not behave like its log ({', '.join(far)})"
 
 
 def check(learned: Learned, text: str) -> Checked:
@@ -211,18 +228,31 @@ def _compare_times(log: Course, run: Course) -> Iterator[Comparison]:
             difference=f"{found.points:.1f} points",
             bound=f"{found.bound:.0f} points",
             agrees=found.agrees,
+            is_far=not found.agrees,
         )
 
 
 def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
     """Play the scenario with each limit that the log shows: is throughput the same with each?"""
     (cell,) = parse_scenarios(text)
+    rates = []
     for limit in learned.limits:
         result = run_one(Task(vary(cell, {"tools.rate_limit": limit.limit}), "sim"))
         run = figures_of(result.journal)
         answered = sum(run.outcomes.get(outcome, 0) for outcome in PROGRAM_OUTCOMES)
-        rate = answered / run.seconds if run.seconds else 0.0
-        yield relative(f"per second at rate_limit {limit.limit}", limit.per_second, rate, RELATIVE)
+        rates.append(answered / run.seconds if run.seconds else 0.0)
+    # A scenario in which more in flight do more, and in the log less, cannot say which to set.
+    logged = [limit.per_second for limit in learned.limits]
+    is_other_order = _best(logged) != _best(rates)
+    for limit, rate in zip(learned.limits, rates, strict=True):
+        name = f"per second at rate_limit {limit.limit}"
+        row = relative(name, limit.per_second, rate, RELATIVE)
+        yield replace(row, is_far=row.is_far or (is_other_order and not row.agrees))
+
+
+def _best(rates: Sequence[float]) -> int | None:
+    """Return the place of the highest rate; None without any."""
+    return max(range(len(rates)), key=lambda place: rates[place], default=None)
 
 
 def _names(learned: Learned, headline: str) -> bool:

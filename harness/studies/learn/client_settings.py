@@ -15,8 +15,8 @@ from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_
 from sfusion_tools.wording import counted
 
 from .attempts import InFlight, TimedAttempt, ending_of, outcome_of, seconds_of
-from .causes import find_permit_waits
 from .distributions import rounded
+from .permits import find_permit_waits
 
 _FEWEST = 3
 """Calls without a permit whose equal waits are no accident (chosen)."""
@@ -24,7 +24,7 @@ _MOSTLY = 0.9
 """The share of the calls without a permit that must have waited equally long (chosen)."""
 _SAME = 0.02
 """The share by which equal times may differ (chosen)."""
-_NOTICED = 0.05
+_NOTICES_WITHIN = 0.05
 """Seconds within which a busy client notices that a time is over (chosen)."""
 _CLEAR = 0.1
 """How much shorter than others a request must be, because a busy client may note the end of an
@@ -179,7 +179,7 @@ def _reached(
         for attempt in call.attempts:
             if ending_of(attempt) == "answered":
                 others = max(others, attempt.seconds or 0.0)
-    return near if took and others - min(took) > max(_CLEAR * others, _NOTICED) else []
+    return near if took and others - min(took) > max(_CLEAR * others, _NOTICES_WITHIN) else []
 
 
 def _hangs(calls: Iterable[Call]) -> list[Attempt]:
@@ -195,7 +195,7 @@ def _without_waits(call: Call) -> float:
 
 
 def _tolerance(seconds: float) -> float:
-    return max(_SAME * seconds, _NOTICED)
+    return max(_SAME * seconds, _NOTICES_WITHIN)
 
 
 _MARGIN = 10.0

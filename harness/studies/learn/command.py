@@ -92,22 +92,25 @@ def learn_from_logs(
     with with_stdin(logs) as files:
         reader = LogReader(files, unreadable)
         with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
-            calls, window = _read(
+            calls, window, all_calls = _read(
                 logs=files, reader=reader, most=most, shown=shown, unreadable=unreadable
             )
-    learned = learn(calls)
-    text = scenario_text(learned, _name(out, learned), _origin(logs, window, calls))
+    learned = learn(calls, all_calls)
+    name, origin = _name(out, learned), _origin(logs, window, calls)
+    text = scenario_text(learned, name, origin)
     with ProgressReporter(stream, 1, "comparing with the log") as shown:
         _tell(shown, learned, window)
+        checked = check(learned, text) if wants_check else None
+        if checked is not None and checked.doubt:
+            text = scenario_text(learned.doubted(checked.doubt), name, origin)
         if out is not None:
             write_file(out, text)
             shown.print()
             shown.print(f"{out}: run it with `sfusion run {shlex.quote(str(out))}`")
         else:
             typer.echo(text, nl=False)
-        if not wants_check:
+        if checked is None:
             return 0
-        checked = check(learned, text)
         _tell_check(shown, learned, checked)
     return 0 if checked.agrees else 1
 
@@ -118,9 +121,12 @@ def _read(
     most: int,
     shown: ProgressReporter,
     unreadable: UnreadableLines,
-) -> tuple[list[Call], Window]:
-    """Read a log once if all of it is learned from, else twice: first to see which part, then that
-    part."""
+) -> tuple[list[Call], Window, list[Call]]:
+    """Return the calls to learn from, which stretch of the log they are, and all calls if there
+    are more of them, but no more than ``most``.
+
+    A longer log is read twice: first to see which stretch, then that stretch.
+    """
     survey = Survey()
     calls: list[Call] = []
     for record in _watched(reader, shown, "reading"):
@@ -141,10 +147,12 @@ def _read(
             f"{counted(unreadable.count, 'line')} cannot be read; the first: {unreadable.first[0]}",
             "yellow",
         )
-    if window.is_whole and calls:
-        return joined(calls), window
+    if calls and window.is_whole:
+        return joined(calls), window, []
+    if calls:
+        return sample(calls, window, most), window, joined(calls)
     again = _watched(LogReader(logs, UnreadableLines()), shown, "reading again")
-    return sample(again, window, most), window
+    return sample(again, window, most), window, []
 
 
 def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[Call]:
@@ -211,6 +219,9 @@ def _tell_no_cause(shown: ProgressReporter, learned: Learned, window: Window) ->
     if not figures.is_enough:
         shown.print("too few calls to name a cause", "yellow")
         return
+    if figures.failures:
+        shown.print(f"{figures.failures}; the log does not show why", "yellow")
+        return
     seen = ", as far as this log shows"
     if not window.is_whole:
         seen = f" in the {figures.calls:,} of {window.of:,} calls that were examined"
@@ -244,6 +255,7 @@ def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> 
         for sentence in checked.reasons:
             shown.print(f"why {sentence}", "yellow")
         shown.print(
-            "the scenario does NOT behave like the log in what is marked: use it with care",
+            "the scenario does NOT behave like the log in what is marked: use it with care"
+            + ("; `sfusion sweep` recommends nothing from it" if checked.doubt else ""),
             "bold red",
         )

@@ -16,7 +16,7 @@ from sfusion_tools.wording import counted
 from ....fakes.fields import LearnedFrom
 from ...lab.scenarios.base import Data, ScenarioPart, declared
 from ...lab.scenarios.parts import ClusterPart, LoadPart
-from ..sweep.measured import ENDLESS
+from ...lab.scenarios.program import ENDLESS
 from .distributions import rounded
 from .failures import FailureFit
 from .learned import Learned
@@ -42,13 +42,9 @@ class _Draft:
 
     def text(self, name: str, origin: str) -> str:
         learned = self._learned
-        nothing = (
-            "Nothing was wrong." if learned.figures.is_enough else "Too few calls to judge it by."
-        )
-        main = f"Main cause: {learned.causes[0].says}." if learned.causes else nothing
         data: Data = {
             "scenario": name,
-            "about": f"Behaves like {origin}. {main}",
+            "about": f"Behaves like {origin}. {self._main_cause}",
             "worlds": ["sim"],
             "seed": 0,
         }
@@ -64,19 +60,42 @@ class _Draft:
         events = self._events()
         if events:
             data["events"] = events
-        known = learned.knowledge
-        if known.unknown or known.most is not None:
-            unknown = {"unknown": known.unknown} if known.unknown else {}
-            data["observed"] = {"rate_limit": [known.least, known.most], **unknown}
+        observed = self._observed
+        if observed:
+            data["observed"] = observed
             self._notes["observed",] = "`sfusion sweep` recommends nothing beyond this"
-        if any(own.overhead is not None for own in learned.sandboxes):
-            data.setdefault("observed", {})["server_time"] = [OVERHEAD]
         data["horizon"] = self._horizon
         data["promises"] = ["every_call_ends_once", *self._outcomes()]
         head = f"Learned by `sfusion learn` from {origin}."
         if learned.remarks:
             head += f" Note: {'; '.join(learned.remarks)}."
         return "\n".join([*_comment(head, ""), *_mapping(data, self._notes, (), "")]) + "\n"
+
+    @property
+    def _observed(self) -> Data:
+        """How far the log reaches."""
+        known = self._learned.knowledge
+        observed: Data = {}
+        if known.unknown or known.most is not None:
+            observed["rate_limit"] = [known.least, known.most]
+        if not known.tells_of_more_callers:
+            observed["callers"] = max(self._learned.load.concurrency, self._learned.peak)
+        if known.unknown:
+            observed["unknown"] = known.unknown
+        if any(own.overhead is not None for own in self._learned.sandboxes):
+            observed["server_time"] = [OVERHEAD]
+        return observed
+
+    @property
+    def _main_cause(self) -> str:
+        learned = self._learned
+        if learned.causes:
+            return f"Main cause: {learned.causes[0].says}."
+        if not learned.figures.is_enough:
+            return "Too few calls to judge it by."
+        if learned.figures.failures:
+            return f"{learned.figures.failures}; the log does not show why."
+        return "Nothing was wrong."
 
     @property
     def _horizon(self) -> int:

@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .attempts import SHORTEST, TimedAttempt
+from .attempts import SHORTEST, InFlight, TimedAttempt
 from .distributions import Fit, fit
-from .server_fit import telling_places, times_of
+from .server_fit import FEWEST_TELLING, LIGHT, telling_places, times_of
 from .slowness import Slowness
 
-_NOTICED = 0.005
+_WORTH_A_RULE = 0.005
 """Seconds by the median from which on the rest is worth a rule (chosen: less is the network's)."""
 _LEAST_SHARE = 0.02
 """The share of the time of all answers from which on it is (chosen, as for waits)."""
@@ -80,12 +80,15 @@ def without_overhead(
     if not _is_noticed(rest, times.took):
         return slowness, None
     kept = [answered[place] for place in slowness.kept]
+    telling = telling_places(kept, everything)
+    if "cores" in slowness.model:
+        telling = _little_loaded(telling, kept, everything)
     overhead = Overhead(
         delay=fit(rest),
         took=statistics.median(times.took),
         ran=statistics.median(times.runs),
         share=sum(rest) / sum(times.took),
-        is_fixed=_is_fixed(rest, telling_places(kept, everything)),
+        is_fixed=_is_fixed(rest, telling),
     )
     return replace(slowness, base=base), overhead
 
@@ -93,7 +96,19 @@ def without_overhead(
 def _is_noticed(rest: Sequence[float], took: Sequence[float]) -> bool:
     if not rest or sum(rest) < _LEAST_SHARE * sum(took):
         return False
-    return statistics.median(rest) >= _NOTICED
+    return statistics.median(rest) >= _WORTH_A_RULE
+
+
+def _little_loaded(
+    places: Sequence[int], kept: Sequence[TimedAttempt], everything: Sequence[TimedAttempt]
+) -> list[int]:
+    """Return those of the places that met a light load for as long as they took: of many that are
+    sent together the first ones wait for nobody, but share the cores with all others."""
+    busy = InFlight((request.began, request.ended) for request in everything)
+    loads = [busy.mean(request.began, request.ended) for request in kept]
+    light = LIGHT * statistics.median(loads)
+    found = [place for place in places if loads[place] <= light]
+    return found if len(found) >= FEWEST_TELLING else []
 
 
 def _is_fixed(rest: Sequence[float], telling: Sequence[int]) -> bool:

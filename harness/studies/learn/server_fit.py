@@ -57,7 +57,7 @@ class WaitsFit:
         return f"a line before {counted(self.model['workers'], 'worker')}"
 
 
-_NOTICED = 0.02
+_WAIT_SHARE = 0.02
 """The share of the time of all answers from which on waits are looked at (chosen)."""
 _BETTER = 0.5
 """By how much less wrong than a wait that is always the same it must be about requests that met a
@@ -69,14 +69,14 @@ _SAME_RATE = 0.2
 seen (chosen: run times are reported a little too long)."""
 _PARTS = 24
 """Parts of the log within which a trend of waits is none (chosen)."""
-_FEWEST_TELLING = 6
+FEWEST_TELLING = 6
 """Requests that met half the usual load, from which on they tell whether waits depend on it
 (chosen: a client that starts with 12 permits sends as many at its beginning)."""
 _TOGETHER = 0.1
 """The share of a usual request within which others were sent together with it (chosen)."""
 _NEARLY_ALL = 0.95
 """The share of answers that are nearly all of them (chosen)."""
-_LIGHT = 0.5
+LIGHT = 0.5
 """The share of the usual load up to which a request met another one (chosen)."""
 
 
@@ -94,7 +94,7 @@ def find_waits(
     steady = min(_wrong(waits, always), _off_trend(answered, waits) / sum(waits))
     found = sorted(_explanations(answered, everything, waits), key=attrgetter("wrong"))
     for explanation in found:
-        if explanation.wrong <= max(_BETTER * steady, _NOTICED):
+        if explanation.wrong <= max(_BETTER * steady, _WAIT_SHARE):
             return explanation
     telling = telling_places(answered, everything)
     per_second = _per_second(answered)
@@ -181,9 +181,9 @@ def telling_places(
     found = []
     for place, load in enumerate(loads):
         is_known = answered[place].began <= together or answered[place].began >= known
-        if load <= _LIGHT * usual and is_known:
+        if load <= LIGHT * usual and is_known:
             found.append(place)
-    return found if len(found) >= _FEWEST_TELLING else []
+    return found if len(found) >= FEWEST_TELLING else []
 
 
 def _off_trend(answered: Sequence[TimedAttempt], waits: Sequence[float]) -> float:
@@ -245,7 +245,7 @@ def find_server(
     """
     times = times_of(answered)
     waits = None
-    if sum(times.delays) >= _NOTICED * sum(times.took):
+    if sum(times.delays) >= _WAIT_SHARE * sum(times.took):
         waits = find_waits(answered, everything, times.delays)
     programs = _programs(answered, stopped, times)
     cores = fit_cores(programs, _others(answered, everything, stopped))

@@ -13,7 +13,7 @@ from .attempts import SHORTEST, TimedAttempt
 from .cores import CoresFit
 from .distributions import added_delay, clipped, rounded
 
-_NOTICED = 0.1
+_LONG_WAIT = 0.1
 """Seconds for each request from which on being slow matters as much as failing (chosen)."""
 
 
@@ -59,7 +59,7 @@ class Slowness:
         if not self.base or self.lost >= 1:
             return self.lost
         each = statistics.fmean(self.base) * self.lost / (1 - self.lost)
-        return self.lost * min(1.0, each / _NOTICED)
+        return self.lost * min(1.0, each / _LONG_WAIT)
 
     def expected(self, at: float, in_flight: float) -> float:
         """The median seconds of an answer at a time and load."""

@@ -3,21 +3,19 @@ from."""
 
 from __future__ import annotations
 
-import itertools
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from sfusion_tools.record import Call
 
-from .attempts import has_trouble, joined, seconds_of
+from .attempts import PAUSE, has_trouble, joined, seconds_of
 
 _MOST_BUCKETS = 4096
 """Buckets that are kept; with more, each becomes twice as wide (chosen)."""
-_PAUSE = 600.0
-"""Seconds without any call that end a stretch: a night, another job, or a clock that jumped
-(chosen)."""
 _QUIET = 0.1
 """The share of all stretches that are quicker than what is usual (chosen)."""
 _SLOWER = 0.05
@@ -231,7 +229,7 @@ class Survey:
         """Yield the buckets of each stretch in order: a pause without any call ends it."""
         stretch: list[int] = []
         for bucket in sorted(self._buckets):
-            if stretch and (bucket - stretch[-1]) * self._width > _PAUSE:
+            if stretch and (bucket - stretch[-1]) * self._width > PAUSE:
                 yield stretch
                 stretch = []
             stretch.append(bucket)
@@ -261,7 +259,10 @@ def _with_change(parts: list[_Part], worst: _Part, usual: float) -> _Part:
 
 
 def sample(records: Iterable[Call], window: Window, most: int) -> list[Call]:
-    """Return the calls of a window, in the order in which they began; a bucket too full for
-    ``most`` is cut."""
-    inside = itertools.islice((record for record in records if window.holds(record)), most)
-    return joined(inside)
+    """Return the first ``most`` calls of a window, in the order in which they began.
+
+    More are in a window of one bucket that is too full. Files come one after the other, so the
+    first that are read are not the first that began.
+    """
+    inside = (record for record in records if window.holds(record))
+    return joined(heapq.nsmallest(most, inside, key=attrgetter("began")))

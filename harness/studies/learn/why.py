@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sfusion_tools.outcome import FAILURES
-from sfusion_tools.record import Call
+from sfusion_tools.record import Attempt, Call
 
 from .attempts import InFlight, ending_of, seconds_of
 
@@ -36,26 +36,18 @@ def time_use_of(calls: Sequence[Call]) -> TimeUse:
     attempt."""
     ended = [call for call in calls if seconds_of(call) is not None]
     sums: dict[str, float] = defaultdict(float)
-    endings: Counter[str] = Counter()
     programs = []
     for call in ended:
+        program, request = _last_request(call)
         waited = call.waited + sum(attempt.waited for attempt in call.attempts)
-        last = call.attempts[-1] if call.attempts else None
-        request = (last.seconds or 0.0) if last is not None else 0.0
-        program = request
-        if last is not None and last.execution_time is not None:
-            program = min(last.execution_time, request)
+        rest = (seconds_of(call) or 0.0) - waited - request
         sums["waits for permits"] += waited
         sums["programs"] += program
         sums["requests beside their programs"] += request - program
-        rest = (seconds_of(call) or 0.0) - waited - request
         sums["earlier attempts and pauses"] += max(0.0, rest)
-        if last is not None and call.outcome not in FAILURES:
+        if call.attempts and call.outcome not in FAILURES:
             programs.append(program)
-        for attempt in call.attempts:
-            ending = ending_of(attempt)
-            name = f"status {attempt.status}" if ending == "status" else ending.replace("_", " ")
-            endings[name] += 1
+    endings = Counter(_ending(attempt) for call in ended for attempt in call.attempts)
     attempts = max(endings.total(), 1)
     return TimeUse(
         seconds={name: total / max(len(ended), 1) for name, total in sums.items()},
@@ -65,6 +57,21 @@ def time_use_of(calls: Sequence[Call]) -> TimeUse:
         },
         programs=tuple(sorted(programs)),
     )
+
+
+def _last_request(call: Call) -> tuple[float, float]:
+    """Return the seconds of the last program of a call, and of the request that ran it."""
+    if not call.attempts:
+        return 0.0, 0.0
+    last = call.attempts[-1]
+    request = last.seconds or 0.0
+    program = request if last.execution_time is None else min(last.execution_time, request)
+    return program, request
+
+
+def _ending(attempt: Attempt) -> str:
+    ending = ending_of(attempt)
+    return f"status {attempt.status}" if ending == "status" else ending.replace("_", " ")
 
 
 def _under_way(calls: Sequence[Call]) -> float:
@@ -77,10 +84,15 @@ def _under_way(calls: Sequence[Call]) -> float:
 
 def reasons(names: Sequence[str], log: TimeUse, run: TimeUse, timeout: float) -> Iterator[str]:
     """Yield for each figure that is out, by its name, what differs; ``timeout`` is that of
-    programs."""
+    programs.
+
+    Of the main cause and of when calls failed, the table says all that is known.
+    """
     for name in names:
+        if name == "main cause" or name.startswith("times of "):
+            continue
         said = _reason(name, log, run, timeout)
-        yield f"{name}: {said or 'calls consist of the same parts; only their order differs'}"
+        yield f"{name}: {said or 'no part of the calls tells why'}"
 
 
 def _reason(name: str, log: TimeUse, run: TimeUse, timeout: float) -> str:
@@ -90,8 +102,6 @@ def _reason(name: str, log: TimeUse, run: TimeUse, timeout: float) -> str:
         return _time(log, run)
     if name.startswith(("calls per second", "per second")):
         return _callers(log, run) or _time(log, run)
-    if name == "main cause" or name.startswith("times of "):
-        return ""
     return _endings(log, run)
 
 

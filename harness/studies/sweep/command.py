@@ -52,7 +52,9 @@ from .grid import (
     read_axes,
 )
 from .measured import with_measured
-from .result import HEAD, NOTICED, SweepResult, observes, shown
+from .reach import tells_about
+from .recommendation import NOTICED
+from .result import HEAD, SweepResult, shown
 
 Run = TypeVar("Run")
 
@@ -185,10 +187,7 @@ def render_sweep(result: SweepResult) -> str:
             ("settings", f"{len(grid.settings):,}"),
             ("seeds each", str(grid.seeds)),
             ("runs", f"{grid.runs:,}"),
-            *(
-                (axis.path, f"{label(axis.values[0])} to {label(axis.values[-1])}")
-                for axis in grid.axes
-            ),
+            *((axis.path, axis.range) for axis in grid.axes),
         ],
         advice=result.advice(),
         charts=[Markup(chart.svg()) for chart in charts(result)],  # LineChart escapes every text
@@ -302,6 +301,7 @@ def sweep(options: SweepOptions) -> int:
     if task.scenario.training is not None:
         return _sweep_training(options, grid, task, tasks)
     measured: list[Measured] = []
+    observed = [first.scenario.observed for first in tasks[:: grid.seeds]]
     with (
         options.workers(grid.runs) as workers,
         SweepReporter(
@@ -311,7 +311,7 @@ def sweep(options: SweepOptions) -> int:
         played = _by_setting(grid, workers.map(play_sample, tasks), shown.run_ended)
         for values, samples in zip(grid.settings, played, strict=True):
             measured.append(Measured.of(samples))
-            is_known = observes(task.scenario.observed, grid, values)
+            is_known = tells_about(observed[len(measured) - 1], grid.by_path(values))
             shown.setting_ended(len(measured), values, measured[-1], is_known=is_known)
         scenario = task.scenario
         result = SweepResult(
@@ -320,7 +320,7 @@ def sweep(options: SweepOptions) -> int:
             seed=scenario.seed,
             grid=grid,
             measured=measured,
-            observed=scenario.observed,
+            observed=observed,
         )
         shown.finish(result)
     _write(options, lambda: render_sweep(result), result.as_dict())

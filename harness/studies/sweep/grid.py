@@ -24,6 +24,7 @@ MOST_VALUES = 1000
 """Of one axis (chosen)."""
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")
+_LIKE_A_RANGE = re.compile(r"\d\s*\.\.|\.\.\s*\d")
 _MEANT = "PATH=VALUES, as in tools.rate_limit=4..64 or load.concurrency=32,64,128"
 
 
@@ -38,6 +39,13 @@ class Axis:
     def name(self) -> str:
         """The last part of the path."""
         return self.path.rpartition(".")[2]
+
+    @property
+    def range(self) -> str:
+        """The values in a few words."""
+        if are_numbers(self.values):
+            return f"{label(self.values[0])} to {label(self.values[-1])}"
+        return ", ".join(map(label, self.values))
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
@@ -109,7 +117,7 @@ def label(value: Any) -> str:
 def _expanded(value: Any, text: str) -> list[Any]:
     found = _RANGE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        if isinstance(value, str) and ".." in value:
+        if isinstance(value, str) and _LIKE_A_RANGE.search(value):
             raise BadOption(f"--vary {text}: {value!r} is not a range; expected 4..64")
         return [value]
     first, last = found.groups()
@@ -266,12 +274,15 @@ class Grid:
         """Yield the runs: all seeds of the first setting, then of the next; ``scenarios`` are those
         that are varied."""
         for values in self.settings:
-            changed = dict(zip([axis.path for axis in self.axes], values, strict=True))
+            changed = self.by_path(values)
             if (name := changed.pop(SCENARIO, None)) is not None and scenarios is not None:
                 task = scenarios[name]
             varied = vary(task.scenario, changed)
             for number in range(self.seeds):
                 yield replace(task, scenario=varied.changed(seed=varied.seed + number))
+
+    def by_path(self, values: Values) -> dict[str, Any]:
+        return dict(zip([axis.path for axis in self.axes], values, strict=True))
 
     def condition(self, values: Values) -> str:
         """The name of the condition that a setting belongs to; empty if only one axis is varied."""

@@ -13,42 +13,41 @@ from ...errors import ScenarioError
 from ...lab.scenarios import Scenario
 from ...lab.scenarios.base import Data
 from ...lab.scenarios.parts import ObservedPart
+from ...lab.scenarios.program import ENDLESS
 from ...lab.scenarios.reading import vary
-
-ENDLESS = 100_000
-"""Seconds of programs that never end by themselves (chosen): longer than any timeout."""
 
 
 def with_measured(scenario: Scenario, file: Path) -> Scenario:
     """Return the scenario with the model of a file that `sfusion doctor --model-out` wrote."""
     found = _read_model(file)
     changes: Data = {"sandbox.model": found["sandbox"]["model"]}
+    changes |= _measured_programs(scenario, found)
     observed = scenario.observed
-    if observed is not None:
-        changes |= _without_log(scenario, observed, found)
-    measured = vary(scenario, changes, f"--model {file}")
-    return measured.changed(observed=_observed(observed, found.get("observed")))
-
-
-def _without_log(scenario: Scenario, observed: ObservedPart, found: Data) -> Data:
-    """Return what takes the place of that which a log told of the server: the model has its time in
-    it, and the file may have the seconds that the programs take alone."""
-    changes: Data = {}
-    if observed.server_time:
+    if observed is not None and observed.server_time:
+        # The measured model has that time in it.
         changes["sandbox.faults"] = [
             rule.as_data()
             for rule in scenario.sandbox.faults
             if rule.name not in observed.server_time
         ]
+    measured = vary(scenario, changes, f"--model {file}")
+    return measured.changed(observed=_observed(observed, found.get("observed")))
+
+
+def _measured_programs(scenario: Scenario, found: Data) -> Data:
+    """Return the programs with the seconds that they take alone, if the file has them."""
     alone = found.get("load", {}).get("program", {}).get("seconds")
-    programs = scenario.plain.get("load", {}).get("program")
-    if alone is not None and isinstance(programs, list):
-        changes["load.program"] = [_alone(program, alone) for program in programs]
-    return changes
+    programs = scenario.plain.get("load", {}).get("program", {})
+    if alone is None:
+        return {}
+    if isinstance(programs, list):
+        return {"load.program": [_alone(program, alone) for program in programs]}
+    return {"load.program": _alone(programs, alone)}
 
 
 def _alone(program: Data, seconds: Any) -> Data:
-    if program.get("seconds", ENDLESS) == ENDLESS:
+    """Return a program that takes so long; one that never ends, or never begins, stays."""
+    if program.get("seconds") == ENDLESS or "arguments" in program:
         return program
     return {**program, "seconds": seconds}
 

@@ -137,9 +137,9 @@ def test_several_sandboxes_share_the_limit(tmp_path: Path) -> None:
         class_name="sfusion_tools.x.T",
         rate_limit=9,
     )
-    assert [(one.url, one.rate_limit) for one in settings_of_tools(path)] == [
-        ("http://a.test/run_code", 5),
-        ("http://b.test/run_code", 5),
+    assert [(one.url, one.rate_limit, one.for_all(4)) for one in settings_of_tools(path)] == [
+        ("http://a.test/run_code", 5, "8 (4 for each of 2 sandboxes)"),
+        ("http://b.test/run_code", 5, "8 (4 for each of 2 sandboxes)"),
     ]
     (same,) = settings_of_tools(path, url="http://c.test")
     assert (same.url, same.rate_limit, same.config.default_timeout) == ("http://c.test", 9, 12.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_a_mix_has_long_and_short_programs_in_the_shares_of_the_log(log: Path) -
         picked = mix.pick(count)
         assert picked.count(LONG) == count // 4
         assert picked == mix.pick(count), "the same in every sweep"
-        assert picked != sorted(picked), "not the long ones first"
+        assert picked == sorted(picked), "the long ones first: none of them is left for the end"
 
 
 def test_a_log_without_code_says_how_to_get_it(tmp_path: Path) -> None:
@@ -57,6 +58,13 @@ def test_a_log_without_code_says_how_to_get_it(tmp_path: Path) -> None:
         mix_of_log(file)
     done = CliRunner().invoke(app, ["doctor", "http://127.0.0.1:9", "--log", str(file)])
     assert (done.exit_code, "include: [code]" in done.output) == (2, True), done.output
+
+
+def test_a_packed_log_is_refused_as_such(log: Path) -> None:
+    packed = log.with_suffix(".ndjson.gz")
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    with pytest.raises(InputError, match=r"events\S*\.gz: it is packed; unpack it"):
+        mix_of_log(packed)
 
 
 def test_files_and_a_log_are_not_given_together(log: Path, tmp_path: Path) -> None:
@@ -85,7 +93,7 @@ async def test_the_knee_of_mixed_programs_is_that_of_their_mean(tmp_path: Path) 
     assert measured["server_model"]["model"]["cores"] == pytest.approx(4, rel=0.15)
     text = model_file(measured, "x")
     found = yaml.safe_load(text)
-    assert found["observed"] == {"rate_limit": [1, None]}, "nothing is left open"
+    assert found["observed"] == {"rate_limit": [4, None]}, "fewer were seen to do less"
     alone = found["load"]["program"]["seconds"]["choice"]
     assert sum(seconds > 0.5 for seconds in alone) == len(alone) / 4
 
@@ -103,6 +111,23 @@ promises: [every_call_ends_once]
     assert with_model.plain["load"]["program"] == [{"seconds": {"choice": alone}}]
     assert with_model.observed is not None
     assert with_model.observed.unknown == ""
+
+
+@virtually
+async def test_long_programs_do_not_hide_what_more_at_a_time_do() -> None:
+    """A server without any limit: twice as many at a time are twice as many per second."""
+    scripts = [
+        ProgramScript(pattern="short", seconds=0.1),
+        ProgramScript(pattern="long", seconds=2.0),
+        GREETS,
+    ]
+    mix = Mix((SHORT, SHORT, SHORT, LONG), "4 programs")
+    async with FakeSandbox(executor="scripted", scripts=scripts) as sandbox:
+        result = await examined(sandbox.url, replace(PLAN, mix=mix), checks=SWEEP)
+    mean = (3 * 0.1 + 2.0) / 4
+    measured = {point["concurrency"]: point["throughput"] for point in result.measured["sweep"]}
+    assert max(measured) >= 8
+    assert measured == pytest.approx({level: level / mean for level in measured}, rel=0.15)
 
 
 @virtually

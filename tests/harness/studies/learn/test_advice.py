@@ -6,23 +6,31 @@ round trips.
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.advice_round_trips import productions, round_trip, sweep
 from sfusion.harness.lab.promises import RunEvents
-from sfusion.harness.lab.runs.runner import run_scenario
+from sfusion.harness.lab.runs.runner import run_one, run_scenario
+from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import parse_scenarios
+from sfusion.harness.studies.learn.attempts import TimedAttempt
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
-from sfusion.harness.studies.learn.learned import Learned, learn, less_in_flight
+from sfusion.harness.studies.learn.knowledge import limit_to_try, limits_seen
+from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import overview
-from sfusion_tools.record import Call
+from sfusion_tools.record import Attempt, Call
 from tests.cases import every
+from tests.harness.studies.learn.records import write_log
+from tests.harness.studies.learn.test_learn_command import sfusion
 from tests.harness.studies.made_calls import attempt_at, call_at
 
 VALUES = "tools.rate_limit=4,16"
@@ -68,18 +76,20 @@ def test_a_server_that_was_always_equally_full_is_not_blamed_on_the_client() -> 
     assert learned.knowledge.unknown in scenario_text(learned, "x", "x").replace("\n    ", " ")
 
 
+def played_before_and_after(pause: float, **sandbox: Any) -> list[Call]:
+    """The production, and after a pause again with fewer in flight, as an experiment."""
+    before = played(**MEASURED, sandbox=sandbox)
+    fewer = {**MEASURED["tools"], "rate_limit": limit_to_try(16)}
+    begin = max(call.ended for call in before) + pause
+    after = played(**{**MEASURED, "tools": fewer}, seed=9, sandbox=sandbox)
+    later = [replace(call, began=call.began + begin, call=f"{call.call}b") for call in after]
+    return [*before, *later]
+
+
 @every(({"cores": 2}, {}), str)
 def test_the_experiment_that_is_proposed_tells(model: dict[str, Any]) -> None:
     """The production runs on with a quarter less in flight: a server that was full does as much."""
-    sandbox = {"model": {"kind": "unbounded", **model}}
-    before = played(**MEASURED, sandbox=sandbox)
-    fewer = {**MEASURED["tools"], "rate_limit": less_in_flight(16)}
-    end = max(call.ended for call in before)
-    after = played(**{**MEASURED, "tools": fewer}, seed=9, sandbox=sandbox)
-    log = [
-        *before,
-        *(replace(call, began=call.began + end, call=f"{call.call}b") for call in after),
-    ]
+    log = played_before_and_after(0.0, model={"kind": "unbounded", **model})
     learned = learn(log)
     known = learned.knowledge
     if model:
@@ -92,6 +102,38 @@ def test_the_experiment_that_is_proposed_tells(model: dict[str, Any]) -> None:
     else:
         assert "the server was not full with them" in known.unknown
         assert "with rate_limit 24" in known.unknown
+
+
+def test_limits_before_and_after_a_night_are_compared(tmp_path: Path) -> None:
+    """The scenario is that of one side; which one, does not matter."""
+    log = played_before_and_after(40_000.0, model={"kind": "unbounded", "cores": 2})
+    file = write_log(tmp_path / "events.ndjson", log)
+    told = sfusion("learn", file, "--to", tmp_path / "x.yaml")[1]
+    assert "250 of 500 calls, the stretch of" in told
+    assert "in this log 12 in flight did as much as 16" in told
+    assert "run 1 minute with rate_limit 9" in told
+
+
+def requests_held_to(limits: Sequence[int], each: int = 240) -> list[TimedAttempt]:
+    """Requests of which so many are under way, and the others wait for a permit, after pauses."""
+    found: list[TimedAttempt] = []
+    for part, limit in enumerate(limits):
+        for number in range(each):
+            began = 1e5 * part + number / limit
+            waited = 1.0 if number >= limit else 0.0
+            sent = Attempt(1, outcome="ok", seconds=0.999, waited=waited)
+            found.append(TimedAttempt(began, began + 0.999, "answered", sent))
+    return found
+
+
+@every(range(1, 65), str)
+def test_an_experiment_is_another_limit(limit: int) -> None:
+    other = limit_to_try(limit)
+    seen = limits_seen(requests_held_to((limit, other)))
+    assert [one.limit for one in seen] == sorted((limit, other))
+    for one in seen:
+        assert one.per_second == pytest.approx(one.limit, rel=0.1), "a pause is no time of work"
+    assert limit == 1 or other > limit / 2
 
 
 def test_the_same_server_in_steps_shows_its_cores() -> None:
@@ -141,6 +183,31 @@ def test_a_queue_before_the_programs_is_the_server_s_and_not_the_programs_own_ti
     assert advised(learned)[0] == 4
 
 
+def stuck(calls: int = 400, limit: int = 32, since: int = 190) -> list[Call]:
+    """As logged on the real server behind a shell that hung: from some call on, no program ended
+    before its time limit."""
+    draw, ends = random.Random(3), [0.0] * limit
+    found = []
+    for number in range(calls):
+        ends.sort()
+        began = ends[0]
+        run = 10.0 if number >= since else draw.lognormvariate(1.5, 0.4)
+        outcome = "program_timeout" if run >= 10.0 else "ok"
+        ends[0] = began + run + 0.1
+        made = attempt_at(began, run + 0.1, "s", 200, outcome, began, execution_time=run)
+        found.append(call_at(f"c{number}", 0.0, ends[0], "client", outcome, "w", (made,)))
+    return found
+
+
+@every((190, 330), str)
+def test_no_number_comes_from_a_log_in_which_many_programs_were_stopped(since: int) -> None:
+    learned = learn(stuck(since=since))
+    value, says = advised(learned)
+    assert value is None, says
+    assert "of the programs ran into their time limit: the log does not tell whether" in says
+    assert "with rate_limit 24 (if as many calls end per second, go on by a quarter" in says
+
+
 def test_the_time_limit_of_programs_is_read_from_how_long_they_ran() -> None:
     ran = [6.0, 6.1, 6.4, 7.0, 8.7]
     calls = []
@@ -185,12 +252,12 @@ def test_sandboxes_that_are_down_together_are_one_cause() -> None:
     assert learned.headline == "crash"
 
 
-def limited(limits: tuple[int, ...], each: int = 60, per_second: float | None = None) -> list[Call]:
-    """Calls that wait for permits of one limit after the other; the server answers at most so many
-    per second."""
+def limited(limits: tuple[int, ...], each: int = 60, **rates: float) -> list[Call]:
+    """Calls that wait for permits of one limit after the other; the server answers two per second
+    for each, or at most what ``at_16``, say, states."""
     found, now, number = [], 0.0, 0
     for limit in limits:
-        rate = limit / 0.5 if per_second is None else min(limit / 0.5, per_second)
+        rate = min(limit / 0.5, rates.get(f"at_{limit}", math.inf))
         for place in range(each):
             began = now + place / rate
             took = limit / rate
@@ -209,6 +276,53 @@ def test_where_a_log_shows_several_limits_throughput_is_compared_at_each() -> No
     rows = {row.name: row for row in check(learned, scenario_text(learned, "x", "x")).rows}
     assert rows["per second at rate_limit 4"].agrees
     assert learn(limited((8, 8))).limits == ()
+
+
+def test_what_is_in_flight_at_a_pace_is_no_limit() -> None:
+    """More are there by chance at times; that more per second end then shows nothing."""
+    (production,) = (one for one in productions() if one.name == "58 pace, wide")
+    calls = RunEvents(run_one(Task(production.scenario, "sim")).journal).records
+    learned = learn(calls)
+    assert learned.client["requests_per_second"][0] == pytest.approx(16, rel=0.05)
+    assert learned.limits == ()
+
+
+def test_where_more_in_flight_did_less_no_more_are_recommended() -> None:
+    """A server that loses much to more programs than it has cores."""
+    learned = learn(limited((8, 4), each=150, at_8=2.5, at_4=4.0))
+    value, says = advised(learned)
+    assert value is None
+    assert "in this log 4 in flight did more than 7 (4 and 2.5 calls per second)" in says
+    assert "with rate_limit 3 (if as many" in says
+
+
+@every(((32, 16, 4.5), (8, 4, 4.0)), str)
+def test_a_scenario_in_which_another_limit_is_the_best_is_far_from_its_log(
+    case: tuple[int, int, float],
+) -> None:
+    more, fewer, rate = case
+    rates = {f"at_{more}": 0.62 * rate, f"at_{fewer}": rate}
+    learned = learn(limited((more, fewer), each=120, **rates))
+    checked = check(learned, scenario_text(learned, "x", "x"))
+    off = [row for row in checked.rows if row.name.startswith("per second at") and not row.agrees]
+    assert off
+    assert all(row.is_far for row in off)
+    assert off[0].name in checked.doubt
+
+
+def test_where_cores_are_vague_and_programs_are_stopped_no_number_is_given() -> None:
+    """Two cores, 32 in flight, and programs that are stopped after 5 s because of that."""
+    learned = learn(
+        played(
+            tools={"rate_limit": 32, "default_timeout": 5},
+            load={**MEASURED["load"], "concurrency": 48},
+            sandbox={"model": {"kind": "unbounded", "cores": 2}},
+        )
+    )
+    assert learned.figures.share("program_timeout") > 0.02
+    value, says = advised(learned)
+    assert value is None, says
+    assert "with rate_limit 24" in says
 
 
 KILLED, BACK = 21.0, 41.0

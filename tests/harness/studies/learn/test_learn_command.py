@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion.harness.studies.learn import command
 from sfusion.harness.studies.learn.check import Checked
+from sfusion_tools.outcome import Outcome
 from tests.harness.studies.learn.records import call, write_log
 
 
@@ -87,6 +90,21 @@ def test_nothing_is_said_about_calls_that_were_not_examined(tmp_path: Path) -> N
     assert "nothing went wrong in the 300 of 600 calls that were examined" in told
 
 
+def test_failures_of_which_the_log_does_not_show_the_cause_are_told(tmp_path: Path) -> None:
+    """As in a dump of verl's, which has calls, but no requests."""
+    calls = [call(n, 1e9 + n) for n in range(60)]
+    calls[::2] = [
+        replace(each, outcome=Outcome.THROTTLED, attempts=[], seconds=None) for each in calls[::2]
+    ]
+    file = tmp_path / "s.yaml"
+    log = write_log(tmp_path / "e.ndjson", calls)
+    told = sfusion("learn", log, "--to", file, "--no-check")[1]
+    said = "50% of the calls failed, mostly with throttled; the log does not show why"
+    assert said in told
+    assert said in " ".join(file.read_text().split())
+    assert "nothing went wrong" not in told
+
+
 def test_causes_with_different_names_are_not_the_same(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +153,16 @@ def test_a_scenario_that_does_not_behave_like_its_log_is_said_to(tmp_path: Path)
     )
     assert code == 1, told
     assert "does NOT behave like the log" in told
-    assert (tmp_path / "s.yaml").exists()
+    assert "`sfusion sweep` recommends nothing from it" in told
+    code, swept, _ = sfusion(
+        "sweep", tmp_path / "s.yaml", "--vary", "tools.rate_limit=1,2", "--seeds", "1"
+    )
+    assert code == 1, swept
+    assert swept.rstrip().splitlines()[-1].startswith("tools.rate_limit: cannot tell"), swept
+    assert "the scenario does not behave like its log (" in swept
+    (tells,) = re.findall(r"tells only about (\d+)", swept)
+    (tried,) = re.findall(r"to find out, run \d+ minutes? with rate_limit (\d+) ", swept)
+    assert 0.7 * int(tells) < int(tried) < int(tells) or int(tells) <= 3, swept
 
 
 @pytest.mark.parametrize("count", [1, 4, 19])

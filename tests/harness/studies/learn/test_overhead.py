@@ -15,7 +15,8 @@ from sfusion.harness.cli import app
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
-from sfusion.harness.studies.learn.learned import learn, less_in_flight
+from sfusion.harness.studies.learn.knowledge import limit_to_try
+from sfusion.harness.studies.learn.learned import learn
 from sfusion.harness.studies.sweep.measured import with_measured
 from sfusion_tools.record import Call
 from tests.cases import every
@@ -96,7 +97,7 @@ def test_without_a_light_load_it_says_that_it_cannot_tell(kind: dict[str, Any]) 
 @every(((1, 2), (2, 3), (3, 4), (4, 3), (16, 12), (64, 48)), str)
 def test_an_experiment_never_halves_a_running_production(case: tuple[int, int]) -> None:
     limit, other = case
-    assert less_in_flight(limit) == other
+    assert limit_to_try(limit) == other
 
 
 def swept(tmp_path: Path, scenario: str, model: dict[str, Any]) -> tuple[int, str]:
@@ -144,3 +145,29 @@ def test_programs_that_were_measured_alone_take_the_place_of_those_of_the_log(
     file.write_text(yaml.safe_dump({"sandbox": {"model": "unbounded"}, **alone}))
     (program,) = with_measured(learned, file).plain["load"]["program"]
     assert program["seconds"] == {"choice": [0.2, 0.3]}
+
+
+@every(
+    (
+        ("[{}]", [{"seconds": 0.2}]),  # learned from a log without durations
+        ("{seconds: 2}", {"seconds": 0.2}),
+        (
+            "[{seconds: 100000}, {share: 2, arguments: {kode: x}}]",
+            [{"seconds": 100_000}, {"share": 2, "arguments": {"kode": "x"}}],
+        ),
+    ),
+    str,
+)
+def test_measured_programs_replace_all_but_those_that_never_end_or_begin(
+    case: tuple[str, Any], tmp_path: Path
+) -> None:
+    programs, expected = case
+    (scenario,) = parse_scenarios(f"""
+scenario: x
+about: x
+load: {{program: {programs}}}
+promises: [every_call_ends_once]
+""")
+    file = tmp_path / "model.yaml"
+    file.write_text("{sandbox: {model: unbounded}, load: {program: {seconds: 0.2}}}")
+    assert with_measured(scenario, file).plain["load"]["program"] == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,20 @@ def test_a_clock_that_jumped_does_not_stretch_the_window() -> None:
     assert window is not None
     assert window.calls == 300
     assert window.end - window.start < 400
+
+
+def test_a_bucket_that_is_too_full_keeps_the_first_calls_of_all_workers() -> None:
+    """Workers write a file each, and files are read one after the other."""
+    files = [
+        [replace(call(n, 1e9 + n / 100), worker=f"w{worker}") for n in range(32)]
+        for worker in range(8)
+    ]
+    calls = [each for file in files for each in file]
+    window = survey(calls).window(100)
+    assert window is not None
+    chosen = sample(calls, window, 100)
+    assert len(chosen) == 100
+    assert {each.worker for each in chosen} == {f"w{worker}" for worker in range(8)}
 
 
 def test_an_empty_log_has_no_window() -> None:

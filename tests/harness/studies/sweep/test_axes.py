@@ -19,6 +19,7 @@ from sfusion.harness.studies.sweep.grid import label, read_axes, read_axis
         ("a=1..3", (1, 2, 3)),
         ("a=0.5..2", (0.5, 0.75, 1.0, 1.5, 2.0)),
         ("a=7..7", (7,)),
+        ("scenario=../a.yaml,../b.yaml", ("../a.yaml", "../b.yaml")),
         ("a=64,4..8,4", (4, 6, 8, 64)),
         ("a=true,false", (True, False)),
         (
@@ -32,6 +33,11 @@ def test_values_and_ranges(text: str, values: tuple[Any, ...]) -> None:
     found = read_axis(text).values
     assert found == values
     assert [type(one) for one in found] == [type(one) for one in values]
+
+
+def test_values_are_named_in_a_few_words() -> None:
+    assert read_axis("a=4..64").range == "4 to 64"
+    assert read_axis("scenario=a.yaml,b.yaml").range == "a.yaml, b.yaml"
 
 
 @pytest.mark.parametrize(

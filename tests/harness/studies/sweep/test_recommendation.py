@@ -9,7 +9,11 @@ import pytest
 
 from sfusion.harness.core.figures import RunFigures
 from sfusion.harness.studies.sweep.grid import GridSample, Measured
-from sfusion.harness.studies.sweep.result import Recommendation, recommend, recommend_for_all
+from sfusion.harness.studies.sweep.recommendation import (
+    Recommendation,
+    recommend,
+    recommend_for_all,
+)
 
 VALUES = (4, 8, 12, 16, 24, 32, 48)
 
@@ -51,6 +55,7 @@ def test_refusals_further_up_are_mentioned() -> None:
     ("rates", "value", "words"),
     [
         ((40, 80, 120), 12, "the last value that was tried, so a higher one may be better"),
+        ((50, 97.7, 100), 12, "the last value that was tried, so a higher one may be better"),
         ((100, 90, 80), 4, "the first value that was tried, so a lower one may do as well"),
         ((100, 100.5, 99.9), 4, "all values from 4 to 12 are within 3% of each other"),
         ((100,), 4, "100 calls per second"),

@@ -18,6 +18,7 @@ from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.studies.sweep.command import SweepOptions, SweepReporter
 from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
 from sfusion.harness.studies.sweep.result import SweepResult
+from tests.cases import every
 
 SCENARIO = """\
 scenario: gateway
@@ -139,11 +140,10 @@ def test_scenarios_are_compared_and_none_is_recommended(scenario: Path, tmp_path
 
 
 def test_nothing_is_recommended_beyond_what_a_log_showed(scenario: Path) -> None:
-    idle = SCENARIO.replace("{kind: quota, in_flight: 4, retry_after: 1}", "unbounded")
-    scenario.write_text(idle + "observed: {rate_limit: [1, 4], unknown: what more would do}\n")
+    scenario.write_text(IDLE + "observed: {rate_limit: [1, 4], unknown: what more would do}\n")
     code, text = sweep(scenario, "--vary", "tools.rate_limit=4,12", "--seeds", "1", "--jobs", "1")
     assert (code, text.splitlines()[-1]) == (1, "tools.rate_limit: cannot tell")
-    assert "the model would say 12" in text
+    assert "simulated, 12 would do" in text
     assert "what more would do" in text
     assert "tools.rate_limit 12: beyond what the log tells" in text
     rows = [line.split()[0] for line in text.splitlines() if line.startswith("   ")]
@@ -151,11 +151,60 @@ def test_nothing_is_recommended_beyond_what_a_log_showed(scenario: Path) -> None
     assert "1 setting left out" in text
 
 
+IDLE = SCENARIO.replace("{kind: quota, in_flight: 4, retry_after: 1}", "unbounded")
+
+
+@every(
+    (
+        ("rate_limit: [1, 4]", ["load.calls=24,25", "tools.rate_limit=4,12"], ""),
+        ("rate_limit: [1, 4]", ["tools.default_timeout=5,6", "tools.rate_limit=4,12"], ""),
+        ("callers: 12", ["tools.rate_limit=4,12,24", "load.concurrency=12,24"], ""),
+        ("callers: 12", ["tools.default_timeout=5,6", "load.concurrency=12,24"], ""),
+        ("callers: 12", ["tools.rate_limit=4,8,12", "load.concurrency=12,24"], "12"),
+    ),
+    str,
+)
+def test_what_a_log_does_not_tell_is_not_recommended_under_conditions_either(
+    case: tuple[str, list[str], str], tmp_path: Path
+) -> None:
+    observed, varied, recommended = case
+    learned = tmp_path / "learned.yaml"
+    learned.write_text(IDLE + f"observed: {{{observed}}}\n")
+    vary = [word for each in varied for word in ("--vary", each)]
+    code, text = sweep(learned, *vary, "--seeds", "1", "--jobs", "1")
+    last = text.splitlines()[-1]
+    if recommended:
+        assert (code, last.startswith(f"tools.rate_limit: {recommended} (")) == (0, True), text
+    else:
+        assert (code, "cannot tell" in last) == (1, True), text
+
+
+@every(
+    (
+        ("[8, 12]", "[1, 12]", 0, "tools.rate_limit: 8 ("),
+        ("[8, 12]", "[1, 4]", 1, "tools.rate_limit: cannot tell: no value is known under all"),
+        ("[8, 12]", "[4, 4]", 1, "tools.rate_limit: cannot tell"),
+    ),
+    str,
+)
+def test_each_of_several_learned_scenarios_has_a_reach_of_its_own(
+    case: tuple[str, str, int, str], tmp_path: Path
+) -> None:
+    """The gateway admits 4: more is refused, and a log that only has more does not tell."""
+    *reaches, expected_code, expected = case
+    files = [tmp_path / "friday.yaml", tmp_path / "monday.yaml"]
+    for file, reach in zip(files, reaches, strict=True):
+        file.write_text(SCENARIO + f"observed: {{rate_limit: {reach}, unknown: the rest}}\n")
+    vary = ["--vary", f"scenario={files[0]},{files[1]}", "--vary", "tools.rate_limit=1,4,8,12"]
+    code, text = sweep(files[0], *vary, "--seeds", "1", "--jobs", "1")
+    last = text.splitlines()[-1]
+    assert (code, last.startswith(expected)) == (expected_code, True), text
+
+
 def test_a_figure_that_cannot_be_trusted_is_not_on_the_page_either(
     scenario: Path, tmp_path: Path
 ) -> None:
-    idle = SCENARIO.replace("{kind: quota, in_flight: 4, retry_after: 1}", "unbounded")
-    scenario.write_text(idle + "observed: {rate_limit: [1, 4], unknown: what more would do}\n")
+    scenario.write_text(IDLE + "observed: {rate_limit: [1, 4], unknown: what more would do}\n")
     arguments = ["--vary", "tools.rate_limit=4,12", "--seeds", "1", "--jobs", "1"]
     sweep(scenario, *arguments, "--out", tmp_path)
     page = (tmp_path / "sweep.html").read_text(encoding="utf-8")
