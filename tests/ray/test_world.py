@@ -488,6 +488,16 @@ def test_a_signal_to_a_worker_that_has_just_died_is_dropped() -> None:
     asyncio.run(worker.resume())
 
 
+def test_workers_of_our_own_cluster_are_as_important_as_their_driver(place: OwnCluster) -> None:
+    """With the niceness that Ray gives them, they hardly start on a busy machine."""
+
+    @ray.remote(num_cpus=0)
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+    assert ray.get(niceness.remote()) == os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def test_processes_of_our_own_cluster_import_what_this_one_can(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
