@@ -29,8 +29,8 @@ _NODE_SECONDS = 90.0
 _LOOK_SECONDS = 0.1
 """How often it is looked whether a node has started (chosen)."""
 _CONFIG = {
-    # As important as their driver. With Ray's own 15, a worker beside four endless loops per core did
-    # not start within 90 s; with 0, its whole run took 36 s (measured).
+    # As important as their driver. With Ray's own 15, a worker beside four endless loops per core
+    # did not start within 90 s; with 0, its whole run took 36 s (measured).
     "worker_niceness": 0,
     # A killed node is detected after three seconds; a slow one has ten seconds to answer.
     "health_check_initial_delay_ms": 1000,
