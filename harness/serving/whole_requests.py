@@ -57,13 +57,13 @@ class WholeRequests:
         try:
             arrived = await self._read(receive)
         except TimeoutError:
-            self._count(SLOW)
+            self.count(SLOW)
             closing = [(b"connection", b"close"), (b"content-length", b"0")]
             await send({"type": "http.response.start", "status": 408, "headers": closing})
             await send({"type": "http.response.body", "body": b""})
             return
         if arrived is None:
-            self._count(LEFT)
+            self.count(LEFT)
             return
         await self._pass_on(scope, arrived, receive, send)
 
@@ -103,7 +103,7 @@ class WholeRequests:
             for _ in range(_LOOKS if waited is not None else 0):
                 await asyncio.sleep(0)
             if waited is not None and waited.done() and _is_end(waited.result()):
-                self._count(LEFT)
+                self.count(LEFT)
                 return
 
             async def replay() -> Message:
@@ -116,7 +116,8 @@ class WholeRequests:
             if waited is not None:
                 waited.cancel()
 
-    def _count(self, why: str) -> None:
+    def count(self, why: str) -> None:
+        """Count a client that got no answer of the app; say so for the first of a kind."""
         self._refused[why] += 1
         if self._refused[why] == 1:
             self._say(f"clients {why}; they are counted, and the number is shown at the end")

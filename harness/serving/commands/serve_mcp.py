@@ -11,8 +11,10 @@ Example: sfusion serve mcp http://127.0.0.1:8080 --port 8765
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,10 @@ from ..server_options import Port
 from ..whole_requests import WholeRequests
 
 _LOOPBACK = "127.0.0.1"
+MOST_SESSIONS = 10_000
+"""Sessions that are open at a time, 39 KB each (chosen: the library's default)."""
+IDLE_SECONDS = 1800
+"""How long a session is kept without a request (chosen: the library's default)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +100,10 @@ async def _serve_http(server: Any, port: int, about: str) -> None:
             f"port {port} cannot be used: {error.strerror}; --port 0 picks a free one"
         ) from error
     listening.listen()  # whoever reads the address may connect at once
-    app = WholeRequests(server.streamable_http_app(host=_LOOPBACK), say)
+    sessions = server.streamable_http_app(
+        host=_LOOPBACK, session_idle_timeout=IDLE_SECONDS, max_sessions=MOST_SESSIONS
+    )
+    app = WholeRequests(sessions, say)
     typer.echo(f"MCP server on http://{_LOOPBACK}:{listening.getsockname()[1]}/mcp")
     typer.echo(about)
 
@@ -104,8 +113,47 @@ async def _serve_http(server: Any, port: int, about: str) -> None:
             await super().shutdown(sockets)
 
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+    logging.getLogger("uvicorn.error").addFilter(_CountedWarnings(app.count))
+    asyncio.get_running_loop().set_exception_handler(_FullServer())
     await Server(config).serve(sockets=[listening])
     typer.echo("stopped")
+
+
+class _CountedWarnings(logging.Filter):
+    """Counts what clients make the HTTP server warn about, such as a request that is none."""
+
+    def __init__(self, count: Callable[[str], None]) -> None:
+        super().__init__()
+        self._count = count
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        self._count(f"caused the warning {record.getMessage()!r}")
+        return False
+
+
+class _FullServer:
+    """Says once that no more connections can be accepted.
+
+    asyncio tries again each second, and would print a traceback for every connection that might
+    wait, which is two thousand.
+    """
+
+    _said = False
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif not self._said:
+            self._said = True
+            # Not ``say``, which opens files of its own to import what it needs.
+            typer.echo(
+                f"new connections have to wait: {error.strerror}; a higher limit on open files "
+                "(ulimit -n) admits more",
+                err=True,
+            )
 
 
 def _tool_config(options: McpOptions) -> tuple[dict[str, Any], dict[str, Any]]:

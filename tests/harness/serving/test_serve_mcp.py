@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import struct
+import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -65,27 +66,49 @@ def files(folder: Path, faults: list[Any], **config: Any) -> list[str]:
     return ["--tools", str(folder / "tools.yaml"), "--faults", str(folder / "faults.yaml")]
 
 
+class Said:
+    """What a server said on stderr."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.something = asyncio.Event()
+
+    async def listen(self, stream: asyncio.StreamReader) -> None:
+        async for line in stream:
+            self.lines.append(line.decode().rstrip("\n"))
+            self.something.set()
+
+
 @asynccontextmanager
-async def serving(*arguments: str, errors: list[str] | None = None) -> AsyncIterator[str]:
-    """Run the command on a free port; yield the address. `errors` receives what it said."""
+async def serving(
+    *arguments: str, said: Said | None = None, open_files: int | None = None
+) -> AsyncIterator[str]:
+    """Run the command on a free port; yield the address."""
+    said = said or Said()
+    command = [str(warm("sfusion"))]
+    if open_files is not None:
+        limited = f'ulimit -n {open_files}; exec "$@"'
+        command = ["sh", "-c", limited, "sh", sys.executable, "-m", "sfusion"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        warm("sfusion"), "serve", "mcp", "--port", "0", *arguments, stdout=pipe, stderr=pipe
+        *command, "serve", "mcp", "--port", "0", *arguments, stdout=pipe, stderr=pipe
     )
     assert process.stdout is not None
+    assert process.stderr is not None
+    listening = asyncio.ensure_future(said.listen(process.stderr))
     try:
         async with asyncio.timeout(PATIENCE):
             line = (await process.stdout.readline()).decode()
         found = re.search(r"http://\S+/mcp", line)
-        assert found, line + (await process.communicate())[1].decode()
+        assert found, [line, *said.lines]
         yield found[0]
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE):
-            _, said = await process.communicate()
-        if errors is not None:
-            errors += said.decode().splitlines()
+            await process.stdout.read()
+            await listening
+            await process.wait()
 
 
 async def call(client: Any, code: str) -> tuple[str, Any, bool]:
@@ -142,10 +165,10 @@ HALF = (
 )
 
 
-def half_sent(address: str) -> socket.socket:
+def half_sent(address: str, sent: bytes = HALF) -> socket.socket:
     """Return a connection on which half of a request was sent."""
     connection = socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), PATIENCE)
-    connection.sendall(HALF)
+    connection.sendall(sent)
     return connection
 
 
@@ -155,23 +178,23 @@ async def list_tools(address: str) -> list[str]:
 
 
 async def test_clients_that_reset_their_connections_are_counted_without_a_traceback() -> None:
-    errors: list[str] = []
-    async with serving("--executor", "scripted", errors=errors) as address:
+    said = Said()
+    async with serving("--executor", "scripted", said=said) as address:
         for _ in range(RESETS):
             connection = await asyncio.to_thread(half_sent, address)
             # Closing sends a reset then, and no end.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()
         assert await list_tools(address) == [NAME]
-    first, total = errors
+    first, total = said.lines
     assert first.startswith(f"clients {LEFT}; they are counted")
     assert total == f"{RESETS} clients {LEFT}"
 
 
 async def test_of_many_requests_that_never_end_the_oldest_is_refused() -> None:
-    errors: list[str] = []
+    said = Said()
     with ExitStack() as stack:
-        async with serving("--executor", "scripted", errors=errors) as address:
+        async with serving("--executor", "scripted", said=said) as address:
             oldest, *_ = [
                 stack.enter_context(await asyncio.to_thread(half_sent, address))
                 for _ in range(MOST_WAITING + 1)
@@ -179,8 +202,35 @@ async def test_of_many_requests_that_never_end_the_oldest_is_refused() -> None:
             answer = await asyncio.to_thread(oldest.recv, 100)
             assert answer.startswith(b"HTTP/1.1 408 ")
             assert await list_tools(address) == [NAME]
-    assert errors[0].startswith(f"clients {SLOW}; they are counted")
-    assert not [line for line in errors if "Traceback" in line]
+    assert said.lines[0].startswith(f"clients {SLOW}; they are counted")
+    assert not [line for line in said.lines if "Traceback" in line]
+
+
+async def test_a_server_out_of_files_says_so_once_and_answers_when_there_are_some_again() -> None:
+    said = Said()
+    with ExitStack() as stack:
+        async with serving("--executor", "scripted", said=said, open_files=64) as address:
+            for _ in range(64):
+                stack.enter_context(await asyncio.to_thread(half_sent, address, HALF[:20]))
+            async with asyncio.timeout(PATIENCE):
+                await said.something.wait()
+            stack.close()
+            assert await list_tools(address) == [NAME]
+    (line,) = said.lines
+    assert re.match(r"new connections have to wait: Too many open files; .*\(ulimit -n\)", line)
+
+
+async def test_what_is_not_http_is_counted() -> None:
+    said = Said()
+    async with serving("--executor", "scripted", said=said) as address:
+        for _ in range(3):
+            with await asyncio.to_thread(half_sent, address, b"hello\r\n\r\n") as connection:
+                assert (await asyncio.to_thread(connection.recv, 100)).startswith(b"HTTP/1.1 400")
+    warning = "clients caused the warning 'Invalid HTTP request received.'"
+    assert said.lines == [
+        f"{warning}; they are counted, and the number is shown at the end",
+        f"3 {warning}",
+    ]
 
 
 class _ok:
