@@ -8,6 +8,7 @@ then whether a slot has become free, and lets others look first when it has just
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import math
 import os
@@ -271,9 +272,10 @@ class _AsLimiterError:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, OSError):
             place = f"{error.filename}: " if error.filename else ""
+            room = "make room, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
             raise LimiterError(
                 f"limiter {self._name!r} of this host: {place}{error.strerror or error}; "
-                f"make room, or set {FOLDER} to a folder of yours on a local disk"
+                f"{room}set {FOLDER} to a folder of yours on a local disk"
             ) from error
         if isinstance(error, ConfigError):
             raise LimiterError(str(error)) from error

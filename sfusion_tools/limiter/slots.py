@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -30,6 +31,9 @@ from sfusion_tools.limiter.settings import LimiterSettings
 FOLDER = "SFUSION_LIMITER_DIR"
 """The variable that names another folder: one that several containers of a user share, for
 example."""
+
+SUFFIX = ".slots"
+"""Of the files in it."""
 
 FORMAT = 1
 """Increases whenever the file or the meaning of its locks changes: processes may run different
@@ -69,10 +73,22 @@ def slot_folder() -> Path:
     if found.st_uid != os.getuid():
         raise ConfigError(f"limiter: host: {folder} belongs to another user; set {FOLDER}")
     if found.st_mode & 0o077:
-        raise ConfigError(
-            f"limiter: host: others may use {folder}; run `chmod 700 {folder}`, or set {FOLDER}"
-        )
+        raise ConfigError(f"limiter: host: others may use {folder}; {_way_out(folder, found)}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"limiter: host: {folder} cannot be written; set {FOLDER}")
     return folder
+
+
+def _way_out(folder: Path, found: os.stat_result) -> str:
+    """Say what to do about a folder that others may use: they may need one that holds more than
+    limiters, such as /tmp."""
+    try:
+        ours = all(path.suffix == SUFFIX for path in folder.iterdir())
+    except OSError:
+        ours = False
+    if ours and not found.st_mode & stat.S_ISVTX:
+        return f"run `chmod 700 {folder}`, or set {FOLDER}"
+    return f"set {FOLDER} to a folder of its own, such as {folder / f'sfusion-{os.getuid()}'}"
 
 
 def _folder_path() -> Path:
@@ -88,7 +104,7 @@ def _folder_path() -> Path:
 def slot_path(name: str) -> Path:
     """Return the file of the limiter with this name."""
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    return slot_folder() / f"{digest}.slots"
+    return slot_folder() / f"{digest}{SUFFIX}"
 
 
 def check_size(settings: LimiterSettings) -> None:

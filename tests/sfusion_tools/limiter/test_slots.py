@@ -106,7 +106,34 @@ class TestFolder:
     ) -> None:
         tmp_path.chmod(mode)
         monkeypatch.setenv(FOLDER, str(tmp_path))
+        (tmp_path / "0a.slots").touch()
         with pytest.raises(ConfigError, match="run `chmod 700"):
+            LimiterChoice(LimiterSettings(1), kind="host", name="x")
+
+    @pytest.mark.parametrize("others_need_it", ["it has other files", "it is sticky"])
+    def test_nobody_is_told_to_lock_others_out_of_a_folder_that_they_need(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others_need_it: str
+    ) -> None:
+        """``SFUSION_LIMITER_DIR=/tmp`` led to the advice to run ``chmod 700 /tmp``."""
+        tmp_path.chmod(0o1777 if others_need_it == "it is sticky" else 0o755)
+        if others_need_it == "it has other files":
+            (tmp_path / "theirs").touch()
+        monkeypatch.setenv(FOLDER, str(tmp_path))
+        with pytest.raises(ConfigError) as refused:
+            LimiterChoice(LimiterSettings(1), kind="host", name="x")
+        assert str(refused.value) == (
+            f"limiter: host: others may use {tmp_path}; set {FOLDER} to a folder of its own, such "
+            f"as {tmp_path}/sfusion-{os.getuid()}"
+        )
+
+    def test_a_folder_that_cannot_be_written_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(FOLDER, str(tmp_path))
+        tmp_path.chmod(0o500)
+        if os.getuid() == 0:  # who may write it all the same, but not on a read-only file system
+            monkeypatch.setattr(os, "access", lambda *_: False)
+        with pytest.raises(ConfigError, match=f"{tmp_path} cannot be written; set {FOLDER}"):
             LimiterChoice(LimiterSettings(1), kind="host", name="x")
 
     def test_a_path_that_cannot_be_a_folder_is_refused(
