@@ -37,6 +37,7 @@ from .files import (
     make_room,
     needed_directories,
     private_directories,
+    root_entries,
 )
 from .guard.spec import Abilities, GuardOptions, ResourceBounds, UserKind
 from .guard.trees import remove_tree
@@ -372,6 +373,7 @@ class PythonExecutor:
             control_groups=wanted.control_groups is not False,
             hidden=hidden,
             needed=self._needed,
+            known=root_entries(),
             network=self._network,
             bubblewrap=bubblewrap or "",
         )

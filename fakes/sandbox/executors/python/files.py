@@ -34,6 +34,11 @@ def private_directories() -> list[str]:
     return [TMP, HOME] if os.path.isdir(HOME) else [TMP]
 
 
+def root_entries() -> list[str]:
+    """Return what is in `/`."""
+    return sorted(os.path.join("/", name) for name in os.listdir("/"))
+
+
 def hidden_directories(*, network: bool) -> list[str]:
     """Return the directories of the machine that programs do not see in a namespace.
 

@@ -17,6 +17,7 @@ import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, files
 from sfusion.fakes.sandbox.executors.python import command as commands
+from sfusion.fakes.sandbox.executors.python import executor as executors
 from sfusion.fakes.sandbox.executors.python.command import Confinement
 from sfusion.fakes.sandbox.executors.python.executor import default_path
 from sfusion.fakes.sandbox.executors.python.files import HOME, TMP
@@ -190,6 +191,22 @@ async def test_what_programs_need_beneath_tmp_is_visible_but_cannot_be_changed(
         await executor.aclose()
     assert (refused.stderr or "").count("Read-only file system") == 2
     assert (os.listdir(library), (kit / "data").read_text()) == ([], "data\n")
+
+
+async def test_what_came_into_the_root_directory_after_the_start_looks_empty(
+    private: PythonExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came = ["/sys", *files.hidden_files({})]
+    before = [path for path in files.root_entries() if path not in came]
+    monkeypatch.setattr(executors, "root_entries", lambda: before)
+    monkeypatch.setattr(executors, "hidden_files", lambda _: [])
+    executor = PythonExecutor()
+    try:
+        code = "import os\nprint(os.listdir('/sys'))\n"
+        code += "".join(f"print(open({path!r}, 'rb').read())\n" for path in came[1:])
+        assert (await ran(executor, code)).stdout == "[]\n" + "b''\n" * len(came[1:])
+    finally:
+        await executor.aclose()
 
 
 def test_no_program_starts_if_what_it_needs_is_writable(tmp_path: Path) -> None:

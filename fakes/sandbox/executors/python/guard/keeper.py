@@ -249,7 +249,9 @@ class Keeper:
         if self._able.namespaces:
             room = os.open(options.room, os.O_PATH | os.O_CLOEXEC)
             shared_memory = options.bounds.shared_memory
-            kernel.isolate_namespace(room, shared_memory, options.hidden, options.needed)
+            kernel.isolate_namespace(
+                room, shared_memory, options.hidden, options.needed, options.known
+            )
             return room
         if kernel.LINUX:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)

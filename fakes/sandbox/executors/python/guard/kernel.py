@@ -12,7 +12,8 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 LINUX = sys.platform.startswith("linux")
 
@@ -136,6 +137,9 @@ def map_ids(process: int | str, users: str, groups: str) -> None:
 
 EMPTY = "/empty"
 """In the room: what programs see in place of the hidden directories and files."""
+NEW_DIRECTORY = "/new/directory"
+NEW_FILE = "/new/file"
+"""In the room: the same for what appears in `/` later."""
 
 
 def make_empty(room: str, hidden: Sequence[str], needed: Sequence[str]) -> None:
@@ -151,15 +155,22 @@ def make_empty(room: str, hidden: Sequence[str], needed: Sequence[str]) -> None:
                 pass
     for path in directories:
         os.makedirs(room + EMPTY + path, 0o755, exist_ok=True)
+    os.makedirs(room + NEW_DIRECTORY, 0o755, exist_ok=True)
+    with open(room + NEW_FILE, "wb"):
+        pass
 
 
 def isolate_namespace(
-    room: int, shared_memory: int, hidden: Sequence[str], needed: Sequence[str]
+    room: int,
+    shared_memory: int,
+    hidden: Sequence[str],
+    needed: Sequence[str],
+    known: Collection[str],
 ) -> None:
     """Restrict the first process of a new namespace to what is its own.
 
     That is its processes, shared memory and terminals. What is left of the machine is read-only,
-    and of what is `hidden` only what is `needed`.
+    and of what is `hidden` only what is `needed`. What is in `/` but not `known` looks empty.
     """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     set_mount(AT_RECURSIVE, "/", MOUNT_ATTR_RDONLY)
@@ -184,6 +195,17 @@ def isolate_namespace(
             mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC)
             os.close(descriptor)
         refuse_writable(point)
+    _hide_what_is_new(room, known)
+
+
+def _hide_what_is_new(room: int, known: Collection[str]) -> None:
+    with os.scandir("/") as entries:
+        new = [entry for entry in entries if entry.path not in known and not entry.is_symlink()]
+    for entry in new:
+        empty = NEW_DIRECTORY if entry.is_dir() else NEW_FILE
+        with suppress(FileNotFoundError):  # it was removed meanwhile
+            mount(f"/proc/self/fd/{room}{empty}", entry.path, None, MS_BIND)
+            refuse_writable(entry.path)
 
 
 def mount_directories(room: int, mounts: Mapping[str, str], needed: Sequence[str]) -> None:

@@ -44,6 +44,8 @@ class GuardOptions:
     hidden: list[str] = field(default_factory=list)
     """Directories and files that look empty in a namespace, but for what is needed beneath them."""
     needed: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    """What was in `/` when the server started; in a namespace, what came later looks empty."""
     network: bool = False
     """Programs use the machine's network."""
     bubblewrap: str = ""

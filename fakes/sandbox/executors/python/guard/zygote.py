@@ -200,7 +200,7 @@ def _try_namespaces(options: GuardOptions) -> None:
 
 def _try_isolation(options: GuardOptions) -> None:
     room = os.open(options.room, os.O_PATH | os.O_CLOEXEC)
-    kernel.isolate_namespace(room, 4096, options.hidden, options.needed)
+    kernel.isolate_namespace(room, 4096, options.hidden, options.needed, options.known)
     kernel.mount_directories(room, {"/tmp": ""}, [])
     os.rmdir(_own_directory("/tmp"))
     if any(pid > 1 for pid in numbers("/proc")):
