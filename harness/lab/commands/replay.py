@@ -17,7 +17,7 @@ import typer
 from ...commandline.declaring import command
 from ...commandline.options import Schedule, Trust
 from ...core.journal import Journal, first_difference, is_reordered
-from ...errors import BadOption, JournalError
+from ...errors import BadOption, JournalError, ScenarioError
 from ...terminal import printable
 from ..runs import RunResult, Task, adapt_tasks, read_run, run_one
 from ..runs.directory import SCENARIO, edited_line
@@ -52,7 +52,7 @@ def _replay(
         _say(edited)
     try:
         task, recorded, _ = read_run(folder)
-    except JournalError as error:
+    except (JournalError, ScenarioError) as error:
         if not edited:
             raise
         _say(f"{folder} cannot be replayed: {error}")

@@ -28,7 +28,7 @@ from ...commandline.declaring import command, option
 from ...commandline.json_answer import text_stream, write_json
 from ...commandline.options import Html, Json
 from ...core.journal import Event
-from ...errors import BadOption, JournalError
+from ...errors import BadOption, JournalError, ScenarioError
 from ...lab.runs.directory import edited_line, read_run
 from ...lab.scenarios.reading import JOURNAL
 from ...reports import Reports
@@ -258,7 +258,7 @@ def compare(
         for number, (old, now) in enumerate(pairs, 1):
             try:
                 found.append(compare_runs(_read_recorded(old), _read_recorded(now)))
-            except JournalError as error:
+            except (JournalError, ScenarioError) as error:
                 if not edited:
                     raise
                 edited.append(f"not compared: {error}")

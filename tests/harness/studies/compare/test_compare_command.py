@@ -144,6 +144,8 @@ NO_DIGEST = "verdict.json has no digest of "
         ),
         ("journal.ndjson", lambda text: text[:-20], f"{OTHERS}journal.ndjson"),
         ("scenario.yaml", lambda text: text + "# a comment\n", f"{OTHERS}scenario.yaml"),
+        ("scenario.yaml", lambda text: text[:-20], f"{OTHERS}scenario.yaml"),
+        ("scenario.yaml", lambda text: "", f"{OTHERS}scenario.yaml"),
         ("report.html", lambda text: text.replace("held", "kept"), f"{OTHERS}report.html"),
         ("verdict.json", lambda text: text[:-20], "changed or cut short: verdict.json ("),
         (
