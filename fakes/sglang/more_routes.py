@@ -18,7 +18,7 @@ from sfusion_tools._version import __version__
 from sfusion_tools.errors import TemplateError
 
 from ..errors import EngineRefused
-from ..wire.app import Handler, Request
+from ..wire.app import Handler, Refused, Request
 from ..wire.message import Answer
 from .completions import error_answer
 from .engine import FakeSGLang
@@ -77,8 +77,8 @@ _SAID = {
     "/freeze_gc": "Garbage collection frozen.\n",
 }
 """What routes answer that change nothing in a fake."""
-_EVERY_MEMORY = ("kv_cache", "weights")
-"""What is released or resumed if the request does not say what."""
+_MEMORY_TAGS = ("kv_cache", "weights", "cuda_graph")
+"""The kinds of memory; without tags, a request releases or resumes all of them."""
 
 
 class _Open(BaseModel):
@@ -165,7 +165,11 @@ class MoreHandlers:
     def _tags(self, request: Request) -> set[str]:
         """Return what a request wants to release or resume."""
         tags = read_body(_Occupation, request).tags if request.body else None
-        return set(tags or _EVERY_MEMORY)
+        for tag in tags or ():
+            if tag not in _MEMORY_TAGS:
+                known = ", ".join(_MEMORY_TAGS)
+                raise Refused(error_answer(f"There is no memory tag {tag!r}; known: {known}"))
+        return set(tags or _MEMORY_TAGS)
 
     async def update(self, request: Request) -> Answer:
         """Note the version of new weights; the weights themselves are ignored."""

@@ -356,6 +356,7 @@ class Handlers:
 
     async def completions(self, request: Request) -> Answer:
         """Answer a request of the completions route."""
+        self._more.check_memory()
         body = read_json_body(schema.CompletionRequest, request)
         try:
             call = completion_call(body)

@@ -64,6 +64,43 @@ async def test_the_routes_of_trainers_answer_what_a_client_needs() -> None:
         ).status == 400
 
 
+async def test_resuming_without_tags_resumes_all_memory() -> None:
+    async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
+        url = server.url
+        every = {"tags": ["kv_cache", "weights", "cuda_graph"]}
+        for released in (every, {}):
+            await post(url, "/release_memory_occupation", released)
+            refused = await chat(url)
+            assert refused.status == 503
+            assert "The memory of cuda_graph, kv_cache, weights was released" in refused.text
+            assert (await post(url, "/resume_memory_occupation", {})).status == 200
+            assert (await chat(url)).status == 200
+
+
+async def test_no_route_generates_while_memory_is_released() -> None:
+    async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
+        await post(server.url, "/release_memory_occupation", {})
+        prompt = {"model": "m", "prompt": "x"}
+        for answer in (
+            await chat(server.url),
+            await post(server.url, "/v1/completions", prompt),
+            await post(server.url, "/generate", {"text": "x"}),
+        ):
+            assert (answer.status, "was released" in answer.text) == (503, True)
+
+
+async def test_an_unknown_kind_of_memory_is_refused_and_nothing_is_released() -> None:
+    async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
+        for path in ("/release_memory_occupation", "/resume_memory_occupation"):
+            tags = ["weights", "kv_cahce", *(f"tag-{number}" for number in range(1000))]
+            refused = await post(server.url, path, {"tags": tags})
+            assert refused.status == 400
+            assert refused.json["message"] == (
+                "There is no memory tag 'kv_cahce'; known: kv_cache, weights, cuda_graph"
+            )
+        assert (await chat(server.url)).status == 200
+
+
 async def test_a_trainer_aborts_until_loads_say_that_nothing_is_left() -> None:
     policy = ScriptedPolicy([], otherwise="word " * 10_000)
     async with FakeSGLangServer(FakeSGLang(policy, latency=SLOW)) as server:
