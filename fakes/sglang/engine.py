@@ -264,7 +264,7 @@ class FakeSGLang:
         """Yield the output of each step, if there is progress to report, or the last one."""
         state = self._state
         self._check_open()
-        run = EngineRun(request.rid)
+        run = EngineRun(request.rid, tokens=len(request.ids))
         state.waiting[run] = None
         started = asyncio.get_running_loop().time()
 
@@ -431,6 +431,7 @@ class FakeSGLang:
                 sent = sum(len(done.ids) for done in generation.steps[: number - 1])
                 yield number - 1, generation.until(sent, run.ended_by)
                 return
+            run.tokens += len(step.ids)
             yield number, generation
         self._fail(generation, len(generation.steps))
         if not generation.steps:

@@ -249,12 +249,11 @@ class MoreHandlers:
     async def load(self, request: Request) -> Answer:
         """Report how many requests and tokens the engine holds."""
         now = self._engine.snapshot()
-        tokens = now.prompt_tokens + now.completion_tokens if now.running else 0
         load = {
             "dp_rank": 0,
             "num_reqs": now.running + now.waiting,
             "num_waiting_reqs": now.waiting,
-            "num_tokens": tokens,
+            "num_tokens": now.running_tokens + now.waiting_tokens,
             "ts_tic": time.perf_counter(),
         }
         return Answer.json([load])
@@ -263,17 +262,16 @@ class MoreHandlers:
         """Report the same as ``/get_load``, as the newest sglang names it; always all sections."""
         engine = self._engine
         now = engine.snapshot()
-        tokens = now.prompt_tokens + now.completion_tokens if now.running else 0
         capacity = engine.context_length * (engine.max_running or 1)
         load = {
             "dp_rank": 0,
             "timestamp": time.time(),
             "num_running_reqs": now.running,
             "num_waiting_reqs": now.waiting,
-            "num_used_tokens": tokens,
-            "num_total_tokens": tokens,
+            "num_used_tokens": now.running_tokens,
+            "num_total_tokens": now.running_tokens + now.waiting_tokens,
             "max_total_num_tokens": capacity,
-            "token_usage": min(1.0, tokens / capacity),
+            "token_usage": min(1.0, now.running_tokens / capacity),
             "gen_throughput": 0.0,
             "cache_hit_rate": 0.0,
             "utilization": now.running / (engine.max_running or max(1, now.running)),

@@ -93,6 +93,9 @@ class EngineSnapshot:
     restarts: int
     forgotten_blocks: int
     """Blocks of 16 tokens that the prefix cache had no room for."""
+    running_tokens: int
+    """Tokens of the running requests: of their prompts, and of what their streams have so far."""
+    waiting_tokens: int
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +106,8 @@ class EngineRun:
     """
 
     rid: str
+    tokens: int
+    """Tokens of its prompt, and of what its stream has so far."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     ended_by: Finish | None = None
     crashed: bool = False
@@ -190,6 +195,8 @@ class State:
             completion_tokens=self.completion_tokens,
             restarts=self.restarts,
             forgotten_blocks=self.cache.forgotten,
+            running_tokens=sum(run.tokens for run in self.working),
+            waiting_tokens=sum(run.tokens for run in self.waiting),
         )
 
 

@@ -272,6 +272,17 @@ def test_a_stream_takes_as_long_as_a_whole_answer() -> None:
     assert run_virtually(streamed()) == pytest.approx(6.5)
 
 
+def test_the_tokens_in_flight_grow_with_a_stream() -> None:
+    async def seen() -> list[int]:
+        streaming = engine("x" * 9, stream_interval=3)
+        answer = await streaming.async_generate("Hi", stream=True)
+        counts = [streaming.snapshot().running_tokens async for _ in answer]
+        return [*counts, streaming.snapshot().running_tokens]
+
+    prompt, end = len("Hi"), 1
+    assert run_virtually(seen()) == [prompt + 3, prompt + 6, prompt + 9, prompt + 9 + end, 0]
+
+
 def test_abort_keeps_the_tokens_so_far() -> None:
     async def aborted() -> tuple[Any, EngineSnapshot]:
         slow = engine(

@@ -115,6 +115,30 @@ async def test_a_trainer_aborts_until_loads_say_that_nothing_is_left() -> None:
         assert (load["num_running_reqs"], load["num_waiting_reqs"]) == (0, 0)
 
 
+async def test_loads_count_the_tokens_of_requests_in_flight_only() -> None:
+    policy = ScriptedPolicy([], otherwise="x" * 50)
+    async with FakeSGLangServer(FakeSGLang(policy, max_running=1)) as server:
+        url = server.url
+        engine = server.engine
+        for _ in range(3):
+            await post(url, "/generate", {"text": "y" * 200})
+        engine.pause_generation()
+        running = asyncio.create_task(post(url, "/generate", {"text": "y" * 10}))
+        await until(lambda: engine.snapshot().running)
+        waiting = asyncio.create_task(post(url, "/generate", {"text": "y" * 7}))
+        await until(lambda: engine.snapshot().waiting)
+
+        core = (await get(url, "/v1/loads")).json["loads"][0]
+        load = (await get(url, "/get_load")).json[0]
+        engine.continue_generation()
+        await asyncio.gather(running, waiting)
+        idle = (await get(url, "/v1/loads")).json["loads"][0]
+
+    assert (core["num_used_tokens"], core["num_total_tokens"], load["num_tokens"]) == (10, 17, 17)
+    assert core["token_usage"] == 10 / core["max_total_num_tokens"]
+    assert (idle["num_used_tokens"], idle["num_total_tokens"], idle["token_usage"]) == (0, 0, 0)
+
+
 async def test_a_new_version_of_the_weights_aborts_what_runs_unless_it_says_no() -> None:
     policy = ScriptedPolicy([], otherwise="word " * 10_000)
     async with FakeSGLangServer(FakeSGLang(policy, latency=SLOW)) as server:
