@@ -8,6 +8,7 @@ fail on the real engine.
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +37,7 @@ _UPDATES = (
     "/destroy_weights_update_group",
 )
 _ABSENT = (
+    "/generate_from_file",
     "/classify",
     "/encode",
     "/v1/classify",
@@ -54,6 +56,8 @@ _ABSENT = (
     "/load_lora_adapter_from_tensors",
     "/init_weights_send_group_for_remote_instance",
     "/send_weights_to_remote_instance",
+    "/remote_instance_transfer_engine_info",
+    "/get_remote_instance_transfer_engine_info",
     "/parallelism_config",
     "/start_expert_distribution_record",
     "/stop_expert_distribution_record",
@@ -63,6 +67,7 @@ _ABSENT = (
     "/slow_down",
     "/clear_hicache_storage_backend",
     "/hicache/storage-backend",
+    "/hicache/storage-backend/clear",
     "/v1/audio/transcriptions",
     "/vertex_generate",
     "/invocations",
@@ -71,6 +76,8 @@ _ABSENT = (
     "/api/tags",
     "/api/show",
 )
+ONE_RESPONSE = re.compile(r"/v1/responses/[^/]+(/cancel)?")
+"""The routes about one response, which the fake does not have either."""
 _SAID = {
     "/start_profile": "Start profiling.\n",
     "/stop_profile": "Stop profiling. This will take some time.\n",
@@ -136,7 +143,7 @@ class MoreHandlers:
             "/weight_version": {"GET": self.weight_version},
             "/get_weight_version": {"GET": self.weight_version},
             "/update_weight_version": {"POST": self.update_version},
-            "/set_internal_state": {"POST": self.set_state},
+            "/set_internal_state": {"POST": self.set_state, "PUT": self.set_state},
             "/metrics": {"GET": self.metrics},
             "/separate_reasoning": {"POST": self.separate_reasoning},
         }
@@ -145,7 +152,7 @@ class MoreHandlers:
         for path in _SAID:
             self.table[path] = {"GET": self.say, "POST": self.say}
         for path in _ABSENT:
-            self.table[path] = {"GET": self.absent, "POST": self.absent, "PUT": self.absent}
+            self.table[path] = dict.fromkeys(("DELETE", "GET", "POST", "PUT"), self.absent)
 
     def check_memory(self) -> None:
         """Refuse to generate while memory is released."""

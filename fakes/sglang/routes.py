@@ -82,6 +82,7 @@ class Handlers:
         self.table: dict[str, dict[str, Handler]] = {
             "/health": {"GET": self.health},
             "/health_generate": {"GET": self.health},
+            "/ping": {"GET": self.health},
             "/v1/models": {"GET": self.models},
             "/model_info": {"GET": self.model_info},
             "/get_model_info": {"GET": self.model_info},
@@ -98,6 +99,7 @@ class Handlers:
         }
         self._more = MoreHandlers(engine)
         self.table |= self._more.table
+        self.absent = self._more.absent
 
     # -- information --
 

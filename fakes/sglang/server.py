@@ -32,6 +32,7 @@ from ..wire.server import WireServer
 from .completions import error_answer
 from .engine import FakeSGLang
 from .faults import engine_rules, split
+from .more_routes import ONE_RESPONSE
 from .policies import Gsm8kSolver
 from .protocol import Policy
 from .routes import Handlers, ModelInfo
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 _WORK = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
 """The routes that generate."""
-_PINGS = frozenset({"/health", "/health_generate"})
+_PINGS = frozenset({"/health", "/health_generate", "/ping"})
 _RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]{1,%d})"' % LONGEST_NAME)
 _SHOWN_BODY = 40
 """How many bytes of a wrong body an error shows. Chosen: enough to recognize it."""
@@ -66,6 +67,8 @@ class SGLangApp(App):
             return Answer.json(
                 {"detail": "Method Not Allowed"}, status=405, headers=(("allow", "GET"),)
             )
+        if ONE_RESPONSE.fullmatch(request.path):
+            return self.handlers.absent
         return self._routes.find(
             request.method, request.path, host=request.host, query=request.query
         )

@@ -159,15 +159,43 @@ async def test_routes_that_change_nothing_here_answer_as_the_engine() -> None:
         for path in ("/start_profile", "/stop_profile", "/freeze_gc"):
             assert (await post(server.url, path, b"")).status == 200
         arguments = {"server_args": {"max_micro_batch_size": 8}}
-        answer = await post(server.url, "/set_internal_state", arguments)
-        assert answer.json == [{"updated": True, **arguments}]
+        for method in ("POST", "PUT"):
+            answer = await post(server.url, "/set_internal_state", arguments, method=method)
+            assert answer.json == [{"updated": True, **arguments}]
+
+
+async def test_ping_reports_the_health_of_the_server_as_for_sagemaker() -> None:
+    async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
+        assert (await get(server.url, "/ping")).status == 200
+        server.engine.crash()
+        assert (await get(server.url, "/ping")).status == 503
+        server.engine.restart()
+        server.wedge(ping="alive")
+        assert (await get(server.url, "/ping")).status == 200
 
 
 async def test_a_route_that_the_fake_does_not_have_is_named_with_501() -> None:
     async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
-        for path in ("/classify", "/v1/responses", "/v1/messages", "/slow_down"):
-            answer = await post(server.url, path, {})
+        for method, path in (
+            ("POST", "/classify"),
+            ("POST", "/v1/responses"),
+            ("GET", "/v1/responses/resp_1"),
+            ("POST", "/v1/responses/resp_1/cancel"),
+            ("POST", "/v1/messages"),
+            ("POST", "/slow_down"),
+            ("POST", "/generate_from_file"),
+            ("DELETE", "/hicache/storage-backend"),
+            ("POST", "/hicache/storage-backend/clear"),
+            ("GET", "/remote_instance_transfer_engine_info"),
+        ):
+            answer = await post(server.url, path, {}, method=method)
             assert (answer.status, path in answer.json["message"]) == (501, True)
+        for path in (
+            "/v1/responses/resp_1/nope",
+            "/v1/responses/a/b/cancel",
+            "/v1/responses//cancel",
+        ):
+            assert (await get(server.url, path)).status == 404
 
 
 async def test_top_logprobs_are_a_distribution_that_agrees_with_the_tokens() -> None:
