@@ -173,15 +173,16 @@ class FakeSGLangServer(FakeServer):
 
     ``async with FakeSGLangServer(policy) as server`` inside a loop, ``with FakeSGLangServer(policy)
     as server`` anywhere else (its loop then runs in a thread); then ``server.url``. Takes a policy,
-    or an engine that has one. ``tool_call_parser`` is the format in which calls are written and
-    read; None turns tool calls off, as in sglang.
+    or an engine that has one. ``tool_call_parser`` is the format in which calls are read, and in
+    which a policy's calls are written; ``auto`` is the format of the engine, and None turns tool
+    calls off, as in sglang.
     """
 
     def __init__(
         self,
         policy: Policy | FakeSGLang | None = None,
         *,
-        tool_call_parser: str | None = "qwen25",
+        tool_call_parser: str | None = "auto",
         reasoning_parser: str | None = None,
         model: str = "fake-model",
         report_cache: bool = False,
@@ -197,11 +198,14 @@ class FakeSGLangServer(FakeServer):
         if isinstance(policy, FakeSGLang):
             self.engine = policy
         else:
+            named_format = None if tool_call_parser == "auto" else tool_call_parser
             self.engine = FakeSGLang(
                 policy or Gsm8kSolver(),
-                format=tool_call_parser or "qwen25",
+                format=named_format or "qwen25",
                 seed=options.get("seed", 0),
             )
+        if tool_call_parser == "auto":
+            tool_call_parser = self.engine.format.name
         self.info = ModelInfo(
             name=model,
             tool_call_parser=tool_call_parser,

@@ -19,7 +19,7 @@ from sfusion.fakes.sglang import (
     Step,
     ToolCall,
 )
-from tests.fakes.sglang.client import CODE_TOOL, HI, SEARCH_TOOL, chat, post
+from tests.fakes.sglang.client import CODE_TOOL, HI, SEARCH_TOOL, chat, get, post
 
 CALL = ToolCall("code_interpreter", {"code": "print('é' + \"\\n\")"})
 
@@ -43,6 +43,28 @@ def streamed(events: list[Any]) -> dict[str, Any]:
                 call["arguments"] += piece["function"]["arguments"]
             answer["finish"] = choice["finish_reason"] or answer["finish"]
     return answer
+
+
+async def test_a_server_reads_calls_in_the_format_of_its_engine() -> None:
+    engine = FakeSGLang(ScriptedPolicy([ScriptedTurn(calls=(CALL,))]), format="mistral")
+    async with FakeSGLangServer(engine) as server:
+        message = (await chat(server.url, tools=[CODE_TOOL])).json["choices"][0]["message"]
+        info = (await get(server.url, "/model_info")).json
+    assert message["tool_calls"][0]["function"]["name"] == CALL.name
+    assert not message["content"]
+    assert info["tool_call_parser"] == "mistral"
+
+
+@pytest.mark.parametrize("parser", [None, "hermes"])
+async def test_a_parser_that_is_given_wins_over_the_format_of_the_engine(
+    parser: str | None,
+) -> None:
+    engine = FakeSGLang(ScriptedPolicy([ScriptedTurn(calls=(CALL,))]), format="mistral")
+    async with FakeSGLangServer(engine, tool_call_parser=parser) as server:
+        message = (await chat(server.url, tools=[CODE_TOOL])).json["choices"][0]["message"]
+        assert (await get(server.url, "/model_info")).json["tool_call_parser"] == parser
+    assert message["tool_calls"] is None
+    assert message["content"].startswith("[TOOL_CALLS]")
 
 
 async def test_calls_are_complete_and_have_unique_ids() -> None:
