@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
@@ -29,7 +30,8 @@ class RunFigures:
     seconds: float = 0.0
     """From the start of the first call to the end of the last one."""
     throughput: float = 0.0
-    """Calls that ended ``ok``, per second."""
+    """Calls that ended ``ok``, per second in which any call was under way: the pauses between the
+    steps of a training are the trainer's."""
     p50: float = 0.0
     p95: float = 0.0
     p99: float = 0.0
@@ -62,13 +64,14 @@ def figures_of(journal: Journal) -> RunFigures:
         return RunFigures()
     outcomes = Counter(call.kind for call in calls)
     seconds = max(call.ended for call in calls) - min(call.began for call in calls)
+    busy = _busy_seconds(calls)
     took = [call.seconds for call in calls if call.seconds is not None]
     waits = [sum(attempt.waited for attempt in call.attempts) + call.waited for call in calls]
     return RunFigures(
         calls=len(calls),
         outcomes=dict(sorted(outcomes.items())),
         seconds=round(seconds, 6),
-        throughput=outcomes["ok"] / seconds if seconds > 0 else 0.0,
+        throughput=outcomes["ok"] / busy if busy > 0 else 0.0,
         p50=percentile(took, 0.5),
         p95=percentile(took, 0.95),
         p99=percentile(took, 0.99),
@@ -77,6 +80,17 @@ def figures_of(journal: Journal) -> RunFigures:
         attempts=sum(len(call.attempts) for call in calls),
         failures=dict(sorted(_failures(calls).items())),
     )
+
+
+def _busy_seconds(calls: Iterable[Call]) -> float:
+    """Return for how long any of the calls was under way."""
+    seconds = 0.0
+    until = -math.inf
+    for call in sorted(calls, key=attrgetter("began")):
+        since = max(until, call.began)
+        until = max(until, call.ended)
+        seconds += max(0.0, until - since)
+    return seconds
 
 
 def percentile(values: Sequence[float], share: float) -> float:

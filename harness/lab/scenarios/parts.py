@@ -305,6 +305,12 @@ class ObservedPart(ScenarioPart):
             "of them meet"
         ),
     )
+    compared: Annotated[bool, NotHunted("does nothing in a run")] = Field(
+        False,
+        description=(
+            "the log had several limits, and the lowest of `rate_limit` did as much as the others"
+        ),
+    )
     unknown: Annotated[str, NotHunted("does nothing in a run")] = Field(
         "", description="what the log does not tell, and what would"
     )

@@ -6,18 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
 
-from ...core.figures import figures_of
 from ...core.run_events import RunEvents
 from ...lab.runs.runner import run_one, run_scenario
 from ...lab.runs.tasks import Task
 from ...lab.scenarios import parse_scenarios
 from ...lab.scenarios.reading import vary
+from .attempts import SHORTEST
 from .client_settings import DEFAULT_TIMEOUT
 from .course import Course, compare_courses
-from .learned import Figures, Learned, learn, log_figures
+from .knowledge import per_second_at_limit
+from .learned import Figures, Learned, learn, log_figures, requests_of
 from .why import reasons
 
 RELATIVE = 0.25
@@ -238,9 +238,7 @@ def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
     rates = []
     for limit in learned.limits:
         result = run_one(Task(vary(cell, {"tools.rate_limit": limit.limit}), "sim"))
-        run = figures_of(result.journal)
-        answered = sum(run.outcomes.get(outcome, 0) for outcome in PROGRAM_OUTCOMES)
-        rates.append(answered / run.seconds if run.seconds else 0.0)
+        rates.append(_rate(RunEvents(result.journal).records))
     # A scenario in which more in flight do more, and in the log less, cannot say which to set.
     logged = [limit.per_second for limit in learned.limits]
     is_other_order = _best(logged) != _best(rates)
@@ -248,6 +246,17 @@ def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
         name = f"per second at rate_limit {limit.limit}"
         row = relative(name, limit.per_second, rate, RELATIVE)
         yield replace(row, is_far=row.is_far or (is_other_order and not row.agrees))
+
+
+def _rate(calls: Sequence[Call]) -> float:
+    """Return how many requests per second were answered at the limit; if nothing waited for it, of
+    the whole run."""
+    if not calls:
+        return 0.0
+    requests = requests_of(calls)
+    answered = sum(request.ending == "answered" for request in requests)
+    seconds = max(call.ended for call in calls) - calls[0].began
+    return per_second_at_limit([requests]) or answered / max(seconds, SHORTEST)
 
 
 def _best(rates: Sequence[float]) -> int | None:

@@ -80,6 +80,8 @@ class _Draft:
             observed["rate_limit"] = [known.least, known.most]
         if not known.tells_of_more_callers:
             observed["callers"] = max(self._learned.load.concurrency, self._learned.peak)
+        if known.is_compared:
+            observed["compared"] = True
         if known.unknown:
             observed["unknown"] = known.unknown
         if any(own.overhead is not None for own in self._learned.sandboxes):

@@ -4,13 +4,13 @@ rest."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from sfusion_tools.wording import counted
 
-from .attempts import PAUSE, InFlight, TimedAttempt
+from .attempts import InFlight, TimedAttempt
 from .cores import CoresFit
 from .permits import WAITED, PermitWaits
 from .sandbox_fit import SandboxFit
@@ -30,7 +30,7 @@ class LimitSeen:
 
     limit: int
     per_second: float
-    """Requests answered."""
+    """Requests answered, while others waited."""
     requests: int
 
 
@@ -59,10 +59,34 @@ def limits_seen(requests: Sequence[TimedAttempt]) -> tuple[LimitSeen, ...]:
 
 
 def _seen(limit: int, parts: Sequence[Sequence[TimedAttempt]]) -> LimitSeen:
-    answered = sum(request.ending == "answered" for part in parts for request in part[1:])
-    gaps = (after.began - before.began for part in parts for before, after in pairwise(part))
-    seconds = sum(gap for gap in gaps if gap <= PAUSE)
-    return LimitSeen(limit, answered / seconds if seconds > 0 else 0.0, sum(map(len, parts)))
+    return LimitSeen(limit, per_second_at_limit(parts), sum(map(len, parts)))
+
+
+def per_second_at_limit(parts: Iterable[Sequence[TimedAttempt]]) -> float:
+    """Return how many answered requests per second began while some waited for a permit.
+
+    Only then was the limit reached: pauses, and steps that begin or end, say nothing about it. Each
+    part is in the order in which its requests began.
+    """
+    answered = 0
+    seconds = 0.0
+    for part in parts:
+        waiting = list(_waiting_times(part))
+        seconds += sum(until - since for since, until in waiting)
+        begins = [request.began for request in part if request.ending == "answered"]
+        for since, until in waiting:
+            answered += bisect_right(begins, until) - bisect_right(begins, since)
+    return answered / seconds if seconds > 0 else 0.0
+
+
+def _waiting_times(part: Sequence[TimedAttempt]) -> Iterator[tuple[float, float]]:
+    """Yield from when to when some of the requests waited, one stretch after the other."""
+    reached = part[0].began
+    for request in part:
+        since = max(reached, request.began - request.attempt.waited)
+        if request.attempt.waited > WAITED and since < request.began:
+            yield since, request.began
+            reached = request.began
 
 
 _WIDE = 4.5
@@ -103,6 +127,8 @@ class Knowledge:
     """True if the server may have been full, or not."""
     tells_of_more_callers: bool = True
     """False if nothing held callers back and the server was never full."""
+    is_compared: bool = False
+    """True if the log had several limits: of those, ``least`` is the lowest that did as much."""
 
 
 def limit_to_try(count: int) -> int:
@@ -183,20 +209,22 @@ class _LimitedLog:
         is_better = len(good) == 1
         said = (
             f"in this log {enough.limit} in flight did {'more than' if is_better else 'as much as'}"
-            f" {top.limit} ({enough.per_second:.3g} and {top.per_second:.3g} calls per second)"
+            f" {top.limit} ({enough.per_second:.3g} and {top.per_second:.3g} calls per second "
+            "while others waited), if the programs were alike"
         )
         if enough is not least:
             said += f", and {least.limit} did less ({least.per_second:.3g})"
             if is_better:
                 said += f"; set rate_limit to {enough.limit}, or run longer to know it better"
-            return Knowledge(enough.limit, good[-1].limit, said)
+            return Knowledge(enough.limit, good[-1].limit, said, is_compared=True)
         fewer = limit_to_try(enough.limit)
         if fewer > enough.limit:
-            return Knowledge(1, good[-1].limit, said)
+            return Knowledge(1, good[-1].limit, said, is_compared=True)
         return Knowledge(
             enough.limit,
             good[-1].limit,
             f"{said}; whether fewer do, it does not tell; {self._experiment(fewer)}",
+            is_compared=True,
         )
 
     def vague_cores(self) -> Knowledge | None:

@@ -154,8 +154,12 @@ class Learned:
     remarks: tuple[str, ...] = field(default=())
 
     def doubted(self, why: str) -> Learned:
-        """Return the same where the scenario is not like the log: it tells of no other limit."""
+        """Return the same where the scenario is not like the log: it tells of no other limit than
+        those that the log has."""
         known = self.knowledge
+        if known.is_compared:
+            doubt = replace(known, unknown=f"{why}; {known.unknown}")
+            return replace(self, knowledge=doubt)
         in_flight = known.most or self.peak
         admitted = [
             sandbox.quota.model["in_flight"]
@@ -176,7 +180,7 @@ class Learned:
         return self.causes[0].kind if self.causes else "none"
 
 
-def _requests_of(calls: Sequence[Call]) -> list[TimedAttempt]:
+def requests_of(calls: Sequence[Call]) -> list[TimedAttempt]:
     calls = _one_side(calls)
     start = calls[0].began
     return timed_requests(calls, start, max(start, max(map(_last_seen, calls))))
@@ -220,7 +224,7 @@ def learn(calls: Sequence[Call], all_calls: Sequence[Call] = ()) -> Learned:
     peak = InFlight((request.began, request.ended) for request in requests).peak
     seen: tuple[LimitSeen, ...] = ()
     if permits is None or permits.pace is None:  # with a pace, as many as come are in flight
-        seen = limits_seen(_requests_of(all_calls) if all_calls else requests)
+        seen = limits_seen(requests_of(all_calls) if all_calls else requests)
     knowledge = find_knowledge(
         sandboxes=sandboxes,
         permits=permits,

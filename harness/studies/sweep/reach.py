@@ -64,7 +64,10 @@ def _has_more_callers(observed: ObservedPart, setting: Mapping[str, Any]) -> boo
 
 
 def within(
-    recommendation: Recommendation, known: KnownRange, unknown: str, values: Sequence[Any]
+    recommendation: Recommendation,
+    known: KnownRange,
+    observed: ObservedPart,
+    values: Sequence[Any],
 ) -> Recommendation:
     """Withdraw a recommendation beyond what a log showed; say what it does not tell.
 
@@ -72,8 +75,11 @@ def within(
     tells about does no harm.
     """
     value = recommendation.value
+    unknown = observed.unknown
     if value is None or not are_numbers([value]):
         return recommendation
+    if observed.compared and known.most == observed.rate_limit[1]:
+        return _as_logged(recommendation, known, unknown, values)
     if known.has(value) and not known.is_single:
         told = filter(None, (recommendation.sensitivity, unknown))
         return replace(recommendation, sensitivity="; ".join(told))
@@ -96,6 +102,24 @@ def within(
             loss=0.0,
         )
     return _withdrawn(recommendation, reason, unknown)
+
+
+def _as_logged(
+    recommendation: Recommendation, known: KnownRange, unknown: str, values: Sequence[Any]
+) -> Recommendation:
+    """Recommend what did as much in the log itself, whatever the simulation says."""
+    enough = min(filter(known.has, values), default=None)
+    if enough is None:
+        reason = f"in the log {known} did best, and no such value was tried"
+        return _withdrawn(recommendation, reason, unknown)
+    return replace(
+        recommendation,
+        value=enough,
+        is_bounded=True,
+        reason=f"{label(enough)} is the lowest value here that did as much in the log",
+        sensitivity=unknown,
+        loss=0.0,
+    )
 
 
 def beyond(recommendation: Recommendation, unknown: str) -> Recommendation:

@@ -61,7 +61,7 @@ class SweepResult:
             return recommendation
         if self.grid.chosen.path == RATE_LIMIT:
             known = known_limits(observed, self.grid.by_path(settings[0]))
-            return within(recommendation, known, observed.unknown, self.grid.chosen.values)
+            return within(recommendation, known, observed, self.grid.chosen.values)
         if not any(map(self._is_known, settings)):
             return beyond(recommendation, observed.unknown)
         return recommendation
