@@ -33,6 +33,7 @@ from .text_reader import Markers
 from .toolbox import Toolbox
 
 _PLACE = re.compile(r"\{(\w+)\}")
+_LETTER = re.compile(r"\w")
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ class Declared:
             **writing,
         }
         if self.marks is None:
-            body["marks"] = self._own_marks((*parser.openers, *parser.silent, body["closing"]))
+            ends = (body["closing"], reading.get("close", ""))
+            body["marks"] = self._own_marks((*parser.openers, *parser.silent, *ends))
         form: Format = type(self.name, (parts.base,), body)()
         return form
 
@@ -178,10 +180,10 @@ class Declared:
         return self._messages() if self.header else self._header()
 
     def _own_marks(self, markers: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-        """Return a pattern of the markers that belong to calls, without single brackets."""
+        """Return a pattern of the markers that belong to calls, without those that may be prose."""
         calls = dict.fromkeys(mark for mark in markers if mark not in self.ends)
-        own = [mark for mark in calls if len(mark) > 2]
-        return (re.compile("|".join(map(re.escape, own)), re.IGNORECASE),)
+        own = [mark for mark in calls if len(mark) > 2 and _LETTER.search(mark)]
+        return (re.compile("|".join(map(re.escape, own)), re.IGNORECASE),) if own else ()
 
     def _objects(self) -> _Parts:
         """Return the parts of a format in which a call is a JSON object."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
+Marks: TypeAlias = tuple[re.Pattern[str], ...]
 MARKS: dict[re.Pattern[str], list[str]] = {}
-"""The marks of all formats and which formats have each; filled as they are found."""
+"""The marks of all bundled formats and which formats have each; filled as they are found."""
 
 _EXTRA = r"""["'](?:type|id|index)["']\s*+:\s*+(?:["'][^"'\n]{0,80}+["']|[0-9]{1,9}+)\s*+,\s*+"""
 _OBJECT = re.compile(
@@ -39,19 +41,20 @@ _UNTAGGED = "The text contains what looks like a tool call without its markers; 
 
 
 def lookalikes(
-    pieces: Sequence[tuple[int, str]], form: str, tools: Sequence[str]
+    pieces: Sequence[tuple[int, str]], form: str, own: Marks, tools: Sequence[str]
 ) -> Iterator[tuple[str, str, int, str]]:
     """Yield an invented reply, and the first thing that looks like a call.
 
     Of each its kind, a message, its position and an excerpt. ``pieces`` is the text outside of
-    calls and of the thinking, each with its position in the whole text.
+    calls and of the thinking, each with its position in the whole text; ``own`` are the marks of
+    the format itself, which is not among ours if a file declares it.
     """
     text = "".join(piece for _, piece in pieces)
     if _INVISIBLE.search(text):
         # Models copy invisible characters into names and markers.
         places = [at for at, char in enumerate(text) if not _INVISIBLE.match(char)]
         visible = "".join(text[at] for at in places)
-        for kind, message, at, excerpt in lookalikes([(0, visible)], form, tools):
+        for kind, message, at, excerpt in lookalikes([(0, visible)], form, own, tools):
             yield kind, message, position_in(pieces, places[at]), excerpt
         return
 
@@ -59,14 +62,16 @@ def lookalikes(
     if reply:
         at = reply.start()
         yield "invented_reply", _INVENTED, position_in(pieces, at), _excerpt(text, at)
-    for kind, message, at in _calls(text, form, tools):
+    for kind, message, at in _calls(text, form, own, tools):
         yield kind, message, position_in(pieces, at), _excerpt(text, at)
         return
 
 
-def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+def _calls(
+    text: str, form: str, own: Marks, tools: Sequence[str]
+) -> Iterator[tuple[str, str, int]]:
     """Yield kind, message and place of what looks like a call, the clearest first."""
-    yield from _marked(text, form)
+    yield from _marked(text, form, own)
     found = _OTHERS.search(text)
     if found:
         message = (
@@ -86,16 +91,18 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
     found = _bare(tuple(tools)).search(text)
     if found:
         yield "untagged_call", _UNTAGGED, found.start("line")
-    found = _named(tuple(tools)).search(text) or _headed(tuple(tools)).search(text)
-    if found:
-        yield "untagged_call", _UNTAGGED, found.start()
+    for pattern in (_named, _headed, _keyed):
+        found = pattern(tuple(tools)).search(text)
+        if found:
+            yield "untagged_call", _UNTAGGED, found.start()
 
 
-def _marked(text: str, form: str) -> Iterator[tuple[str, str, int]]:
+def _marked(text: str, form: str, own: Marks) -> Iterator[tuple[str, str, int]]:
     """Yield the marks of formats that a text contains."""
-    if not _any_mark(len(MARKS)).search(text):
-        return
-    for mark, owners in MARKS.items():
+    marks = {mark: [form] for mark in own if mark not in MARKS}
+    if _any_mark(len(MARKS)).search(text):
+        marks |= MARKS
+    for mark, owners in marks.items():
         found = mark.search(text)
         if found is None:
             continue
@@ -151,6 +158,13 @@ def _headed(tools: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(
         rf"""(?<![\w.])(?:{names})(?:>|[^\S\n]*+\n\s*+)?\{{\s*+["'][\w.-]{{1,80}}+["']\s*+:"""
     )
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _keyed(tools: tuple[str, ...]) -> re.Pattern[str]:
+    """Match an object of arguments under the name of a tool, ``{"TOOL": {``."""
+    names = "|".join(map(re.escape, tools))
+    return re.compile(rf"""\{{\s*+["'](?:{names})["']\s*+:\s*+\{{""")
 
 
 _EXCERPT = 80

@@ -64,6 +64,7 @@ class Declaration(ABC):
     """What parsers need of a format for their messages."""
 
     name: ClassVar[str]
+    marks: ClassVar[tuple[re.Pattern[str], ...]]
 
     @property
     @abstractmethod
@@ -499,9 +500,11 @@ class StreamParser(ABC):
 
     def _notice_lookalikes(self) -> None:
         """Report text that looks like a call and is not one."""
-        for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, self.tools.names):
+        form = self.form
+        found = lookalikes(self._plain, form.name, form.marks, self.tools.names)
+        for kind, message, at, excerpt in found:
             if kind != "fenced_code" or not self._handled:
-                advice = f"Write calls as {self.form.example}"
+                advice = f"Write calls as {form.example}"
                 self.problem(
                     kind, f"{message} {advice}", position=at, raw=excerpt, severity="noticed"
                 )

@@ -91,6 +91,38 @@ def test_each_kind_of_declaration_is_read_and_written(
 
 
 @pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        (
+            'call: "{object}"\n  section: ["<a>[", "]</a>"]\n  keys: ["", args, id]',
+            '[{"search": {"query": "x"}}]</a>',
+        ),
+        (
+            'call: "<f {name}>{arguments}</f>"\n  argument: "<p {key}>{value}</p>"\n '
+            ' section: ["<s>", "</s>"]',
+            "<f search><p query>x</p></f></s>",
+        ),
+    ],
+)
+def test_a_call_without_its_opening_marker_is_reported(
+    tmp_path: Path, declared: str, text: str
+) -> None:
+    file = tmp_path / "marked.yaml"
+    file.write_text(f"marked:\n  {declared}\n", encoding="utf-8")
+    parsed = get_format(str(file)).parse(text)
+    assert parsed.calls == ()
+    assert [problem.kind for problem in parsed.problems] == ["stray_marker"]
+    assert get_format("hermes").parse(text).problems == ()
+
+
+def test_a_marker_without_letters_may_be_prose(tmp_path: Path) -> None:
+    file = tmp_path / "arrows.yaml"
+    declared = 'call: ">>>{name}\\n{arguments}"\n  header: [">>>", "", "\\n", all]'
+    file.write_text(f"arrows:\n  {declared}\n", encoding="utf-8")
+    assert get_format(str(file)).parse("all\nIn Python: >>> 1 + 1").problems == ()
+
+
+@pytest.mark.parametrize(
     ("content", "reason"),
     [
         ("mine: {}", "mine needs a call"),

@@ -193,6 +193,8 @@ ATTEMPTS = [
     "(code_interpreter(code='print(1)')]",
     "code_interpreter(code='print(1)')]",
     "{code_interpreter(code='print(1)')}",
+    '[{"code_interpreter": {"code": "print(1)"}}]',
+    "{'code_interpreter': {}}",
 ]
 
 
@@ -207,6 +209,18 @@ def test_an_attempt_in_another_spelling_is_never_dropped_without_a_problem(text:
         assert len(beside.calls) > 1 or beside.problems, form.name
         for problem in alone.problems:
             assert text[problem.position :][:1] == problem.excerpt[:1]
+
+
+@pytest.mark.parametrize(
+    "name", ["command_r7b", "hunyuan_a13b", "nemotron", "granite", "phi4_mini", "apertus"]
+)
+def test_a_list_of_calls_without_its_opening_marker_is_reported(name: str) -> None:
+    form = get_format(name)
+    text = form.example.replace(form.parser.openers[0], "", 1)
+    for tools in (None, TYPED):
+        parsed = form.parse(text, tools)
+        assert parsed.calls == ()
+        assert [problem.severity for problem in parsed.problems] == ["noticed"]
 
 
 TAG = re.compile(r"<!\[CDATA\[|\]\]>|<[^<>]*>|\\n")
