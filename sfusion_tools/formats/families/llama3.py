@@ -29,6 +29,8 @@ _KEYS = ("name", "type", "function", "parameters", "arguments")
 _LONGEST_SIBLING = max(map(len, SIBLINGS))
 _BLANKS = re.compile(r"\s+")
 _LINE = Markers(("\n", '"}'))
+_QUOTED = re.compile("\"|':")
+"""A quote, or the end of a key in Python: text with them may be a call that lost its brace."""
 
 
 @dataclass(slots=True)
@@ -106,8 +108,13 @@ class Llama3Parser(ObjectCallParser):
             elif objects.any or not tagged or not char:
                 goes_on = False
             else:
-                edge = yield from reader.before(_NEXT, objects.strays.append)
+                position = reader.offset
+                stray, edge = yield from reader.text_before(_NEXT)
                 goes_on = edge in SIBLINGS
+                if goes_on and _QUOTED.search(stray):
+                    self.refuse_left_over([(position, stray)])
+                else:
+                    objects.strays.append(stray)
         self._report_objects(objects, start)
 
     def _object(self, objects: _Objects) -> Scan[bool]:

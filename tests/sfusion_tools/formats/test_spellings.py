@@ -35,6 +35,7 @@ DEEPSEEK, DEEPSEEK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end
 KIMI, KIMI_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CODER = "<tool_call>\n<function=TOOL>\n<parameter={}>\n{}\n</parameter>\n</function>\n</tool_call>"
 GLM = "<tool_call>TOOL\n<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>\n</tool_call>"
+LLAMA = '{"name": "TOOL", "parameters": {"KEY": "x"}}'
 TWICE = '{"a": 1, "a": 2}'
 HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|call|>"
 
@@ -153,6 +154,15 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("gpt-oss", " to=functions.TOOL<|channel|>commentary json<|message|>{}<|call|>", {}, []),
         ("gpt-oss", "to=functions.TOOL", None, ["refused truncated"]),
         ("glm47", "<tool_call>TOOL</tool_call>", {}, []),
+        ("llama3", f"<|python_tag|>{LLAMA[1:]};{LLAMA}", {"KEY": "x"}, ["refused left_over"]),
+        (
+            "llama3",
+            f"<|python_tag|>{LLAMA[1:]};{LLAMA}".replace('"', "'"),
+            {"KEY": "x"},
+            ["refused left_over", "repaired python_spelling"],
+        ),
+        ("llama3", f"<|python_tag|>Let's go: {LLAMA}", {"KEY": "x"}, ["repaired stray_text"]),
+        ("llama3", f'<|python_tag|>{LLAMA} and "that" is it', {"KEY": "x"}, []),
     ],
 )
 def test_a_spelling_is_read_exactly_or_reported(
