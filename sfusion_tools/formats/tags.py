@@ -245,6 +245,7 @@ class TagParser(RawTextParser):
             yield from self._function(start, "")
             return
         functions = 0
+        self._ended_well = True
         while True:
             text, edge = yield from reader.text_before(tags.bodies)
             stray = self._stray(text)
@@ -310,7 +311,10 @@ class TagParser(RawTextParser):
             return (yield from self._skip(Flaw(kind, message), start, raw, None))
 
         call = RawCall(name, start, raw)
-        if '"' in stray:
+        misplaced = tags.parts.pattern.search(stray)
+        if misplaced and self._ended_well:
+            call.fail(Flaw("bad_layout", f"there is a {misplaced[0]} before its {tags.call}"))
+        elif misplaced or '"' in stray:
             self.refuse_left_over([(start - len(stray), stray)])
         elif stray:
             call.repaired.append(Flaw("stray_text", f"there is text before it ({stray[:40]!r})"))

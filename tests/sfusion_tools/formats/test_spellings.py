@@ -15,7 +15,7 @@ from sfusion_tools.formats import Toolbox, format_names, get_format
 from sfusion_tools.formats.braces import BraceFormat
 from sfusion_tools.formats.families.minimax import MiniMaxM3
 from sfusion_tools.formats.pythonic import PythonFormat
-from sfusion_tools.formats.tags import TagFormat
+from sfusion_tools.formats.tags import TagFormat, TagParser
 from tests.cases import every
 from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, every_parser, plain, streamed
 from tests.sfusion_tools.formats.test_properties import SNIPPETS, cut
@@ -294,6 +294,26 @@ def test_an_argument_behind_a_misspelt_tag_is_not_swallowed(name: str, text: str
     parsed = get_format(name).parse(text, TYPED)
     assert parsed.calls == ()
     assert [problem.kind for problem in parsed.refused] == ["bad_layout"]
+
+
+@every([name for name in TAGGED if issubclass(get_format(name).parser, TagParser)], str)
+def test_a_parameter_before_its_function_is_not_thrown_away(name: str) -> None:
+    """The other call in the section is made."""
+    form = get_format(name)
+    tags = form.parser.tags
+    if tags.open == tags.call:
+        return  # without a section, what is before a call is content
+    text = form.example
+    parameter = form.write_argument("KEY", "VALUE")
+    function = text[text.index(tags.call) : text.index(tags.call_end) + len(tags.call_end)]
+    swapped = parameter + function.replace(parameter, "")
+    parsed = form.parse(text.replace(function, swapped))
+    assert parsed.calls == ()
+    assert [problem.kind for problem in parsed.problems] == ["bad_layout"]
+
+    beside = form.parse(text.replace(function, f"{swapped}\n{function}"))
+    assert plain(beside) == [{"name": "TOOL", "arguments": {"KEY": "VALUE"}}]
+    assert [problem.kind for problem in beside.problems] == ["bad_layout"]
 
 
 @pytest.mark.parametrize(
