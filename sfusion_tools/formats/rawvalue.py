@@ -7,7 +7,8 @@ text is a string.
 Raw text has no escapes, so only counting and what follows can distinguish the closing tag of a
 value from one inside it. The balanced reading wins; if the tags do not balance, the value ends at
 the first closing tag with a valid follower. A value never ends at a tag that is followed by
-something else.
+something else. A value that ends with a closing tag too many is refused, because the tag may be
+doubled; so is one that may have swallowed the next argument.
 """
 
 from __future__ import annotations
@@ -189,7 +190,10 @@ class TagSpec:
 
 @dataclass(frozen=True, slots=True)
 class TagValue:
-    """A value, or why there is none: ``truncated``, ``unclosed`` or ``misspelt``."""
+    """A value, or why there is none.
+
+    The faults are ``truncated``, ``unclosed``, ``unbalanced`` and ``misspelt``.
+    """
 
     text: str = ""
     fault: str = ""
@@ -311,4 +315,14 @@ def _ending(reader: TextReader, spec: TagSpec, tags: _Tags, closing: int) -> Tag
     """Read the value up to its closing tag, and the tag."""
     text = reader.take(tags.places[closing] - reader.offset)
     reader.take(len(spec.closing))
-    return TagValue(text)
+    return TagValue(fault="unbalanced") if _is_unbalanced(text, spec) else TagValue(text)
+
+
+def _is_unbalanced(text: str, spec: TagSpec) -> bool:
+    """Return whether the closing tag of a value may be doubled, or that of an argument missing."""
+    opened = text.count(spec.opening)
+    closed = text.count(spec.closing)
+    if closed > opened:
+        rest = text[text.rindex(spec.closing) + len(spec.closing) :]
+        return not spec.gap.sub("", rest)
+    return closed < opened and spec.opening in spec.followers

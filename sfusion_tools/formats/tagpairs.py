@@ -107,6 +107,8 @@ class PairParser(RawTextParser):
         if value.fault == "truncated":
             yield from self.skip_rest()
             return Flaw("truncated", f"the text ends inside its argument {shown}")
+        if value.fault == "unbalanced":
+            return Flaw("bad_layout", f"the tags in its argument {shown} do not balance")
         if value.fault or misspelt(value.text, tags.pair_value):
             message = f"its argument {shown} is not closed by {tags.closing}"
             return Flaw("bad_layout", f"{message} and then {tags.argument} or {tags.close}")

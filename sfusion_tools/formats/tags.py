@@ -388,7 +388,7 @@ class TagParser(RawTextParser):
         raw.append((yield from reader.spaces()))
         raw.append(reader.take(len(CDATA)))
         value = yield from self._up_to_tag(tags.block)
-        if value.fault:
+        if value.fault and value.fault != "unbalanced":
             # There may be white space between the end of the block and the closing tag.
             reader.rewind()
             value = yield from self._up_to_tag(tags.value)
@@ -430,6 +430,8 @@ def _unclosed(value: TagValue, key: str, tags: Tags) -> Flaw:
     """Return the flaw of a value that does not end as it should."""
     if value.fault == "truncated":
         return Flaw("truncated", f"the text ends inside its parameter {key}")
+    if value.fault == "unbalanced":
+        return Flaw("bad_layout", f"the tags in its parameter {key} do not balance")
     if value.fault == "misspelt":
         return Flaw("bad_layout", f"a tag in or after its parameter {key} is misspelt")
     return Flaw("bad_layout", f"its parameter {key} is not closed by {tags.closing}")

@@ -316,6 +316,49 @@ def test_a_parameter_before_its_function_is_not_thrown_away(name: str) -> None:
     assert [problem.kind for problem in beside.problems] == ["bad_layout"]
 
 
+PAIR = [
+    {"name": "search", "arguments": {"query": "a = 1\nb = 2", "top_k": 3}},
+    {"name": "search", "arguments": {"query": "zebra"}},
+]
+
+
+@every(itertools.product(TAGGED, ["", "\n", "\n\n"]), str)
+def test_a_doubled_closing_tag_is_no_part_of_a_value(case: tuple[str, str]) -> None:
+    name, gap = case
+    form = get_format(name)
+    closing = form.parser.tags.closing
+    text = form.render(PAIR, tools=TOOLS)
+    parsed = form.parse(text.replace(closing, closing + gap + closing, 1), TOOLS)
+    assert plain(parsed) == PAIR[1:]
+    assert [problem.kind for problem in parsed.refused] == ["bad_layout"]
+
+
+@every(TAGGED, str)
+def test_an_argument_does_not_swallow_the_next_one_if_its_closing_tag_is_missing(name: str) -> None:
+    form = get_format(name)
+    text = form.render(PAIR, tools=TOOLS)
+    closing = form.parser.tags.closing
+    parsed = form.parse(re.sub(rf"\n?{re.escape(closing)}", "", text, count=1), TOOLS)
+    assert plain(parsed) == PAIR[len(parsed.refused) :]
+    assert parsed.problems
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "value"),
+    [
+        ("qwen3_coder", CODER, "<parameter=a>\nx\n</parameter>"),
+        ("qwen3_coder", CODER, "print('</parameter>')\nx = 1"),
+        ("glm45", GLM, "<arg_value>x</arg_value>"),
+        ("glm45", GLM, "s = '<arg_value>'\nprint(s)"),
+    ],
+)
+def test_tags_in_a_value_are_kept_if_there_is_one_reading(
+    name: str, shape: str, value: str
+) -> None:
+    (call,) = get_format(name).parse(shape.format("KEY", value), TYPED).calls
+    assert call.arguments == {"KEY": value}
+
+
 @pytest.mark.parametrize(
     ("schema", "value", "read"),
     [
