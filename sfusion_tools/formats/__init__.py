@@ -15,7 +15,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from sfusion_tools.errors import FormatError, RenderError, UnknownFormatError, near
@@ -99,6 +99,7 @@ def format_for(
     """Return the format of a chat template or of a model, by its id; None if none fits.
 
     The template decides if both are given: people train models with other templates than their own.
+    A format of a file is preferred, once ``get_format`` has read it.
     With ``accept``, a template's format is the likeliest that it accepts.
     """
     for form in _of_template(template) if template else ():
@@ -108,35 +109,47 @@ def format_for(
 
 
 def _of_template(template: str) -> list[Format]:
-    """Return the formats whose signs the template has, those with the longest signs first."""
+    """Return the formats whose signs the template has.
+
+    Those of files come first, and then those with the longest signs.
+    """
     fitting = [
-        form for form in _FORMATS if form.signs and all(sign in template for sign in form.signs)
+        form for form in _known() if form.signs and all(sign in template for sign in form.signs)
     ]
-    return sorted(fitting, key=lambda form: -sum(map(len, form.signs)))
+    return sorted(fitting, key=lambda form: (form in _FORMATS, -sum(map(len, form.signs))))
 
 
 def _of_model(model: str) -> Format | None:
-    """Return the format whose pattern matches the id; of several, the first and longest match."""
+    """Return the format whose pattern matches the id; of several, the first and longest match.
+
+    A format of a file is preferred to those that come with sfusion.
+    """
     best: Format | None = None
-    best_rank = (0, 0)
-    for form in _FORMATS:
+    best_rank = (False, 0, 0)
+    for form in _known():
         match = re.search(form.models, model, re.IGNORECASE) if form.models else None
         if match is None:
             continue
-        rank = (-match.start(), len(match[0]))
+        rank = (form not in _FORMATS, -match.start(), len(match[0]))
         if best is None or rank > best_rank:
             best = form
             best_rank = rank
     return best
 
 
+def _known() -> Iterable[Format]:
+    """Return the formats that come with sfusion, and those of the files that were read."""
+    return dict.fromkeys(_BY_NAME.values())
+
+
 def _from_file(path: Path, wanted: str | None) -> Format:
     """Register the formats of a file and return the one that is wanted, or the only one."""
     forms = {form.name: form for form in _read_formats(path)}
-    for name, form in forms.items():
+    named = {name: form for form in forms.values() for name in (form.name, *form.aliases)}
+    for name in named:
         if _BY_NAME.get(name) in _FORMATS:
             raise FormatError(f"{path}: there is a format {name} already; give yours another name")
-        _BY_NAME[name] = form
+    _BY_NAME.update(named)
     if wanted is None and len(forms) != 1:
         raise FormatError(f"{path} declares {', '.join(forms) or 'no format'}: write {path}:NAME")
     if wanted is not None and wanted not in forms:

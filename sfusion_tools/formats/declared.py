@@ -98,7 +98,10 @@ class Declared:
     models: str = ""
     """A regular expression for the ids of the models that use it."""
     signs: tuple[str, ...] = ()
-    """Texts of which a chat template with this format has all; by default its opening marker."""
+    """Texts of which a chat template with this format has all.
+
+    By default its opening marker, unless that is only a bracket or other punctuation.
+    """
 
     def build(self) -> Format:
         """Return the format; raises FormatError if it is not clear how to read it."""
@@ -120,7 +123,7 @@ class Declared:
         )
         body = {
             "parser": parser,
-            "signs": self.signs or parser.openers[:1],
+            "signs": self.signs or tuple(filter(_LETTER.search, parser.openers[:1])),
             "name": self.name,
             "aliases": self.aliases,
             "marks": self.marks,
@@ -438,6 +441,8 @@ def _problem(key: Any, value: Any) -> str | None:
     """Return what is wrong with one field of a format in a YAML file."""
     if key not in _FROM_YAML:
         return near(str(key), _FROM_YAML)
+    if key == "models" and isinstance(value, str):
+        return _problem_of_pattern(value)
     wanted = type(getattr(Declared, key, ""))
     if wanted is tuple and isinstance(value, list):
         if all(isinstance(text, str) for text in value):
@@ -445,3 +450,12 @@ def _problem(key: Any, value: Any) -> str | None:
     elif isinstance(value, wanted):
         return None
     return f"{key} is {value!r}; expected {_EXPECTED[wanted]}"
+
+
+def _problem_of_pattern(pattern: str) -> str | None:
+    """Return why ``models`` cannot be searched for."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"models is {pattern!r}; expected a regular expression ({error})"
+    return None

@@ -10,13 +10,19 @@ import pytest
 from sfusion.fakes.sglang.calls import call_parser
 from sfusion.fakes.sglang.dialects import shown_name
 from sfusion.fakes.sglang.malformed import TOOLS, catalogue
+from sfusion_tools import formats
 from sfusion_tools.errors import FormatError, UnknownFormatError
-from sfusion_tools.formats import get_format
+from sfusion_tools.formats import format_for, get_format
 from tests import ROOT
 from tests.docs.blocks import read_page
 from tests.sfusion_tools.formats.recordings import chunkings, plain, streamed
 
 CALL = {"name": "search", "arguments": {"query": "x"}}
+
+
+@pytest.fixture(autouse=True)
+def only_bundled_formats_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_BY_NAME", dict(formats._BY_NAME))
 
 
 def test_two_lines_of_yaml_add_a_format(tmp_path: Path) -> None:
@@ -149,6 +155,9 @@ def test_a_marker_without_letters_may_be_prose(tmp_path: Path) -> None:
         ('mine: {call: "<o>{name}{arguments}<c>", quote: "<q>"}', "call:{name}{arguments}"),
         ('mine: {call: "<c>{object}</c>", think: ["<c>", "</c>"]}', "is not read back"),
         ('hermes: {call: "<c>{object}</c>"}', "there is a format hermes already"),
+        ('a: {call: "<c>{object}</c>", aliases: [qwen]}', "there is a format qwen already"),
+        ('mine: {call: "<c>{object}</c>", models: "("}', "expected a regular expression"),
+        ('mine: {call: "<c>{object}</c>", models: "a{9999999999}"}', "a regular expression"),
         ('a: {call: "<c>{object}</c>"}\nb: {call: "<d>{object}</d>"}', "declares a, b"),
         ("- x", "expected a mapping"),
     ],
@@ -162,6 +171,39 @@ def test_a_declaration_that_cannot_be_used_is_refused_with_its_line(
         get_format(str(file))
     assert reason in str(error.value)
     assert str(file) in str(error.value)
+
+
+def test_a_format_of_a_file_is_found_by_its_model_template_and_alias(tmp_path: Path) -> None:
+    file = tmp_path / "zebra.yaml"
+    file.write_text(
+        'zebra:\n  call: "<zz>{object}</zz>"\n  models: "zebra|qwen"\n'
+        '  signs: ["<zz>", "<tool_call>"]\n  aliases: [stripes]\n'
+        'plain:\n  call: "<yy>{object}</yy>"\n'
+        'list:\n  call: "{name}({arguments})"\n  section: ["[", "]"]\n',
+        encoding="utf-8",
+    )
+    template = "{{ x }} <|im_start|> <tool_call> <zz> [1]"
+    assert format_for(model="org/zebra-7b") is None
+    zebra = get_format(f"{file}:zebra")
+    assert get_format("stripes") is zebra
+    assert format_for(model="org/Zebra-7b") is zebra
+    assert format_for(model="Qwen2.5-7B") is zebra
+    assert format_for(template=template) is zebra
+    assert format_for(template="{{ x }} <yy>") is get_format("plain")
+    other = format_for(template=template, accept=lambda form: form is not zebra)
+    assert other is get_format("qwen25")
+    assert format_for(template="{{ [1] }}") is None
+    assert format_for(model="NousResearch/Hermes-3") is get_format("hermes")
+
+
+def test_a_file_with_a_name_that_is_taken_registers_no_format(tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    declared = 'other: {call: "<c>{object}</c>"}\nhermes: {call: "<d>{object}</d>"}'
+    file.write_text(declared, encoding="utf-8")
+    with pytest.raises(FormatError, match="there is a format hermes already"):
+        get_format(f"{file}:other")
+    with pytest.raises(UnknownFormatError):
+        get_format("other")
 
 
 def test_a_name_that_a_file_does_not_declare_is_refused(tmp_path: Path) -> None:
