@@ -325,4 +325,14 @@ def _is_unbalanced(text: str, spec: TagSpec) -> bool:
     if closed > opened:
         rest = text[text.rindex(spec.closing) + len(spec.closing) :]
         return not spec.gap.sub("", rest)
-    return closed < opened and spec.opening in spec.followers
+    return closed < opened and spec.opening in spec.followers and _may_open(text, spec.opening)
+
+
+def _may_open(text: str, tag: str) -> bool:
+    """Return whether a tag in a text may begin an argument.
+
+    In the middle of a line it is more likely a text of the program, unless it is a special token.
+    """
+    if tag.startswith("<|"):
+        return True
+    return re.search(rf"^\s*{re.escape(tag)}", text, re.MULTILINE) is not None

@@ -348,6 +348,7 @@ def test_an_argument_does_not_swallow_the_next_one_if_its_closing_tag_is_missing
     [
         ("qwen3_coder", CODER, "<parameter=a>\nx\n</parameter>"),
         ("qwen3_coder", CODER, "print('</parameter>')\nx = 1"),
+        ("qwen3_coder", CODER, "print('<parameter=a>')"),
         ("glm45", GLM, "<arg_value>x</arg_value>"),
         ("glm45", GLM, "s = '<arg_value>'\nprint(s)"),
     ],
