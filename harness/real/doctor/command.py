@@ -241,10 +241,9 @@ def doctor(options: DoctorOptions) -> int:
     logging.getLogger("sfusion_tools").addHandler(
         logging.NullHandler()
     )  # the findings say it better
+    _check_sweep(options)
     plan = options.plan()
     model_out = options.model_out
-    if model_out is not None and (options.quick or options.sweep is False):
-        fail("--model-out needs the sweep: leave out --quick and --no-sweep")
     Reports(json=options.json).check()
     check_file("--model-out", model_out)
     with _sandboxes(options.sandbox, options.tools) as sandboxes:
@@ -264,6 +263,23 @@ def doctor(options: DoctorOptions) -> int:
     if model_out is not None:
         write_file(model_out, model_file(done[0].measured, done[0].settings.label))
     return code
+
+
+def _check_sweep(options: DoctorOptions) -> None:
+    """Refuse what only the sweep uses if it is left out."""
+    if options.quick and options.sweep:
+        fail("--quick leaves out the sweep that --sweep asks for: give one of them")
+    if not options.quick and options.sweep is not False:
+        return
+    left_out_by = "--quick" if options.quick else "--no-sweep"
+    uses = {
+        "--program": options.program,
+        "--log": options.log,
+        "--model-out": options.model_out,
+    }
+    for name, value in uses.items():
+        if value:
+            fail(f"{name} needs the sweep: leave out {left_out_by}")
 
 
 async def _examine_all(

@@ -146,6 +146,21 @@ def test_wrong_input_exits_with_2_and_one_sentence(
     assert "Traceback" not in done.output
 
 
+@pytest.mark.parametrize("skips", ["--quick", "--no-sweep"])
+@pytest.mark.parametrize("asks", [["--program", "own.py"], ["--log", "events.ndjson"]])
+def test_programs_for_a_sweep_that_is_left_out_are_refused(skips: str, asks: list[str]) -> None:
+    refused = RUN.invoke(app, ["doctor", "http://127.0.0.1:9", skips, *asks])
+    assert refused.exit_code == 2, refused.output
+    assert f"{asks[0]} needs the sweep: leave out {skips}" in refused.stderr
+    assert "examining" not in refused.stdout
+
+
+def test_a_sweep_that_is_both_asked_for_and_left_out_is_refused() -> None:
+    refused = RUN.invoke(app, ["doctor", "http://127.0.0.1:9", "--quick", "--sweep"])
+    assert refused.exit_code == 2, refused.output
+    assert "--quick leaves out the sweep that --sweep asks for: give one of them" in refused.stderr
+
+
 def test_an_unwritable_report_is_an_error_before_anything_is_examined(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place, why in (
