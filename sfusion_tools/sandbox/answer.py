@@ -170,7 +170,7 @@ def _reading(
         stderr=stderr if type(stderr) is str and stderr.isascii() else _text(stderr),
         return_code=code if type(code) is int else None,
         execution_time=(
-            seconds if type(seconds) is float and math.isfinite(seconds) else _seconds(seconds)
+            seconds if type(seconds) is float and 0.0 <= seconds < math.inf else _seconds(seconds)
         ),
         files=_texts(files) if files else {},
     )
@@ -197,8 +197,9 @@ def _missing_compiler(result: dict[str, Any]) -> str:
 
 
 def _seconds(value: object) -> float | None:
+    """Return a duration; a negative one, of a clock that was set back, says nothing."""
     try:
-        return float(value) if type(value) is int else None
+        return float(value) if type(value) is int and value >= 0 else None
     except OverflowError:
         return None
 

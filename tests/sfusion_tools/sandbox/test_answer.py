@@ -265,7 +265,7 @@ def test_encodings_of_json_other_than_plain_utf_8_are_read(encoding):
     assert read(json.dumps(run_answer("é"), ensure_ascii=False).encode(encoding)).stdout == "é"
 
 
-@pytest.mark.parametrize("value", [True, "1", [], 10**400, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [True, "1", [], 10**400, float("nan"), float("inf"), -0.5, -1])
 def test_an_invalid_execution_time_becomes_none(value):
     answer = run_answer()
     answer["run_result"]["execution_time"] = value
