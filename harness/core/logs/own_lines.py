@@ -43,11 +43,16 @@ def optional_number(record: Mapping[str, Any], key: str) -> float | None:
     return None if record.get(key) is None else number(record, key)
 
 
-def duration(record: Mapping[str, Any], key: str) -> float | None:
-    """Return seconds, None if there are none; a clock that was set back does not make them
-    negative."""
-    value = optional_number(record, key)
-    return None if value is None else max(0.0, value)
+def duration(record: Mapping[str, Any], key: str) -> float:
+    """Return seconds that must be there."""
+    value = number(record, key)
+    if value < 0:
+        raise BadLine(f"{key} must not be negative, found {_shown(record[key])}")
+    return value
+
+
+def optional_duration(record: Mapping[str, Any], key: str) -> float | None:
+    return None if record.get(key) is None else duration(record, key)
 
 
 def count(record: Mapping[str, Any], key: str) -> int | None:
@@ -104,13 +109,13 @@ def event_call(record: Mapping[str, Any]) -> Call:
     return Call(
         name(record, "call"),
         number(record, "began"),
-        duration(record, "seconds"),
+        optional_duration(record, "seconds"),
         source=name(record, "source") or "client",
         outcome=outcome(record),
         worker=name(record, "worker"),
         attempts=[_attempt(place, attempt) for place, attempt in enumerate(attempts, 1)],
         problem=name(record, "problem") or None,
-        waited=duration(record, "waited") or 0.0,
+        waited=optional_duration(record, "waited") or 0.0,
         refused=name(record, "refused"),
         read=name(record, "read") if "read" in record else "",
         trajectory=name(record, "trajectory") if "trajectory" in record else "",
@@ -124,13 +129,13 @@ def _attempt(place: int, record: Mapping[str, Any]) -> Attempt:
         endpoint=sandbox_label(record, "sandbox"),
         outcome=outcome(record),
         status=count(record, "status"),
-        waited=duration(record, "waited") or 0.0,
-        seconds=duration(record, "seconds"),
-        after=number(record, "after"),
+        waited=optional_duration(record, "waited") or 0.0,
+        seconds=optional_duration(record, "seconds"),
+        after=duration(record, "after"),
         sent=count(record, "sent") or 0,
         received=count(record, "received") or 0,
-        retry_after=duration(record, "retry_after"),
-        execution_time=duration(record, "run_seconds"),
+        retry_after=optional_duration(record, "retry_after"),
+        execution_time=optional_duration(record, "run_seconds"),
         fault=name(record, "fault") or None,
     )
 
@@ -151,10 +156,18 @@ def checked_event(record: Mapping[str, Any]) -> CallEvent:
         "outcome": None if ended is None else ended.value,
         "status": count(record, "status"),
         "problem": name(record, "problem"),
-        "waited": duration(record, "waited") or 0.0,
-        "seconds": duration(record, "seconds") or 0.0,
+        "waited": _client_seconds(record, "waited"),
+        "seconds": _client_seconds(record, "seconds"),
         "rule": name(record, "rule"),
         "client_gone": bool(record.get("client_gone")),
         "retry_after": asked if isinstance(asked, str | int | float) else None,
         "text": name(record, "text") if record.get("event") == "returned" else "",
     }
+
+
+def _client_seconds(record: Mapping[str, Any], key: str) -> float:
+    """Return how long a client waits; 0 for other sources, whose seconds may be negative: the world
+    sets clocks back."""
+    if record.get("source") != "client":
+        return 0.0
+    return optional_duration(record, key) or 0.0

@@ -174,6 +174,12 @@ LINE = {
         ({"attempts": {}}, "attempts must be a list of objects"),
         ({"attempts": [7]}, "attempts must be a list of objects"),
         ({"attempts": [{}]}, "after must be a number"),
+        ({"seconds": -3}, "seconds must not be negative, found -3"),
+        ({"waited": -0.5}, "waited must not be negative, found -0.5"),
+        *(
+            ({"attempts": [{"after": 0.0, key: -3}]}, f"{key} must not be negative, found -3")
+            for key in ("after", "waited", "seconds", "retry_after", "run_seconds")
+        ),
     ],
 )
 def test_a_wrong_line_is_refused_with_its_place(tmp_path, change, problem):
@@ -185,6 +191,16 @@ def test_a_wrong_line_is_refused_with_its_place(tmp_path, change, problem):
     problems: list[str] = []
     assert len(list(read_records([path], problems.append))) == 2
     assert problems == [str(error.value)]
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_duration_that_is_not_finite_is_refused(tmp_path, seconds):
+    path = tmp_path / "events.ndjson"
+    good = '{"event_log":1,"began":5,"seconds":1}\n'
+    path.write_text(good + good.replace(":1}", f":{seconds}}}"))
+    problems: list[str] = []
+    assert [call.seconds for call in read_records([path], problems.append)] == [1.0]
+    assert len(problems) == 1
 
 
 def test_a_journal_of_another_version_is_refused(tmp_path):

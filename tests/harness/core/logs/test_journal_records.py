@@ -143,6 +143,33 @@ def test_calls_of_other_tools_take_their_attempts_from_the_server(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ({"event": "permit_granted", "waited": -2}, "waited"),
+        ({"event": "backing_off", "attempt": 1, "seconds": -2}, "seconds"),
+    ],
+)
+def test_a_negative_wait_of_a_client_is_refused(tmp_path, wrong, key):
+    base = {"source": "client", "call": "c1"}
+    events = [
+        {"at": 0, "event": "call_started"},
+        {"at": 1, **wrong},
+        {"at": 3, "event": "call_ended"},
+    ]
+    path = tmp_path / "journal.ndjson"
+    path.write_text("".join(json.dumps({**base, **event}) + "\n" for event in events))
+    problems: list[str] = []
+    (call,) = read_records([path], problems.append)
+    assert call.seconds == 3
+    assert problems == [f"{path}:2: {key} must not be negative, found -2"]
+
+
+def test_the_seconds_of_a_clock_that_is_set_back_are_negative(tmp_path):
+    jump = {"at": 0, "source": "world", "event": "clock_jumped", "seconds": -3600}
+    assert read(tmp_path / "journal.ndjson", [{"journal": 2, "scenario": "s"}, jump]) == []
+
+
 @pytest.mark.parametrize("source", ["server", "client"])
 def test_calls_without_an_end_do_not_fill_the_memory(tmp_path, monkeypatch, source):
     monkeypatch.setattr(record, "MOST_OPEN", 3)
