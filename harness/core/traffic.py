@@ -54,6 +54,8 @@ class WireAttempt:
     @property
     def failed_for_now(self) -> bool:
         """Did it bring no result, though another attempt may?"""
+        if self.ended is None:
+            return False
         return self.status in _TRANSIENT or bool(set(self.faults) - _HARMLESS)
 
     @property
@@ -225,7 +227,7 @@ class Traffic:
         failed = [attempts for attempts in self.calls.values() if attempts[0].failed_for_now]
         lost = [attempts for attempts in failed if _is_lost(attempts)]
         if not failed:
-            return TrafficVerdict("retries", "unknown", "no request failed")
+            return TrafficVerdict("retries", "unknown", self._nothing_to_retry())
         if not lost:
             sentence = f"{_calls(len(failed))} failed at first; all were sent again"
             return TrafficVerdict("retries", "held", sentence)
@@ -237,6 +239,16 @@ class Traffic:
             "tries again after 429, 503 and lost connections, a few times, with growing pauses."
         )
         return TrafficVerdict("retries", "advice", sentence, remedy)
+
+    def _nothing_to_retry(self) -> str:
+        """Say why no retry was to be expected, and how requests failed that need none."""
+        transient = ", ".join(str(status) for status in _TRANSIENT if status)
+        sentence = f"no call's first request ended with {transient} or without an answer"
+        statuses = Counter(attempts[0].status for attempts in self.calls.values())
+        others = [
+            f"{often} with {status}" for status, often in sorted(statuses.items()) if status >= 400
+        ]
+        return f"{sentence}; other failures: {', '.join(others)}" if others else sentence
 
     def _duplicates(self) -> TrafficVerdict:
         again = [call for call, before, _ in self._pairs() if before.brought_a_result]

@@ -74,8 +74,26 @@ def test_a_call_that_is_never_sent_again_is_advice() -> None:
     cut = {**lost, "status": 200, "fault": "truncate"}
     assert state("retries", cut) == "advice"
     assert state("retries", {**cut, "fault": "delay"}) == "unknown"
-    # One that is still in flight is not lost yet.
-    assert state("retries", {"call": "a", "at": 0.0}) == "held"
+
+
+def test_a_request_that_failed_for_good_is_not_denied() -> None:
+    served = {"call": "a", "at": 0.0, "status": 200}
+    failed = [{"call": call, "at": 1.0, "status": 500} for call in "bc"]
+    refused = {"call": "d", "at": 2.0, "status": 422}
+    found = verdict("retries", traffic(served, *failed, refused))
+    assert found is not None
+    assert (found.state, found.sentence) == (
+        "unknown",
+        "no call's first request ended with 429, 502, 503, 504 or without an answer; "
+        "other failures: 1 with 422, 2 with 500",
+    )
+    found = verdict("retries", traffic(served))
+    assert found is not None
+    assert found.sentence.endswith("without an answer")
+
+
+def test_a_request_in_flight_has_not_failed() -> None:
+    assert state("retries", {"call": "a", "at": 0.0}) == "unknown"
 
 
 def test_what_the_server_refuses_and_what_the_client_drops_is_told() -> None:
