@@ -41,6 +41,29 @@ def sweep(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+def test_pauses_between_steps_cost_no_throughput() -> None:
+    """A limit that halves the calls per second within the steps seemed to cost 2 %."""
+    found = []
+    for pause in (1, 500):
+        (result,) = run_scenario(
+            {
+                "scenario": "steps",
+                "about": "Three steps of a training, with updates between them.",
+                "load": {
+                    "calls": 24,
+                    "concurrency": 8,
+                    "steps": 3,
+                    "step_pause": pause,
+                    "program": {"seconds": 1.0},
+                },
+                "promises": ["every_call_ends_once"],
+            }
+        )
+        found.append(figures_of(result.journal))
+    assert found[1].seconds > 1000
+    assert found[1].throughput == pytest.approx(found[0].throughput, rel=0.01)
+
+
 def test_the_grid_is_played_and_the_limit_of_the_gateway_recommended(
     scenario: Path, tmp_path: Path
 ) -> None:
