@@ -95,6 +95,7 @@ NOT_HUNTED: list[dict[str, Any]] = [
         "horizon": "100s",
         "schedule": {"deviations": [[3, 1], [5, 2]]},
         "observed": {
+            "compared": True,
             "rate_limit": [2, 4],
             "callers": 8,
             "unknown": "what more would do",
