@@ -314,6 +314,14 @@ class ObservedPart(ScenarioPart):
     unknown: Annotated[str, NotHunted("does nothing in a run")] = Field(
         "", description="what the log does not tell, and what would"
     )
+    processes: Annotated[int, NotHunted("does nothing in a run")] = Field(
+        1,
+        ge=1,
+        description=(
+            "how many processes have a limiter of their own: `rate_limit` is the total here, and "
+            "`sweep` says how much of it to set in each"
+        ),
+    )
     server_time: Annotated[list[str], NotHunted("does nothing in a run")] = Field(
         default_factory=list,
         description=(

@@ -186,6 +186,7 @@ class TimedAttempt:
     """The end of the stretch if its own was not seen."""
     ending: Ending
     attempt: Attempt
+    worker: str = ""
 
     @property
     def seconds(self) -> float:
@@ -253,7 +254,8 @@ def timed_requests(records: Iterable[Call], start: float, end: float) -> list[Ti
     for record in records:
         for attempt in _attempts_of(record):
             began, ended = record.span(attempt)
-            sent.append(_Sent(began, ended, attempt, by_client=record.source == "client"))
+            by_client = record.source == "client"
+            sent.append(_Sent(began, ended, attempt, record.worker, by_client=by_client))
     sent.sort(key=attrgetter("began"))
     bounds = _Bounds.of([request.attempt for request in sent], end)
     return [
@@ -262,6 +264,7 @@ def timed_requests(records: Iterable[Call], start: float, end: float) -> list[Ti
             ended=(end if request.ended is None else request.ended) - start,
             ending=_ending(request, bounds),
             attempt=request.attempt,
+            worker=request.worker,
         )
         for request in sent
     ]
@@ -274,6 +277,7 @@ class _Sent:
     began: float
     ended: float | None
     attempt: Attempt
+    worker: str
     by_client: bool
     """The client logged it, not a server."""
 

@@ -244,7 +244,13 @@ def client_settings(
 def _limit(requests: Sequence[TimedAttempt], concurrency: int) -> Noted:
     waits = find_permit_waits(requests)
     if waits is not None and waits.pace is None:
-        return {"rate_limit": (waits.limit, waits.evidence)}
+        why = waits.evidence
+        if waits.processes > 1:
+            why += (
+                f"; this is the total of {waits.processes} processes, each with a limiter of its "
+                "own: a run has one limiter for all"
+            )
+        return {"rate_limit": (waits.limit, why)}
     peak = InFlight((request.began, request.ended) for request in requests).peak
     why = f"no request waited for others to end; at most {peak} were in flight"
     found: Noted = {"rate_limit": (max(concurrency, peak, 1), why)}

@@ -84,6 +84,8 @@ class _Draft:
             observed["compared"] = True
         if known.unknown:
             observed["unknown"] = known.unknown
+        if self._learned.processes > 1:
+            observed["processes"] = self._learned.processes
         if any(own.overhead is not None for own in self._learned.sandboxes):
             observed["server_time"] = [OVERHEAD]
         return observed

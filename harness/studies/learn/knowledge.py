@@ -12,7 +12,7 @@ from sfusion_tools.wording import counted
 
 from .attempts import InFlight, TimedAttempt
 from .cores import CoresFit
-from .permits import WAITED, PermitWaits
+from .permits import WAITED, PermitWaits, in_each
 from .sandbox_fit import SandboxFit
 
 _PARTS = 24
@@ -144,13 +144,27 @@ def experiment_minutes(per_second: float) -> int:
     return max(1, math.ceil(_CALLS / max(per_second, 0.01) / 60))
 
 
-def experiment(limit: int, in_flight: int, minutes: int) -> str:
-    """Say what to run to find out what the log does not tell, where it has ``in_flight``."""
+def experiment(limit: int, in_flight: int, minutes: int, processes: int = 1) -> str:
+    """Say what to run to find out what the log does not tell, where it has ``in_flight``;
+    ``processes`` have limiters of their own."""
     then = " (if as many calls end per second, go on by a quarter; if not, go back)"
     if limit > in_flight:
         then = " (if more calls end per second, go on; if not, go back)"
     length = counted(minutes, "minute")
-    return f"to find out, run {length} with rate_limit {limit}{then}, {_DOCTOR}"
+    setting = f"rate_limit {limit}"
+    if processes > 1:
+        setting = _of_processes(limit, in_flight, processes)
+    return f"to find out, run {length} with {setting}{then}, {_DOCTOR}"
+
+
+def _of_processes(limit: int, in_flight: int, processes: int) -> str:
+    """Say what to set in each process for an experiment with at most this limit in all."""
+    each = limit // processes
+    if limit > in_flight:
+        each = max(each, in_flight // processes + 1)
+    elif each == 0 and in_flight <= processes:  # they have one each, which is too much
+        return f"{limit} of {processes} processes, rate_limit 1 in each"
+    return f"rate_limit {in_each(max(each, 1), processes)}"
 
 
 def find_knowledge(
@@ -170,6 +184,7 @@ def find_knowledge(
         minutes=experiment_minutes(per_second),
         seen=seen,
         stopped=stopped,
+        processes=permits.processes if permits is not None else 1,
     )
     return (
         log.several_limits()
@@ -194,6 +209,8 @@ class _LimitedLog:
     seen: Sequence[LimitSeen]
     stopped: float
     """The share of calls whose programs ran into their time limit."""
+    processes: int
+    """How many have a limiter of their own; 1 if they share one."""
 
     def several_limits(self) -> Knowledge | None:
         """Did fewer in flight do as much as more?"""
@@ -215,7 +232,10 @@ class _LimitedLog:
         if enough is not least:
             said += f", and {least.limit} did less ({least.per_second:.3g})"
             if is_better:
-                said += f"; set rate_limit to {enough.limit}, or run longer to know it better"
+                setting = f"{enough.limit}"
+                if self.processes > 1:
+                    setting = in_each(max(1, round(enough.limit / self.processes)), self.processes)
+                said += f"; set rate_limit to {setting}, or run longer to know it better"
             return Knowledge(enough.limit, good[-1].limit, said, is_compared=True)
         fewer = limit_to_try(enough.limit)
         if fewer > enough.limit:
@@ -351,7 +371,7 @@ class _LimitedLog:
         return max(1, math.floor(sum(cores.least for cores in unsure)))
 
     def _experiment(self, limit: int) -> str:
-        return experiment(limit, self.limit or self.peak, self.minutes)
+        return experiment(limit, self.limit or self.peak, self.minutes, self.processes)
 
 
 def _waits_seen(sandbox: SandboxFit) -> bool:

@@ -150,6 +150,8 @@ class Learned:
     knowledge: Knowledge
     peak: int
     """The most requests in flight."""
+    processes: int
+    """How many have a limiter of their own; 1 if they share one."""
     limits: tuple[LimitSeen, ...]
     remarks: tuple[str, ...] = field(default=())
 
@@ -170,6 +172,7 @@ class Learned:
             limit=min([limit_to_try(in_flight), *([sum(admitted)] if admitted else [])]),
             in_flight=in_flight,
             minutes=experiment_minutes(self.figures.per_second),
+            processes=self.processes,
         )
         doubt = Knowledge(in_flight, in_flight, f"{why}; {unknown}", known.is_unsure)
         return replace(self, knowledge=doubt)
@@ -255,6 +258,7 @@ def learn(calls: Sequence[Call], all_calls: Sequence[Call] = ()) -> Learned:
         ),
         knowledge=knowledge,
         peak=peak,
+        processes=permits.processes if permits is not None else 1,
         limits=seen,
         remarks=(
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),

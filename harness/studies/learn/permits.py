@@ -20,6 +20,18 @@ _MANY = 0.05
 in flight (chosen)."""
 _LONG_WAIT = 0.1
 """Seconds for each request from which on waiting matters as much as failing (chosen)."""
+_STEADY = 0.6
+"""The share of waits during which as many of the same process are in flight as after them, from
+which on each process has a limiter of its own (measured in simulated logs: at most 0.45 if
+processes share one, and more if they do not, unless a permit is handed on for a tenth of the time
+of a request)."""
+_AS_STEADY = 0.95
+"""The same compared with what all processes have in flight, which is as steady if each of them
+always has all its permits in use (chosen)."""
+_FEWEST_WAITS = 20
+"""Waits from which on they say whose limiter it is (chosen)."""
+_AT_ONCE = 0.001
+"""Seconds after a beginning within which the end that it waited for may be noted (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,7 @@ class PermitWaits:
     """How many requests the client lets through at a time, and what that cost."""
 
     limit: int
+    """Of all processes together."""
     waited: int
     of: int
     median: float
@@ -40,12 +53,20 @@ class PermitWaits:
     """Requests per second, where the client has a limit of those and it is the one that lets
     requests wait."""
     burst: int = 1
+    processes: int = 1
+    """How many have a limiter of their own; 1 if all share one."""
+    least: int = 0
+    """The lowest limit of such a process."""
+    most: int = 0
+    """The highest one."""
 
     @property
     def evidence(self) -> str:
         requests = counted(self.of, "request")
         if self.pace:
             how = f"and began {1 / self.pace:.3g} s after the one before"
+        elif self.processes > 1:
+            how = f"with {self._of_each} of the same process in flight, whatever others did"
         else:
             how = f"with {self.limit} in flight"
         waited = (
@@ -57,6 +78,8 @@ class PermitWaits:
     def says(self) -> str:
         if self.pace:
             own = f"requests_per_second {rounded(self.pace):g}"
+        elif self.processes > 1:
+            own = f"rate_limit {in_each(self._of_each, self.processes)} ({self.limit} in all)"
         else:
             own = f"rate_limit {self.limit}"
         return (
@@ -64,8 +87,17 @@ class PermitWaits:
         )
 
     @property
+    def _of_each(self) -> str:
+        return f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
+
+    @property
     def weight(self) -> float:
         return self.share * min(1.0, self.each / _LONG_WAIT)
+
+
+def in_each(limit: int | str, processes: int) -> str:
+    """Name the limit to set in each of several processes."""
+    return f"{limit} in each of {processes} processes"
 
 
 def find_permit_waits(
@@ -75,20 +107,12 @@ def find_permit_waits(
     waits = [request.attempt.waited for request in requests if request.attempt.waited > WAITED]
     if not waits and not in_vain:
         return None
-    busy = InFlight((request.began, request.ended) for request in requests)
-    waiting = InFlight(
-        (request.began - request.attempt.waited, request.began)
-        for request in requests
-        if request.attempt.waited > WAITED
-    )
-    # A client may notice an end after the next beginning, so for a moment there seem to be more
-    # than the limit.
-    limit = busy.lasting_peak(waiting) if len(waits) >= _MANY * len(requests) else busy.peak
     pace, burst = _pace(requests)
+    limits = _find_limits(requests)
     total = sum(waits) + sum(in_vain)
     spent = sum(request.seconds for request in requests)
     return PermitWaits(
-        limit=max(limit, 1),
+        limit=limits.in_all,
         waited=len(waits),
         of=len(requests),
         median=statistics.median(waits or in_vain),
@@ -97,7 +121,92 @@ def find_permit_waits(
         without=len(in_vain),
         pace=pace,
         burst=burst,
+        processes=1 if pace else limits.processes,
+        least=limits.least,
+        most=limits.most,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The limits of processes, or the one that they share."""
+
+    least: int
+    most: int
+    processes: int
+    in_all: int
+
+
+def _find_limits(requests: Sequence[TimedAttempt]) -> _Limits:
+    """Find out how many requests go through at a time, and whether each process counts its own."""
+    workers: dict[str, list[TimedAttempt]] = {}
+    for request in requests:
+        workers.setdefault(request.worker, []).append(request)
+    limits = {worker: _limit(own) for worker, own in workers.items() if _waited(own)}
+    if len(limits) < 2 or not _have_own_limiters(requests, list(workers.values())):
+        limit = _limit(requests)
+        return _Limits(least=limit, most=limit, processes=1, in_all=limit)
+    # A process that was started again has another name, so not all of them ran side by side; those
+    # that never waited did not show their limit.
+    usual = statistics.median_low(limits.values())
+    spans = {worker: (own[0].began, own[-1].began) for worker, own in workers.items()}
+    permits = [span for worker, span in spans.items() for _ in range(limits.get(worker, usual))]
+    alive = InFlight(spans.values())
+    return _Limits(
+        least=min(limits.values()),
+        most=max(limits.values()),
+        processes=alive.lasting_peak(alive),
+        in_all=InFlight(permits).lasting_peak(alive),
+    )
+
+
+def _have_own_limiters(
+    requests: Sequence[TimedAttempt], of_workers: Sequence[Sequence[TimedAttempt]]
+) -> bool:
+    """Does each process have a limiter of its own, clearly?
+
+    As many requests are in flight in the middle of a wait as right after it: of the same process if
+    that has a limiter of its own, of all processes if they share one.
+    """
+    waits = len(_waited(requests))
+    steady = sum(map(_steady_waits, of_workers))
+    return (
+        waits >= _FEWEST_WAITS
+        and steady >= _STEADY * waits
+        and steady >= _AS_STEADY * _steady_waits(requests)
+    )
+
+
+def _steady_waits(requests: Sequence[TimedAttempt]) -> int:
+    """Return during how many waits as many of these requests were in flight as after them."""
+    busy = _busy(requests)
+    return sum(
+        busy.after(request.began - request.attempt.waited / 2)
+        == busy.after(request.began + _AT_ONCE)
+        for request in _waited(requests)
+    )
+
+
+def _limit(requests: Sequence[TimedAttempt]) -> int:
+    """Return how many were in flight while others waited."""
+    busy = _busy(requests)
+    waited = _waited(requests)
+    if len(waited) < _MANY * len(requests):
+        return max(busy.peak, 1)
+    waiting = InFlight(
+        (request.began - request.attempt.waited, request.began) for request in waited
+    )
+    # A client may notice an end after the next beginning, so for a moment there seem to be more
+    # than the limit.
+    return max(busy.lasting_peak(waiting), 1)
+
+
+def _busy(requests: Sequence[TimedAttempt]) -> InFlight:
+    return InFlight((request.began, request.ended) for request in requests)
+
+
+def _waited(requests: Sequence[TimedAttempt]) -> list[TimedAttempt]:
+    return [request for request in requests if request.attempt.waited > WAITED]
 
 
 _EVENLY = 0.8

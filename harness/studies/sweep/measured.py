@@ -31,7 +31,10 @@ def with_measured(scenario: Scenario, file: Path) -> Scenario:
             if rule.name not in observed.server_time
         ]
     measured = vary(scenario, changes, f"--model {file}")
-    return measured.changed(observed=_observed(observed, found.get("observed")))
+    known = _observed(observed, found.get("observed"))
+    if observed is not None and observed.processes > 1:
+        known = {**(known or {}), "processes": observed.processes}  # the client's, not the server's
+    return measured.changed(observed=known)
 
 
 def _measured_programs(scenario: Scenario, found: Data) -> Data:

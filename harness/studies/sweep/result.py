@@ -9,7 +9,8 @@ from itertools import compress
 from typing import Any
 
 from ...lab.scenarios.parts import ObservedPart
-from .grid import SCENARIO, Grid, Measured, SeedSpread, Values, label, plain
+from ..learn.permits import in_each
+from .grid import SCENARIO, Grid, Measured, SeedSpread, Values, are_numbers, label, plain
 from .reach import RATE_LIMIT, beyond, known_limits, tells_about, within
 from .recommendation import Recommendation, recommend, recommend_for_all
 
@@ -113,13 +114,35 @@ class SweepResult:
         if self.overall is None:
             return f"{path}: no value can be recommended"
         value, loss = self.overall
+        of_each = self._of_each(value)
         if len(self.curves) == 1:
-            return f"{path}: {label(value)}"
+            return f"{path}: {label(value)}" + (f" ({of_each})" if of_each else "")
         most = f"loses at most {loss:.1%}" if loss > 0.001 else "the best throughput"
         conditions = (
             "both conditions" if len(self.curves) == 2 else f"all {len(self.curves)} conditions"
         )
-        return f"{path}: {label(value)} ({most} under {conditions})"
+        said = "; ".join(filter(None, (of_each, f"{most} under {conditions}")))
+        return f"{path}: {label(value)} ({said})"
+
+    @property
+    def processes(self) -> int:
+        """How many processes of the client have limiters of their own; 1 if they share one."""
+        return max((part.processes for part in self.observed if part is not None), default=1)
+
+    def _of_each(self, value: Any) -> str:
+        """Say what to set in each process, where a limit is the total of several; else nothing.
+
+        It is rounded down, unless the log tells only about more than that in all.
+        """
+        processes = self.processes
+        if processes == 1 or self.grid.chosen.path != RATE_LIMIT or not are_numbers([value]):
+            return ""
+        known = [part.rate_limit[0] for part in self.observed if part is not None]
+        each = max(1, value // processes)
+        if each * processes < max(known):
+            each += 1
+        said = in_each(each, processes)
+        return said if each * processes == value else f"{said}, {each * processes} in all"
 
     def advice(self) -> list[tuple[str, str, str]]:
         """Each condition, the value to set, and the reason with what other values lose."""
@@ -182,6 +205,7 @@ class SweepResult:
             "seed": self.seed,
             "seeds": self.grid.seeds,
             "chosen": self.grid.chosen.path,
+            "processes": self.processes,
             "recommended": None
             if self.overall is None
             else {"value": self.overall[0], "loss": self.overall[1]},

@@ -99,6 +99,7 @@ NOT_HUNTED: list[dict[str, Any]] = [
             "rate_limit": [2, 4],
             "callers": 8,
             "unknown": "what more would do",
+            "processes": 4,
             "server_time": ["x"],
         },
         "sandbox": {

@@ -93,6 +93,47 @@ def test_the_grid_is_played_and_the_limit_of_the_gateway_recommended(
     assert "<title>4: 20" in page
 
 
+def total_of_four(tmp_path: Path, least: int) -> Path:
+    """A scenario that was learned from four processes, each with a limiter of its own."""
+    observed = f"observed: {{rate_limit: [{least}, null], processes: 4}}\n"
+    scenario = tmp_path / "learned.yaml"
+    scenario.write_text(SCENARIO.replace("in_flight: 4", "in_flight: 12") + observed)
+    return scenario
+
+
+@every(
+    (
+        ("2,8", 1, "tools.rate_limit: 8 (2 in each of 4 processes)"),
+        ("3,7", 1, "tools.rate_limit: 7 (1 in each of 4 processes, 4 in all)"),
+        ("3,7", 6, "tools.rate_limit: 7 (2 in each of 4 processes, 8 in all)"),
+        ("1,2", 1, "tools.rate_limit: 2 (1 in each of 4 processes, 4 in all)"),
+    ),
+    str,
+)
+def test_a_total_limit_is_also_named_for_each_process(
+    case: tuple[str, int, str], tmp_path: Path
+) -> None:
+    values, least, says = case
+    scenario = total_of_four(tmp_path, least)
+    vary = ["--vary", f"tools.rate_limit={values}", "--seeds", "1", "--jobs", "1"]
+    code, told = sweep(scenario, *vary, "--json", tmp_path / "sweep.json")
+    assert (code, told.rstrip().splitlines()[-1]) == (0, says)
+    found = json.loads((tmp_path / "sweep.json").read_text())
+    assert (found["recommended"]["value"], found["processes"]) == (int(values[-1]), 4)
+
+
+def test_limits_of_processes_are_named_under_every_condition_and_with_a_model(
+    tmp_path: Path,
+) -> None:
+    scenario = total_of_four(tmp_path, 1)
+    model = tmp_path / "model.yaml"
+    model.write_text("sandbox:\n  model: {kind: queue, workers: 12}\n")
+    vary = ["--vary", "tools.rate_limit=2,8", "--vary", "load.concurrency=11,12"]
+    told = sweep(scenario, *vary, "--seeds", "1", "--jobs", "1", "--model", model)[1]
+    last = told.rstrip().splitlines()[-1]
+    assert last.startswith("tools.rate_limit: 8 (2 in each of 4 processes; ")
+
+
 def test_every_setting_is_played_with_the_same_seeds(scenario: Path) -> None:
     (task,) = read_tasks([scenario], "sim")
     tasks = list(
