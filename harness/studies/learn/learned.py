@@ -225,8 +225,9 @@ def learn(calls: Sequence[Call], all_calls: Sequence[Call] = ()) -> Learned:
     workers = len({call.worker for call in calls})
     figures = log_figures(calls)
     peak = InFlight((request.began, request.ended) for request in requests).peak
+    has_pace = permits is not None and permits.pace is not None
     seen: tuple[LimitSeen, ...] = ()
-    if permits is None or permits.pace is None:  # with a pace, as many as come are in flight
+    if not has_pace:  # with a pace, as many as come are in flight
         seen = limits_seen(requests_of(all_calls) if all_calls else requests)
     knowledge = find_knowledge(
         sandboxes=sandboxes,
@@ -261,15 +262,21 @@ def learn(calls: Sequence[Call], all_calls: Sequence[Call] = ()) -> Learned:
         processes=permits.processes if permits is not None else 1,
         limits=seen,
         remarks=(
-            *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
+            *_unknown(known, load),
             *_remarks(calls, figures, len({request.attempt.endpoint for request in requests})),
-            *(
-                [_LEFT_OUT.format(len(everything) - len(calls))]
-                if len(calls) < len(everything)
-                else []
-            ),
+            *_left_out(len(everything) - len(calls)),
         ),
     )
+
+
+def _unknown(known: str, load: LoadFit) -> list[str]:
+    """Say what a log without times, or without durations, cannot tell."""
+    return [_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []
+
+
+def _left_out(records: int) -> list[str]:
+    """Say how many records of servers are not learned from."""
+    return [_LEFT_OUT.format(records)] if records else []
 
 
 def _cancel(calls: Sequence[Call]) -> tuple[float, Fit] | None:
