@@ -13,7 +13,7 @@ Example: sfusion compare runs-before runs-after --html changes.html
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -252,17 +252,9 @@ def compare(
     pairs, gone, new = _paired_folders(before, after)
     only_before = [path.name for path in gone]
     only_after = [path.name for path in new]
-    found = []
     edited = _edited_lines(pairs)
     with CompareReporter(text_stream(json_file), len(pairs), "comparing") as shown:
-        for number, (old, now) in enumerate(pairs, 1):
-            try:
-                found.append(compare_runs(_read_recorded(old), _read_recorded(now)))
-            except (JournalError, ScenarioError) as error:
-                if not edited:
-                    raise
-                edited.append(f"not compared: {error}")
-            shown.progress(number)
+        found = list(_compared(pairs, edited, shown))
         shown.finish(found, only_before, only_after)
         for line in edited:
             shown.print(line, "bold red")
@@ -280,6 +272,21 @@ def compare(
         return 1
     differs = bool(gone or new) or not all(comparison.same for comparison in found)
     return int(exact and differs)
+
+
+def _compared(
+    pairs: Sequence[tuple[Path, Path]], edited: list[str], shown: CompareReporter
+) -> Iterator[RunComparison]:
+    """Yield how the runs of each pair compare; if files were ``edited``, add those that cannot be
+    read."""
+    for number, (old, now) in enumerate(pairs, 1):
+        try:
+            yield compare_runs(_read_recorded(old), _read_recorded(now))
+        except (JournalError, ScenarioError) as error:
+            if not edited:
+                raise
+            edited.append(f"not compared: {error}")
+        shown.progress(number)
 
 
 def _edited_lines(pairs: Sequence[tuple[Path, Path]]) -> list[str]:
