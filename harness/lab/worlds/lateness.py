@@ -33,15 +33,20 @@ class Lateness(threading.Thread):
         self._ended = False
 
     def run(self) -> None:
+        computed = self._computed()
         while not self._ended:
-            self._looked = self._clock()
-            computed = self._computed()
             self._sleep(_LOOK)
-            late = self._clock() - self._looked - _LOOK
+            # One look ends a stretch and begins the next: a stop between two would be nobody's.
+            now = self._clock()
+            late = now - self._looked - _LOOK
+            before, computed = computed, self._computed()
             self.worst = max(self.worst, late)
             if late > _STOP:
+                # Noted before the next stretch begins: who asks meanwhile sees it in one of them.
                 self._stops.append(late)
-                self.on_stop(max(0.0, late - (self._computed() - computed)))
+            self._looked = now
+            if late > _STOP:
+                self.on_stop(max(0.0, late - (computed - before)))
 
     @property
     def stops(self) -> int:

@@ -20,9 +20,9 @@ def note(seconds):
     if seconds > 0.3:
         stopped.set()
 
+lateness.on_stop = note
 with lateness:
     print("watching", flush=True)
-    lateness.on_stop = note
     assert stopped.wait(300), "no stop was noted"
 """
 PAUSE = 0.5
