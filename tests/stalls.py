@@ -54,23 +54,34 @@ def stall(command: int, chance: Random) -> None:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stop a process for a while, unless it is gone or the tests themselves have stopped it."""
+    """Stop a process for a while, unless it is gone or the tests themselves have stopped it; if
+    they do so meanwhile, it stays stopped."""
     with ExitStack() as stack:
         with suppress(OSError):  # it may end at any moment
             handle = os.pidfd_open(pid)
             stack.callback(os.close, handle)
-            if (
-                Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-                not in "Tt"
-            ):
-                stack.callback(_continue, handle)
+            if not is_stopped(pid):
+                stack.callback(_continue, pid, handle)
                 signal.pidfd_send_signal(handle, signal.SIGSTOP)
         yield
 
 
-def _continue(handle: int) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(handle, signal.SIGCONT)
+def _continue(pid: int, handle: int) -> None:
+    with suppress(OSError):
+        if not (is_stopped(pid) and _has_stop_pending(pid)):
+            signal.pidfd_send_signal(handle, signal.SIGCONT)
+
+
+def is_stopped(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return stat.rpartition(")")[2].split()[0] in "Tt"
+
+
+def _has_stop_pending(pid: int) -> bool:
+    """Whether a stopped process was sent a second stop: the kernel keeps it, and only then."""
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    [pending] = (line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(pending, 16) & 1 << signal.SIGSTOP - 1)
 
 
 if __name__ == "__main__":

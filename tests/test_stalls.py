@@ -1,50 +1,45 @@
-"""The tool that stops the processes of a command."""
+"""The tool that stops processes while tests run leaves those alone that the tests stop."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-import sys
+from collections.abc import Iterator
 
 import pytest
 
-from tests import ROOT
-
-WATCHES = """import select, subprocess, sys
-reads = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-child = subprocess.Popen(reads, stdin=subprocess.PIPE)
-seen = ""
-while not ("T" in seen and seen.endswith("S")):
-    select.select([], [], [], 0.01)
-    seen += open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0]
-child.communicate()
-sys.exit(7)
-"""
-
-TERMINATES = """import os, select, signal, subprocess, sys
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-tool = os.getppid()
-reads = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-child = subprocess.Popen(reads, stdin=subprocess.PIPE)
-def state():
-    return open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0]
-def wait_until(*states):
-    while os.getppid() == tool and state() not in states:
-        select.select([], [], [], 0.01)
-wait_until("T")
-os.kill(tool, signal.SIGTERM)
-wait_until("R", "S")
-child.kill()
-"""
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+from tests.stalls import is_stopped, stopped
 
 
-def test_processes_of_a_command_are_stopped_and_continued_and_its_exit_code_is_kept() -> None:
-    command = [sys.executable, "-m", "tests.stalls", "1", sys.executable, "-c", WATCHES]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 7
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "300"]) as process:
+        yield process
+        process.kill()
 
 
-def test_a_tool_that_is_terminated_leaves_no_process_stopped() -> None:
-    command = [sys.executable, "-m", "tests.stalls", "1", sys.executable, "-c", TERMINATES]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 128 + signal.SIGTERM
+def wait_until_stopped(process: subprocess.Popen[bytes]) -> None:
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
+def test_a_process_goes_on_after_its_stop(process: subprocess.Popen[bytes]) -> None:
+    with stopped(process.pid):
+        wait_until_stopped(process)
+    os.waitid(os.P_PID, process.pid, os.WCONTINUED)
+
+
+def test_what_a_test_stops_meanwhile_stays_stopped(process: subprocess.Popen[bytes]) -> None:
+    """It was continued, and a test of Ray failed since its stopped node started a worker."""
+    with stopped(process.pid):
+        wait_until_stopped(process)
+        process.send_signal(signal.SIGSTOP)
+    assert is_stopped(process.pid)
+
+
+def test_what_a_test_has_stopped_stays_stopped(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    wait_until_stopped(process)
+    with stopped(process.pid):
+        pass
+    assert is_stopped(process.pid)
