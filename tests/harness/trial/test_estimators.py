@@ -17,8 +17,9 @@ import pytest
 from sfusion.harness.core.verdict import Verdict
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.shapes import shape_of
+from sfusion.harness.trial.reporting import report_of
 from sfusion.harness.trial.result import TrialResult
-from sfusion.harness.trial.trial import judge
+from sfusion.harness.trial.trial import judge, write_baseline
 from tests.warm import warm
 
 from .estimators.right import RIGHT, by_lost, by_mask
@@ -99,6 +100,17 @@ def test_the_sentence_has_the_numbers_and_the_evidence_the_batch() -> None:
     asked, returned = found.evidence
     assert asked["asked"]["groups"] == [[1, "lost", 0, 0], [1, 1, 0, 0]]
     assert returned["fields"]["advantages"][:2] == [pytest.approx(1.5, abs=1e-4), 0.0]
+
+
+def test_a_baseline_passes_what_it_accepts_and_fails_where_that_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "accepted.json"
+    write_baseline(file, judge(masked_only))
+    same, mended = judge(masked_only, baseline=file), judge(by_mask, baseline=file)
+    assert (same.ok, report_of(same).state) == (True, "held")
+    assert (mended.ok, report_of(mended).state) == (False, "broken")
+    assert [text.partition(":")[2] for text in mended.changes] == [
+        " accepted, but not found any more; --update removes it"
+    ] * 2
 
 
 def test_a_function_in_which_no_sample_moves_another_is_not_judged() -> None:
