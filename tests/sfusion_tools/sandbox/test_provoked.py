@@ -24,12 +24,17 @@ FAST = {"limiter": "local", "memory_limit_mb": -1, "backoff_base": 0.01, "backof
 
 
 @contextmanager
-def runners(neighbours: bool, **settings: Any) -> Iterator[CodeRunner]:
-    """Yield a runner whose sandbox dies of one program and is back at once.
+def runners(neighbours: bool, deaths: int = 4, **settings: Any) -> Iterator[CodeRunner]:
+    """Yield a runner whose sandbox dies of one program, so often, and is back at once.
 
     Whenever its call backs off, a neighbour runs a healthy program, if there is one.
     """
-    crash = {"code": "kills its server", "what": {"crash": 0.0}, "phase": "after"}
+    crash = {
+        "code": "kills its server",
+        "first_attempts": deaths,
+        "what": {"crash": 0.0},
+        "phase": "after",
+    }
     with FakeSandbox(executor="python", faults=[crash]) as sandbox:
         neighbour = CodeRunner(sandbox.url, **FAST)
 
@@ -49,6 +54,13 @@ def test_a_program_that_kills_its_sandbox_is_provoked_while_others_succeed() -> 
     assert (result.lost, result.provoked, result.scored) == (True, True, False)
     assert result.metrics()["infrastructure"]
     assert result.metrics()["provoked"]
+
+
+def test_a_program_that_ran_in_the_end_is_not_provoked() -> None:
+    with runners(neighbours=True, deaths=LEAST_FAILURES, score_provoked=True) as runner:
+        result = asyncio.run(runner.run(KILLS))
+    assert (len(result.attempts), result.outcome) == (LEAST_FAILURES + 1, Outcome.OK)
+    assert (result.provoked, result.scored) == (False, False)
 
 
 def test_without_neighbours_it_is_an_outage() -> None:
