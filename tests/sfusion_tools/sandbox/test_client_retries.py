@@ -297,6 +297,15 @@ async def test_throttling_and_success_reach_an_adaptive_limiter():
     assert host.snapshot().width < 8
 
 
+async def test_a_failure_that_is_no_throttling_does_not_narrow_an_adaptive_limiter():
+    host = local_host(LimiterSettings(rate_limit=8, adaptive=True))
+    limiter = Limiter(LocalTransport(host))
+    async with answering(http("", "502 Bad Gateway"), Ending.RESET, FINE) as (url, _):
+        await client(url, limiter=lambda: limiter).run(PROGRAM)
+        await limiter.flush()
+    assert host.snapshot().width == 8
+
+
 def test_a_call_without_a_permit_in_time_is_throttled_and_sends_nothing():
     async def go() -> None:
         limiter = local_limiter(LimiterSettings(rate_limit=1), asyncio.get_running_loop().time)
