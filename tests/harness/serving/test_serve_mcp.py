@@ -284,6 +284,17 @@ async def test_it_also_talks_over_stdin_and_stdout(tmp_path: Path) -> None:
         assert await call(client, '1  # sfusion:call=a prints="3"') == ("3", _ok(attempts=1), False)
 
 
+async def test_a_url_takes_precedence_over_that_of_the_tool_config(tmp_path: Path) -> None:
+    file = tmp_path / "tools.yaml"
+    file.write_text(yaml.safe_dump({"tools": [entry(sandbox_fusion_url="http://127.0.0.1:1")]}))
+    async with (
+        FakeSandbox(executor="scripted") as sandbox,
+        serving(sandbox.url, "--tools", str(file)) as address,
+        mcp.Client(address) as client,
+    ):
+        assert await call(client, '1  # sfusion:call=a prints="3"') == ("3", _ok(attempts=1), False)
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_guard_answers_and_does_not_end_the_server(mode: Any) -> None:
     async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
