@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sfusion.harness.learning.figures import PoisonFigures, Weight, Weighting
+from sfusion.harness.learning.gate import read_limits, reasons_not_to_pass
 from sfusion_tools.event_lines import call_line
 from sfusion_tools.outcome import Outcome
 from tests.cases import every
@@ -314,6 +317,18 @@ def test_a_sample_that_got_its_next_call_is_not_lost_where_only_a_count_tells(
     ]
     total = found_by(tmp_path, write(tmp_path / "1.jsonl", lines))["total"]
     assert (total["lost"], total["recovered"]) == (2, 2)
+
+
+def test_the_worst_step_is_judged_by_its_share_of_the_weight_however_small_that_is() -> None:
+    """Advantages are not counted: a sum of 1 may be all that a step teaches."""
+    sound = PoisonFigures(samples=4, users=4, covered=4, weight=Weight(4.0))
+    hit = replace(sound, weight=Weight(1.25), weight_lost=Weight(1.0))
+    steps = [(step, hit if step == 20 else sound) for step in range(1, 31)]
+    total = replace(sound, weight=Weight(117.25), weight_lost=Weight(1.0))
+    found = reasons_not_to_pass(steps, total, Weighting.SAMPLES, read_limits(0.02, ()))
+    assert [(one.name, one.text.partition(":")[0]) for one in found] == [
+        ("weight.step", "step 20"),
+    ]
 
 
 def test_a_clean_training_passes(tmp_path: Path) -> None:
