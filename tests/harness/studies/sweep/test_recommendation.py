@@ -103,6 +103,13 @@ def test_nothing_is_recommended_where_nothing_works() -> None:
     assert recommend_for_all((4, 8), {"": [measured(0, ok=0)] * 2}) is None
 
 
+def test_a_value_at_which_one_of_several_runs_broke_is_not_recommended() -> None:
+    sound = GridSample(RunFigures(100, {"ok": 100}, 10.0, 100.0, attempts=100), ())
+    broke = GridSample(RunFigures(0, {}, 0.0, 0.0), (), "it broke")
+    found = recommend((4, 8), [Measured.of([sound, sound, broke]), Measured.of([sound] * 3)])
+    assert found.value == 8
+
+
 def test_one_value_for_all_conditions_loses_least_where_it_loses_most() -> None:
     few = [*map(measured, (50, 100, 100, 60))]
     many = [*map(measured, (30, 60, 96, 100))]

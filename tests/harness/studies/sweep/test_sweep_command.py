@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion.harness.core.figures import RunFigures, figures_of
 from sfusion.harness.lab.runs import read_tasks, run_scenario
-from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
+from sfusion.harness.lab.scenarios.program import ENDLESS
 from sfusion.harness.studies.sweep.command import SweepOptions, SweepReporter
 from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
+from sfusion.harness.studies.sweep.measured import with_measured
 from sfusion.harness.studies.sweep.result import SweepResult
 from tests.cases import every
 
@@ -169,6 +171,26 @@ def test_a_model_from_doctor_replaces_the_scenarios(scenario: Path, tmp_path: Pa
     model.write_text("sandbox: {model: {kind: quote}}\n")
     code, text = sweep(scenario, *arguments, "--model", model)
     assert (code, "did you mean 'quota'?" in text) == (2, True)
+
+
+def test_a_measured_model_replaces_what_stood_for_it_and_leaves_what_never_ends(
+    tmp_path: Path,
+) -> None:
+    (learned,) = parse_scenarios(
+        "scenario: learned\nabout: Some programs never end, and the server takes its time.\n"
+        "sandbox:\n  faults:\n"
+        "  - {name: server-time, what: {delay: 1}}\n"
+        "  - {name: gateway, every: 9, what: {status: 502}}\n"
+        "load:\n  calls: 4\n  program: [{seconds: 9}, {seconds: 100000}]\n"
+        "observed: {server_time: [server-time]}\n"
+    )
+    model = tmp_path / "model.yaml"
+    model.write_text(
+        "sandbox: {model: {kind: queue, workers: 2}}\nload: {program: {seconds: 0.5}}\n"
+    )
+    plain = with_measured(learned, model).plain
+    assert [rule["name"] for rule in plain["sandbox"]["faults"]] == ["gateway"]
+    assert [one["seconds"] for one in plain["load"]["program"]] == [0.5, ENDLESS]
 
 
 def test_keys_of_a_whole_tool_config_are_varied_in_its_first_tool(scenario: Path) -> None:
