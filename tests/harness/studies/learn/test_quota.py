@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -82,7 +83,8 @@ def test_refusals_at_any_load_are_not_a_limit() -> None:
     assert "neither requests in flight nor their rate tell which" in learned.causes[0].evidence
 
 
-def test_a_limit_per_second_is_found() -> None:
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_limit_per_second_is_found(status: int) -> None:
     tokens, at, calls = 10.0, 0.0, []
     for number in range(600):
         began = number * 0.05
@@ -92,12 +94,32 @@ def test_a_limit_per_second_is_found() -> None:
             calls.append(call(number, began, 0.01))
         else:
             calls.append(
-                call(number, began, 0.001, outcome="throttled", status=429, retry_after=0.1)
+                call(number, began, 0.001, outcome="throttled", status=status, retry_after=0.1)
             )
     found = quota_of(calls)
     assert found is not None
     assert found.model["per_second"] == 10 or abs(found.model["per_second"] - 10) < 0.3
     assert found.model["retry_after"] == 0.1
+    assert found.model.get("status", 429) == status
+
+
+def test_requests_that_wait_in_the_server_are_told_from_those_that_run() -> None:
+    draw = random.Random(3)
+    ends: list[float] = []
+    calls = []
+    for number, began in enumerate(sorted(draw.uniform(0, 60) for _ in range(800))):
+        ends = [end for end in ends if end > began]
+        if len(ends) >= 8:
+            calls.append(call(number, began, 0.001, outcome="throttled", status=503))
+            continue
+        start = sorted([began] * 4 + ends)[-4]
+        ends.append(start + 1.0)
+        answered = call(number, began, start + 1.0 - began)
+        (attempt,) = answered.attempts
+        calls.append(replace(answered, attempts=[replace(attempt, execution_time=1.0)]))
+    found = quota_of(calls)
+    assert found is not None
+    assert found.model == {"kind": "queue", "workers": 4, "waiting": 4, "status": 503}
 
 
 def front_server(limit: int, *, pause: float, seed: int = 1) -> list[Call]:
