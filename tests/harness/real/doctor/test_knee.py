@@ -68,6 +68,12 @@ def test_one_failure_in_a_hundred_is_tolerated() -> None:
     assert knee.shape == "rising"
 
 
+def test_one_failure_in_twenty_is_not_tolerated() -> None:
+    knee = find_knee([*points(10, 20, 40), Point(64, 640.0, 0.1, 120, failed=6)])
+    assert knee is not None
+    assert (knee.rate_limit, knee.shape) == (4, "failing")
+
+
 @pytest.mark.parametrize(
     "measured", [[], [Point(1, 0.0, 0.0, 2, failed=2)], [Point(1, 0.0, 0.0, 2, throttled=2)]]
 )

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.lab.scenarios import read_scenarios
+from sfusion.harness.real.doctor.examination import Examination
 from sfusion.harness.real.doctor.knee import FittedModel, Point, fit_model, model_file
+from sfusion.harness.real.doctor.settings import SandboxSettings
 
 LEVELS = (1, 2, 4, 8, 16)
 
@@ -126,6 +128,19 @@ def test_doctor_writes_what_it_measured_for_a_sweep(tmp_path: Path) -> None:
     )
     assert "the sandbox gives 429" in swept.output
     assert "tools.rate_limit: 4" in swept.output
+
+
+def test_without_a_model_to_write_the_command_fails_though_nothing_breaks_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def throttled(settings: SandboxSettings, *_: object, **__: object) -> Examination:
+        return Examination(settings, reached=True)
+
+    monkeypatch.setattr("sfusion.harness.real.doctor.command.examine", throttled)
+    model = tmp_path / "model.yaml"
+    done = CliRunner().invoke(app, ["doctor", "http://127.0.0.1:9", "--model-out", str(model)])
+    assert (done.exit_code, model.exists()) == (1, False)
+    assert "model.yaml was not written: the sweep measured nothing" in done.output
 
 
 def test_a_model_needs_the_sweep(tmp_path: Path) -> None:
