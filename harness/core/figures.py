@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from operator import attrgetter
 from typing import Any
 
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
@@ -30,8 +29,8 @@ class RunFigures:
     seconds: float = 0.0
     """From the start of the first call to the end of the last one."""
     throughput: float = 0.0
-    """Calls that ended ``ok``, per second in which any call was under way: the pauses between the
-    steps of a training are the trainer's."""
+    """Calls that ended ``ok`` per second, without the pauses between the steps of a training: they
+    are the trainer's."""
     p50: float = 0.0
     p95: float = 0.0
     p99: float = 0.0
@@ -42,6 +41,8 @@ class RunFigures:
     attempts: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     """Attempts without a result of the program, by status (429, 503) or outcome."""
+    lost_in_outages: int = 0
+    """Calls that did not end ``ok`` and were under way in an outage that comes by the clock."""
 
     @property
     def refused(self) -> int:
@@ -57,21 +58,24 @@ class RunFigures:
         return asdict(self) | {"refused": self.refused, "wasted": self.wasted}
 
 
-def figures_of(journal: Journal) -> RunFigures:
-    """Return the figures of a run."""
+def figures_of(
+    journal: Journal, *, pauses: float = 0.0, outages: Sequence[tuple[float, float]] = ()
+) -> RunFigures:
+    """Return the figures of a run with so many seconds of ``pauses`` between its steps, and with
+    ``outages`` from one time to another."""
     calls = RunEvents(journal).records
     if not calls:
         return RunFigures()
     outcomes = Counter(call.kind for call in calls)
     seconds = max(call.ended for call in calls) - min(call.began for call in calls)
-    busy = _busy_seconds(calls)
+    working = seconds - pauses
     took = [call.seconds for call in calls if call.seconds is not None]
     waits = [sum(attempt.waited for attempt in call.attempts) + call.waited for call in calls]
     return RunFigures(
         calls=len(calls),
         outcomes=dict(sorted(outcomes.items())),
         seconds=round(seconds, 6),
-        throughput=outcomes["ok"] / busy if busy > 0 else 0.0,
+        throughput=outcomes["ok"] / working if working > 0 else 0.0,
         p50=percentile(took, 0.5),
         p95=percentile(took, 0.95),
         p99=percentile(took, 0.99),
@@ -79,18 +83,13 @@ def figures_of(journal: Journal) -> RunFigures:
         wait_p95=percentile(waits, 0.95),
         attempts=sum(len(call.attempts) for call in calls),
         failures=dict(sorted(_failures(calls).items())),
+        lost_in_outages=sum(call.kind != "ok" and _is_within(call, outages) for call in calls),
     )
 
 
-def _busy_seconds(calls: Iterable[Call]) -> float:
-    """Return for how long any of the calls was under way."""
-    seconds = 0.0
-    until = -math.inf
-    for call in sorted(calls, key=attrgetter("began")):
-        since = max(until, call.began)
-        until = max(until, call.ended)
-        seconds += max(0.0, until - since)
-    return seconds
+def _is_within(call: Call, outages: Iterable[tuple[float, float]]) -> bool:
+    """Was a call under way in one of the outages?"""
+    return any(call.began < end and call.ended > start for start, end in outages)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -209,8 +209,8 @@ def charts(result: SweepResult) -> list[LineChart]:
 
     def of(figure: str, name: str = "") -> list[ChartLine]:
         return [
-            ChartLine(name or condition, _points(result, curve, figure))
-            for condition, curve in result.curves.items()
+            ChartLine(name or condition, _points(result, condition, figure))
+            for condition in result.curves
         ]
 
     if several:
@@ -241,21 +241,18 @@ def _chart(result: SweepResult, title: str, lines: Sequence[ChartLine]) -> LineC
     return LineChart(title, axis.path, labels, lines, numbers=numbers, mark=mark)
 
 
-def _points(result: SweepResult, curve: Sequence[Measured], figure: str) -> list[ChartPoint]:
+def _points(result: SweepResult, condition: str, figure: str) -> list[ChartPoint]:
     points = []
-    for value, measured in zip(result.grid.chosen.values, curve, strict=True):
+    for values, measured in result.settings:
+        if result.grid.condition(values) != condition:
+            continue
         spread: SeedSpread = getattr(measured, figure)
-        note = f"{label(value)}: {shown(spread, figure)}"
-        is_known = not measured.errors and result.is_trusted(_place(result, value))
+        chosen = values[result.grid.axes.index(result.grid.chosen)]
+        note = f"{label(chosen)}: {shown(spread, figure)}"
+        is_known = not measured.errors and result.is_trusted(values)
         middle = spread.median if is_known else None
         points.append(ChartPoint(middle, spread.low, spread.high, note))
     return points
-
-
-def _place(result: SweepResult, value: Any) -> Values:
-    """Return a setting with this value of the axis that is chosen from."""
-    grid = result.grid
-    return tuple(value if axis is grid.chosen else axis.values[0] for axis in grid.axes)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ...errors import BadOption
 from ...lab.runs.runner import run_one
 from ...lab.runs.tasks import Task
 from ...lab.scenarios.reading import vary
+from ...lab.scenarios.timetable import timetable_of
 
 MOST_VALUES = 1000
 """Of one axis (chosen)."""
@@ -201,6 +202,9 @@ class Measured:
     attempts: SeedSpread
     seconds: SeedSpread
     ok_share: float
+    ok_beside_outages: float
+    """The share that ended ok of the calls that no outage struck: how many an outage strikes says
+    nothing about a setting, since slow clients send fewer calls into it."""
     outcomes: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
@@ -217,9 +221,11 @@ class Measured:
         }
         outcomes = sum((Counter(sample.outcomes) for sample in found), Counter[str]())
         failures = sum((Counter(sample.failures) for sample in found), Counter[str]())
+        told = outcomes.total() - sum(sample.lost_in_outages for sample in found)
         return cls(
             **spreads,
             ok_share=outcomes["ok"] / outcomes.total() if outcomes else 0.0,
+            ok_beside_outages=outcomes["ok"] / told if told else 0.0,
             outcomes=dict(sorted(outcomes.items())),
             failures=dict(sorted(failures.items())),
             broken=tuple(sorted({promise for sample in samples for promise in sample.broken})),
@@ -301,4 +307,6 @@ def play_sample(task: Task) -> GridSample:
     """Play and judge one run, and keep its figures only."""
     result = run_one(task)
     broken = tuple(verdict.promise for verdict in result.verdicts if verdict.state == "broken")
-    return GridSample(figures_of(result.journal), broken, result.error)
+    timetable = timetable_of(task.scenario)
+    figures = figures_of(result.journal, pauses=timetable.pauses, outages=timetable.outages)
+    return GridSample(figures, broken, result.error)

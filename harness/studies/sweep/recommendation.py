@@ -108,7 +108,7 @@ def _judged(curve: Sequence[Measured]) -> tuple[list[bool], list[float], list[bo
     which are good enough.
 
     Those may be recommended that work and, if there are any, keep every promise; of these, the ones
-    at which most calls end ok: failing fast is no throughput.
+    at which most calls end ok, beside outages: failing fast is no throughput.
     """
     allowed = _allowed(curve)
     if not any(allowed):
@@ -132,10 +132,10 @@ def _allowed(curve: Sequence[Measured]) -> list[bool]:
         works and not measured.broken for works, measured in zip(working, curve, strict=True)
     ]
     fit = keeping if any(keeping) else working
-    shares = [measured.ok_share for measured, may in zip(curve, fit, strict=True) if may]
+    shares = [measured.ok_beside_outages for measured, may in zip(curve, fit, strict=True) if may]
     most = max(shares, default=0.0)
     return [
-        may and measured.ok_share >= most - NOTICED
+        may and measured.ok_beside_outages >= most - NOTICED
         for measured, may in zip(curve, fit, strict=True)
     ]
 

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion.harness.core.figures import RunFigures, figures_of
 from sfusion.harness.lab.runs import read_tasks, run_scenario
+from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.lab.scenarios.program import ENDLESS
 from sfusion.harness.studies.sweep.command import SweepOptions, SweepReporter
-from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
+from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured, play_sample
 from sfusion.harness.studies.sweep.measured import with_measured
 from sfusion.harness.studies.sweep.result import SweepResult
 from tests.cases import every
@@ -47,21 +48,15 @@ def test_pauses_between_steps_cost_no_throughput() -> None:
     """A limit that halves the calls per second within the steps seemed to cost 2 %."""
     found = []
     for pause in (1, 500):
-        (result,) = run_scenario(
-            {
-                "scenario": "steps",
-                "about": "Three steps of a training, with updates between them.",
-                "load": {
-                    "calls": 24,
-                    "concurrency": 8,
-                    "steps": 3,
-                    "step_pause": pause,
-                    "program": {"seconds": 1.0},
-                },
-                "promises": ["every_call_ends_once"],
-            }
+        (planned,) = parse_scenarios(
+            f"""
+scenario: steps
+about: Three steps of a training, with updates between them.
+load: {{calls: 24, concurrency: 8, steps: 3, step_pause: {pause}, program: {{seconds: 1}}}}
+promises: [every_call_ends_once]
+"""
         )
-        found.append(figures_of(result.journal))
+        found.append(play_sample(Task(planned, "sim")).figures)
     assert found[1].seconds > 1000
     assert found[1].throughput == pytest.approx(found[0].throughput, rel=0.01)
 
@@ -300,6 +295,18 @@ def test_a_figure_that_cannot_be_trusted_is_not_on_the_page_either(
     assert [setting["trusted"] for setting in found["settings"]] == [True, False]
 
 
+def test_each_condition_of_a_page_is_trusted_by_itself(scenario: Path, tmp_path: Path) -> None:
+    """All lines were trusted where the first condition was."""
+    scenario.write_text(IDLE + "observed: {callers: 2}\n")
+    arguments = ["--vary", "tools.rate_limit=1,4,8", "--vary", "load.concurrency=2,24"]
+    sweep(scenario, *arguments, "--seeds", 1, "--jobs", 1, "--out", tmp_path)
+    found = json.loads((tmp_path / "sweep.json").read_text())["settings"]
+    page = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+    trusted = sum(setting["trusted"] for setting in found)
+    assert 0 < trusted < len(found)
+    assert len(re.findall(r"<title>\d+: ", page)) == 4 * trusted, "four charts"
+
+
 def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
     scenario.write_text(
         SCENARIO.replace("sandbox: {", "sandbox: {faults: [{what: {status: 400}}], ")
@@ -395,3 +402,53 @@ def test_a_matrix_needs_a_choice(scenario: Path) -> None:
 def test_a_training_has_more_seeds_by_default(name: str, seeds: int, played: int) -> None:
     task = read_tasks(scenario_files([name]), "sim")[0]
     assert SweepOptions(name, seeds=seeds).seeds_of(task) == played
+
+
+LOCKSTEP = """
+scenario: lockstep
+about: An outage ends for all callers at once, so that they pause together from then on.
+tools: {max_attempts: 2}
+load: {calls: 450, concurrency: 16, think: 0.5, program: {seconds: 0.3}}
+events: [{at: 10s, crash: sandbox-1, seconds: 8}]
+promises: [every_call_ends_once]
+"""
+
+
+def test_pauses_of_callers_are_time_that_a_batch_takes(tmp_path: Path) -> None:
+    """Where all callers paused at once, that time did not count: 16 seemed a quarter faster than
+    12, and the batch took as long."""
+    (tmp_path / "lockstep.yaml").write_text(LOCKSTEP)
+    code, output = sweep(
+        tmp_path / "lockstep.yaml", "--vary", "tools.rate_limit=12,16", "--seeds", 1, "--jobs", 1
+    )
+    assert (code, output.splitlines()[-1]) == (0, "tools.rate_limit: 12"), output
+
+
+OUTAGE = """
+scenario: outage
+about: For ten seconds every request is answered with 500.
+tools: {max_attempts: 1}
+sandbox: {faults: [{name: down, between: [5, 15], phase: after, what: {status: 500}}]}
+load: {calls: 250, concurrency: 5, program: {seconds: 0.5}}
+promises: [every_call_ends_once]
+"""
+WEDGE = """
+scenario: wedge
+about: For ten seconds the sandbox answers nothing.
+tools: {max_attempts: 1, default_timeout: 1, transport_margin: 0.1}
+events: [{at: 5s, wedge: sandbox-1, seconds: 10}]
+load: {calls: 250, concurrency: 5, program: {seconds: 0.5}}
+promises: [every_call_ends_once]
+"""
+
+
+@pytest.mark.parametrize("written", [OUTAGE, WEDGE], ids=["fault", "wedge"])
+def test_a_slow_client_is_not_better_because_an_outage_strikes_fewer_of_its_calls(
+    written: str, tmp_path: Path
+) -> None:
+    """It was recommended to halve a running production."""
+    (tmp_path / "outage.yaml").write_text(written)
+    code, output = sweep(
+        tmp_path / "outage.yaml", "--vary", "tools.rate_limit=2,5", "--seeds", 1, "--jobs", 1
+    )
+    assert (code, output.splitlines()[-1]) == (0, "tools.rate_limit: 5"), output
