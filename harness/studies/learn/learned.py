@@ -12,6 +12,7 @@ from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
+from ...core.logs.reading import SERVERS_LEFT_OUT
 from ..look.clocks import clocks_apart
 from .attempts import (
     InFlight,
@@ -129,7 +130,6 @@ _UNKNOWN: dict[str, str] = {
     "limits of requests in flight and outages cannot be learned from it; programs are "
     "assumed to take no time",
 }
-_LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ def _unknown(known: str, load: LoadFit) -> list[str]:
 
 def _left_out(records: int) -> list[str]:
     """Say how many records of servers are not learned from."""
-    return [_LEFT_OUT.format(records)] if records else []
+    return [SERVERS_LEFT_OUT.format(records)] if records else []
 
 
 def _cancel(calls: Sequence[Call]) -> tuple[float, Fit] | None:

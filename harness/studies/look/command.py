@@ -24,7 +24,7 @@ from sfusion_tools.wording import counted
 from ...commandline.declaring import command
 from ...commandline.json_answer import is_stdout, text_stream, write_answer, write_json
 from ...commandline.options import Html, Json, Logs
-from ...core.logs.reading import LogReader, UnreadableLines, with_stdin
+from ...core.logs.reading import SERVERS_LEFT_OUT, LogReader, UnreadableLines, with_stdin
 from ...errors import BadOption
 from ...reports import Reports
 from ...reports.html import render_board, render_page
@@ -224,20 +224,25 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
     with ExitStack() as stack:
         files = stack.enter_context(with_stdin(logs))
         reader = LogReader(files, problems, lambda so_far: reporter.read(so_far))
-        digest = Digest()
+        clients, servers = Digest(), Digest()
         lives = LivesDigest()
         reader.on_sandbox = lives.add
         stream = text_stream(html if to_stdout else json_file)
         reporter = stack.enter_context(summary.LookReporter(stream, reader.total_bytes))
         for record in reader:
-            digest.add(record)
+            (clients if record.source in ("client", "dump") else servers).add(record)
+        # Where both sides of the same traffic are logged, the client's side says more.
+        digest = clients if clients.calls else servers
+        left_out = list(reader.left_out)
+        if digest is clients and servers.calls:
+            left_out.append(f"Note: {SERVERS_LEFT_OUT.format(servers.calls)}.")
         found = replace(
             overview(digest),
             files=[str(file) for file in reader.files],
             lines=reader.lines,
             skipped=reader.skipped,
             problems=problems.count,
-            left_out=reader.left_out,
+            left_out=left_out,
             lives=lives.found(summary.ROWS),
         )
         # Files first: a summary that is piped into `head` ends there.

@@ -168,3 +168,19 @@ def test_what_cannot_be_read_or_written_is_refused(tmp_path):
     assert not (tmp_path / "page.html").exists()
     code, output = look(tmp_path / "notes.txt", "--html", tmp_path)
     assert (code, "is a folder; give a file" in output) == (2, True)
+
+
+def test_where_both_sides_are_logged_each_call_is_counted_once(tmp_path: Path) -> None:
+    """The servers' records of the same requests were counted as other calls."""
+    calls = [
+        Call(f"c{n}", 1000.0 + n, source="client", seconds=0.5, outcome="ok") for n in range(20)
+    ]
+    write(tmp_path / "client.ndjson", calls)
+    seen = [
+        Call(f"c{n}", 1000.1 + n, source="server", seconds=0.4, outcome="ok") for n in range(20)
+    ]
+    write(tmp_path / "server.ndjson", seen)
+    code, output = look(tmp_path)
+    assert (code, output.splitlines()[0].split(",")[0]) == (0, "20 calls"), output
+    assert "Note: 20 records of servers are left out" in output
+    assert look(tmp_path / "server.ndjson")[1].startswith("20 calls")
