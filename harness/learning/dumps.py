@@ -31,8 +31,8 @@ _GZIP = b"\x1f\x8b"
 _MOST_HELD = 200_000
 """Samples of unfinished steps that are kept (chosen: 30 MB). Steps may interleave within that."""
 _FEWEST_DOUBLED = 8
-"""Different lines that must all occur twice, where no id tells siblings apart (chosen: a few short
-answers repeat by chance)."""
+"""Different lines in a row that must occur twice, where no id tells siblings apart (chosen: a few
+short answers repeat by chance)."""
 _SHOWN_KEYS = 14
 """Keys of a record that an error names (chosen: a line or two)."""
 
@@ -80,15 +80,34 @@ class DumpedStep:
     def doubled(self) -> int:
         """Lines that are copies of others.
 
-        Without ids, siblings may answer alike, so only a step in which every line has its copy
-        counts.
+        Without ids, siblings may answer alike, so only stretches count that occur again line for
+        line, and a step in which every line has its copy.
         """
         different = Counter(self.lines)
         copies = len(self.lines) - len(different)
         if not copies or self.has_ids:
             return copies
         common = reduce(math.gcd, different.values())
-        return copies if common > 1 and len(different) >= _FEWEST_DOUBLED else 0
+        if common > 1 and len(different) >= _FEWEST_DOUBLED:
+            return copies
+        return sum(length for length in _repeated(self.lines) if length >= _FEWEST_DOUBLED)
+
+
+def _repeated(lines: Sequence[int]) -> Iterator[int]:
+    """Yield the length of each stretch of different lines that occurs again, in the same order."""
+    first: dict[int, int] = {}
+    length = 0
+    for place, line in enumerate(lines):
+        before = first.setdefault(line, place)
+        if before == place:
+            yield length
+            length = 0
+        elif length and before == first[lines[place - 1]] + 1:
+            length += 1
+        else:
+            yield length
+            length = 1
+    yield length
 
 
 def read_keys(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -319,7 +319,8 @@ def _by_trainer(record: Mapping[str, Any], calls: int) -> CallsOfSample | None:
     by = record.get(LOST_BY)
     if not isinstance(by, str):
         return None
-    place = LossPlace(record.get(LOST_PLACE, LossPlace.ROLLOUT))
+    named = record.get(LOST_PLACE)  # a user's line may have a key of this name, with anything
+    place = next((place for place in LossPlace if place == named), LossPlace.ROLLOUT)
     return _found(calls, int(place is LossPlace.TOOL), True, by, place=place)
 
 

@@ -244,6 +244,27 @@ def test_the_same_lines_twice_are_named(tmp_path: Path) -> None:
     assert (code, "twice" in output) == (2, True), output
 
 
+def test_the_beginning_of_a_step_that_was_resumed_is_named(tmp_path: Path) -> None:
+    """Only a step whose every line occurred twice was noticed."""
+    lines = [{**line, "request_id": None} for line in training(4)]
+    again = [line for line in lines if line["step"] == 3][:8]
+    code, output = poison(write(tmp_path / "all.jsonl", [*lines, *again]), *GATE)
+    assert (code, "8 lines occur twice, in step 3" in output) == (2, True), output
+
+
+def test_siblings_that_answer_alike_are_not_copies(tmp_path: Path) -> None:
+    lines = [{**line, "request_id": None} for line in training(4)]
+    alike = [line for line in lines for _ in range(1 + (line["score"] == 1.0))]
+    assert "twice" not in poison(write(tmp_path / "all.jsonl", alike), *GATE)[1]
+
+
+@pytest.mark.parametrize("named", ["sandbox", None, ["tool"], 3])
+def test_a_key_of_the_users_own_is_no_crash(named: object, tmp_path: Path) -> None:
+    line = sample(1.0, question="q", lost_by="x", lost_place=named)
+    code, output = poison(write(tmp_path / "1.jsonl", [line] * 8))
+    assert code == 0, output
+
+
 def test_the_same_steps_in_two_dumps_are_two_trainings(tmp_path: Path) -> None:
     first = write(tmp_path / "one" / "1.jsonl", training(1))
     second = write(tmp_path / "two" / "1.jsonl", training(1, seed=8))
