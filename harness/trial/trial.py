@@ -407,16 +407,18 @@ class Baseline:
             if not isinstance(data, dict) or data.get("baseline") != 1:
                 raise ValueError("expected a mapping with `baseline: 1`")
             findings = frozenset(map(How.from_dict, data["accepted"]))
-            wordings = dict(data.get("wordings") or {})
+            wordings = data.get("wordings") or {}
+            return cls(findings, {end: AcceptedTexts(texts) for end, texts in wordings.items()})
         except FileNotFoundError:
             raise BadOption(
                 f"--baseline {file}: there is no such file; write one with --update"
             ) from None
-        except (KeyError, ValueError) as error:
+        except OSError as error:
+            raise BadOption(f"--baseline {file}: cannot be read: {error.strerror}") from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadOption(
                 f"--baseline {file}: is not a baseline: {error}; write one with --update"
             ) from None
-        return cls(findings, {end: AcceptedTexts(texts) for end, texts in wordings.items()})
 
     def parts_of_accepted(self, verdicts: Iterable[Verdict]) -> frozenset[How]:
         """Return the findings that are a part of an accepted one.
