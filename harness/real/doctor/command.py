@@ -60,10 +60,10 @@ def exit_code(examinations: Sequence[Examination]) -> int:
     return BROKEN if any(examination.breaks for examination in examinations) else FINE
 
 
-def examinations_as_json(examinations: Sequence[Examination]) -> str:
+def examinations_as_json(examinations: Sequence[Examination], code: int) -> str:
     document = {
         "sfusion": __version__,
-        "exit_code": exit_code(examinations),
+        "exit_code": code,
         "sandboxes": [
             {
                 "url": examination.settings.label,
@@ -255,13 +255,13 @@ def doctor(options: DoctorOptions) -> int:
         with DoctorReporter(text_stream(options.json), len(CHECKS), "examining") as shown:
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
-    write_answer(options.json, examinations_as_json(done))
     code = exit_code(done)
     if model_out is not None and "server_model" not in done[0].measured:
         say(f"{model_out} was not written: the sweep measured nothing that a model can be made of")
-        return code or 1
-    if model_out is not None:
+        code = code or BROKEN
+    elif model_out is not None:
         write_file(model_out, model_file(done[0].measured, done[0].settings.label))
+    write_answer(options.json, examinations_as_json(done, code))
     return code
 
 

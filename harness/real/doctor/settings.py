@@ -19,6 +19,15 @@ from sfusion_tools.tool_registry import read_entries
 from .mix import Mix
 
 _URL_KEY = "sandbox_fusion_url"
+_EXAMINED = (
+    "default_language",
+    "default_timeout",
+    "headers",
+    "languages",
+    "memory_limit_mb",
+    "trust_proxy_env",
+)
+"""Fields of a tool config, beside its URL and limit, that decide what an examination finds."""
 
 
 class Client(StrEnum):
@@ -102,6 +111,14 @@ class SandboxSettings:
     def secrets(self) -> list[str]:
         return secrets_of(self.url, self.config.headers)
 
+    def is_like(self, other: SandboxSettings) -> bool:
+        """Would an examination find the same? What else a config says does not concern it."""
+        same_config = all(
+            getattr(self.config, name) == getattr(other.config, name) for name in _EXAMINED
+        )
+        mine = (self.url, self.client, self.rate_limit)
+        return same_config and mine == (other.url, other.client, other.rate_limit)
+
 
 def settings_of_url(url: str) -> SandboxSettings:
     """Settings with verl's defaults; raises ConfigError unless ``url`` is an address."""
@@ -125,17 +142,11 @@ def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSett
         raise ConfigError(
             f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine"
         )
-    return list(
-        {
-            (
-                sandbox.url,
-                sandbox.client,
-                sandbox.rate_limit,
-                sandbox.config.memory_limit_mb,
-            ): sandbox
-            for sandbox in sandboxes
-        }.values()
-    )
+    return [
+        sandbox
+        for place, sandbox in enumerate(sandboxes)
+        if not any(sandbox.is_like(earlier) for earlier in sandboxes[:place])
+    ]
 
 
 def _of_config(

@@ -145,6 +145,20 @@ def test_several_sandboxes_share_the_limit(tmp_path: Path) -> None:
     assert (same.url, same.rate_limit, same.config.default_timeout) == ("http://c.test", 9, 12.0)
 
 
+def test_tools_of_one_sandbox_with_other_headers_are_examined_each(tmp_path: Path) -> None:
+    """Only the last was, so a wrong token in the first was never seen."""
+    path = tmp_path / "tools.yaml"
+    entry = "- {{class_name: a.T, config: {{sandbox_fusion_url: http://a.test, {}}}}}\n"
+    more = ("headers: {a: one}", "headers: {a: two}", "headers: {a: two}", "default_timeout: 60")
+    path.write_text("tools:\n" + "".join(map(entry.format, more)))
+    found = [(one.config.headers, one.source) for one in settings_of_tools(path)]
+    assert found == [
+        ({"a": "one"}, "tools.yaml, tools[0]"),
+        ({"a": "two"}, "tools.yaml, tools[1]"),
+        ({}, "tools.yaml, tools[3]"),
+    ]
+
+
 def test_no_rate_limit_without_the_global_limiter(tmp_path: Path) -> None:
     path = tools(
         tmp_path, "http://a.test", class_name="verl.tools.T", more="enable_global_rate_limit: false"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -138,8 +139,11 @@ def test_without_a_model_to_write_the_command_fails_though_nothing_breaks_traini
 
     monkeypatch.setattr("sfusion.harness.real.doctor.command.examine", throttled)
     model = tmp_path / "model.yaml"
-    done = CliRunner().invoke(app, ["doctor", "http://127.0.0.1:9", "--model-out", str(model)])
+    found = tmp_path / "found.json"
+    options = ["--model-out", str(model), "--json", str(found)]
+    done = CliRunner().invoke(app, ["doctor", "http://127.0.0.1:9", *options])
     assert (done.exit_code, model.exists()) == (1, False)
+    assert json.loads(found.read_text())["exit_code"] == 1
     assert "model.yaml was not written: the sweep measured nothing" in done.output
 
 
