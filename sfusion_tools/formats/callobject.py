@@ -193,7 +193,8 @@ _OTHER_KEY = Flaw("other_key", "its arguments are under parameters; use argument
 def _arguments_of(value: dict[str, Any], own_key: str) -> Loaded | Flaw:
     """Read the arguments of an object, under ``own_key`` or the other usual key."""
     other_key = "parameters" if own_key == "arguments" else "arguments"
-    if own_key in value and other_key in value and value[own_key] != value[other_key]:
+    both = own_key in value and other_key in value
+    if both and _frozen(value[own_key]) != _frozen(value[other_key]):
         message = f"it has both {own_key} and {other_key}, and they differ"
         return Flaw("ambiguous_arguments", message)
     if own_key in value:
@@ -370,7 +371,7 @@ def _frozen(value: Any) -> Any:
         return dict, frozenset((key, _frozen(inner)) for key, inner in value.items())
     if isinstance(value, list):
         return (list, *map(_frozen, value))
-    return value
+    return (bool, value) if isinstance(value, bool) else value  # Python takes 1 for true
 
 
 _KINDS = {

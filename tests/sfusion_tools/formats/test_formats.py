@@ -292,3 +292,13 @@ def test_a_call_is_read_after_another_spelling_of_its_opening_tag() -> None:
     parsed = form.parse(f"{form.parser.openers[0]}\n{text}")
     assert [call.name for call in parsed.calls] == ["TOOL"]
     assert [problem.kind for problem in parsed.problems] == ["empty_call"]
+
+
+def test_true_and_1_are_different_arguments() -> None:
+    """The second call was refused as the first one once more."""
+    written = (
+        '<tool_call>[{"name": "t", "arguments": {"x": 1}}, '
+        '{"name": "t", "arguments": {"x": true}}]</tool_call>'
+    )
+    parsed = get_format("hermes").parse(written)
+    assert [repr(call.arguments) for call in parsed.calls] == ["{'x': 1}", "{'x': True}"]
