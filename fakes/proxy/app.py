@@ -337,15 +337,26 @@ def unpacked(answer: Answer) -> Answer:
     encodings = [value for name, value in answer.headers if name.lower() == "content-encoding"]
     if not encodings or encodings[0].strip().lower() not in ("gzip", "x-gzip", "deflate"):
         return answer
-    unpacker = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
     try:
-        body = unpacker.decompress(answer.body, _LONGEST_UNPACKED)
+        body = _unpacked(answer.body)
     except zlib.error:
-        return answer
-    if not unpacker.eof:
         return answer
     headers = without_header(answer.headers, "content-encoding")
     return replace(answer, headers=headers).with_body(body)
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Unpack all members of a gzip file, or one of zlib; raise zlib.error for what is cut, too
+    long, or neither."""
+    body = b""
+    while True:
+        unpacker = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
+        body += unpacker.decompress(packed, _LONGEST_UNPACKED - len(body) + 1)
+        if not unpacker.eof or len(body) > _LONGEST_UNPACKED:
+            raise zlib.error("cut, or too long")
+        packed = unpacker.unused_data
+        if not packed:
+            return body
 
 
 def error_answer(what: str, status: int = 502) -> Answer:

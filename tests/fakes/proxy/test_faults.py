@@ -218,6 +218,14 @@ def test_an_answer_that_would_unpack_to_gigabytes_is_passed_on_as_it_is() -> Non
     assert unpacked(answer) is answer
 
 
+@pytest.mark.parametrize("parts", [[b""], [b"first,", b"second"], [b"", b"second"]])
+def test_all_members_of_a_gzip_file_are_unpacked(parts: list[bytes]) -> None:
+    """What followed the first was lost."""
+    packed = b"".join(map(gzip.compress, parts))
+    answer = unpacked(Answer(body=packed, headers=[("content-encoding", "gzip")]))
+    assert (answer.body, answer.headers) == (b"".join(parts), [])
+
+
 async def test_wrong_content_type_replaces_the_right_one() -> None:
     sent = b"HTTP/1.1 200 OK\r\na: 1\r\nContent-Type: text/plain\r\ncontent-length: 2\r\n\r\nok"
     rules = [{"what": {"content_type": "text/html"}}]
