@@ -310,6 +310,11 @@ LESSONS = {
         "Wrong answers that look nearly right are scored as right",
         "compares whole outputs; only blanks at the end may differ.",
     ),
+    ("score_follows_the_tests", "excused"): Lesson(
+        SCORED,
+        "Solutions that fail after they printed the right output are scored as right",
+        "looks at the status and the exit code too: only a program that ended well can be right.",
+    ),
     ("score_follows_the_tests", "unrecognised"): Lesson(
         SCORED,
         "Right answers are scored as wrong",

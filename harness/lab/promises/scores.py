@@ -167,6 +167,10 @@ class _Solution:
         return number_of(self.returned.reward)
 
 
+_BAD_ENDS = {"exits": "exited with an error", "stopped": "was stopped by the time limit"}
+"""How a solution can fail a test of which it printed what was expected."""
+
+
 class ScoreFollowsTheTests(Promise):
     """Scores of a reward function follow the tests that pass; a lost test counts neither as failed
     nor as passed, and is told."""
@@ -183,6 +187,8 @@ class ScoreFollowsTheTests(Promise):
         "passed; elsewhere it is {usual}",
         "mistaken": "{call}: the solution printed {printed}, expected was {expected}, and the "
         "score {score} is not that of a wrong answer, which is {usual}",
+        "excused": "{call}: the solution printed {printed}, as expected, but {end}, and the score "
+        "{score} is not that of a wrong answer, which is {usual}",
         "unrecognised": "{call}: the solution printed {printed}, as expected, and the score "
         "{score} is not that of a right answer, which is {usual}",
         "misplaced": "{call}: of {among} samples of a batch this one {did} its test, and the "
@@ -263,9 +269,15 @@ def _mistaken(solutions: list[_Solution]) -> Findings:
             "score": solution.score,
             "usual": usual,
         }
-        kind = "unrecognised" if is_right else "mistaken"
-        if not solution.lost:
-            yield unless(solution.score == usual, kind, solution.call, **about)
+        end = _BAD_ENDS.get(solution.call.planned.part.tests[0].does)
+        if solution.lost:
+            continue
+        if is_right:
+            yield unless(solution.score == usual, "unrecognised", solution.call, **about)
+        elif end is None:
+            yield unless(solution.score == usual, "mistaken", solution.call, **about)
+        else:
+            yield unless(solution.score == usual, "excused", solution.call, end=end, **about)
 
 
 def _misplaced(samples: list[_Solution], alone: list[_Solution]) -> Findings:

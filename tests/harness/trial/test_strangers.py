@@ -284,7 +284,7 @@ def compute_score(url, solution, ground_truth):
 """
     (tmp_path / "lenient.py").write_text(lenient, encoding="utf-8")
     file = tmp_path / "lenient.py"
-    expected = {"mistaken", "unearned"}
+    expected = {"excused", "mistaken", "unearned"}
 
     def played() -> set[str]:
         found = judge(f"{file}:compute_score", scenes="tests or comparisons").verdicts
