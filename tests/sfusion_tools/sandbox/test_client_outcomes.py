@@ -279,9 +279,10 @@ async def test_an_answer_up_to_the_limit_is_read_completely(chunked):
         )
     async with answering(answer) as (url, _):
         whole = await client(url, bounds=Bounds(response_bytes=size)).run(PROGRAM)
-        over = await client(url, bounds=Bounds(response_bytes=size - 1), retry=ONCE).run(PROGRAM)
+        over = await client(url, bounds=Bounds(response_bytes=size - 1)).run(PROGRAM)
     assert (whole.outcome, len(whole.stdout)) == (Outcome.OK, 5000)
     assert over.outcome is Outcome.BAD_RESPONSE
+    assert len(over.attempts) == 1, "it would be as long again"
 
 
 @pytest.mark.parametrize(

@@ -391,3 +391,13 @@ async def test_a_sandbox_that_refuses_every_call_at_once_does_not_attract_them(r
         outcomes = [(await sandbox.run(PROGRAM)).outcome for _ in range(60)]
         assert outcomes.count(Outcome.OK) == good.ledger.arrived
         assert len(refusing.requests) <= 15
+
+
+async def test_a_sandbox_is_not_set_aside_for_one_answer_without_a_result():
+    """Its program may be the cause, and then any other sandbox fails at it, too."""
+    error = http(run_answer(status="SandboxError"))
+    async with answering(error, FINE) as (first, server), answering(FINE) as (second, _):
+        sandbox = client([first, second], retry=RetryPolicy(max_attempts=1))
+        results = [await sandbox.run(PROGRAM) for _ in range(7)]
+    assert [result.outcome for result in results] == [Outcome.SANDBOX_ERROR] + 6 * [Outcome.OK]
+    assert len(server.requests) > 1
