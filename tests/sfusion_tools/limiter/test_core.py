@@ -50,6 +50,23 @@ def test_a_lost_grant_returns_and_its_waiter_keeps_its_place(bench: Bench) -> No
     assert [number for number, _ in reply.grants] == [7], "before b's 3, which arrived later"
 
 
+def test_a_client_that_was_silent_for_a_lease_waits_behind_those_who_were_not(
+    bench: Bench,
+) -> None:
+    bench.attach("c")
+    held = tuple(permit for _, permit in bench.send("c", acquire=(1, 2)).grants)
+    tickets = dict(bench.send("a", acquire=(7,)).tickets)
+    bench.send("b", acquire=(3,))
+    bench.now += 5
+    bench.send("b")
+    bench.send("c", renew=held)
+    bench.now += 5  # a has been silent for a lease
+    bench.attach("a", waiting=((7, tickets[7]),))
+    bench.send("c", release=held[:1])
+    assert bench.poll("a").grants == ()
+    assert [number for number, _ in bench.poll("b").grants] == [3]
+
+
 def test_a_poll_from_before_the_last_attachment_receives_nothing(bench: Bench) -> None:
     bench.send("b", acquire=(1, 2))
     bench.send("a", acquire=(1,))
