@@ -332,6 +332,31 @@ def test_a_gate_whose_event_log_is_of_another_training_is_no_gate(tmp_path: Path
     )
 
 
+def test_an_event_log_with_only_some_calls_of_a_sample_is_no_evidence_for_it(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "events.ndjson"
+    lines = [sample(score, "4", "2", request_id=f"r{score}") for score in (0, 1)]
+    dump = write(tmp_path / "1.jsonl", lines)
+    known = line("r0", Outcome.OK, 1) + line("r1", Outcome.OK, 1) + line("r1", Outcome.OK, 2)
+    log.write_bytes(known)
+    code, output = poison(dump, "--events", log, "--fail-above", "0.5")
+    assert (code, "evidence for 1 of 2 samples that used the tool" in output) == (2, True)
+    log.write_bytes(known + line("r0", Outcome.OK, 2))
+    assert poison(dump, "--events", log, "--fail-above", "0.5")[0] == 0
+
+
+def test_the_event_log_is_asked_before_the_requests_file(tmp_path: Path) -> None:
+    """The log has each call with its end; the requests file only counts."""
+    log = tmp_path / "events.ndjson"
+    log.write_bytes(line("a", Outcome.THROTTLED, 1) + line("a", Outcome.OK, 2))
+    counted = {"infrastructure_failures": 2, "outcomes": {"unreachable": 2}}
+    write(tmp_path / "dump" / "requests" / "1.jsonl", [counted])
+    found = told(tmp_path, [sample(1, "4", "2", request_id="a")], "--events", log)
+    assert found["recognised_by"] == {"event log": 1}
+    assert found["total"]["outcomes"] == {"throttled": 1}
+
+
 def test_a_dump_is_not_an_event_log(tmp_path: Path) -> None:
     dump = write(tmp_path / "1.jsonl", GROUP)
     code, output = poison(dump, "--events", dump, "--fail-above", "0.9")
