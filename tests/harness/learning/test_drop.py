@@ -68,6 +68,17 @@ def test_noise_is_not_a_drop(seed: int, tmp_path: Path) -> None:
     assert drop.verdict is DropVerdict.NO_DROP
 
 
+def test_a_drop_of_less_than_2_percent_of_the_range_is_none(tmp_path: Path) -> None:
+    """However sure it is: here all samples of a step agree."""
+    for late, verdict in ((0.985, DropVerdict.NO_DROP), (0.975, DropVerdict.NOT_INFRASTRUCTURE)):
+        lines = training(24)
+        for line in lines:
+            line["score"] = 0.0 if line["step"] == 1 else 1.0 if line["step"] < 13 else late
+        drop = explain(figures_of(write(tmp_path / "all.jsonl", lines)).scores, {})
+        assert drop is not None
+        assert drop.verdict is verdict
+
+
 def test_a_drop_at_the_losses_needs_no_search(tmp_path: Path) -> None:
     """Among hundreds of stretches it is told from chance in 6 of 20 trainings; the losses say where
     to look."""
@@ -188,6 +199,33 @@ def test_a_difference_that_chance_makes_is_not_called_a_worse_model(tmp_path: Pa
     for drop in fell:
         is_sure = drop["healthy_interval"][0] > 0
         assert drop["verdict"] == ("not_infrastructure" if is_sure else "unknown")
+
+
+def test_lost_calls_share_the_blame_only_if_what_they_cost_is_more_than_chance(
+    tmp_path: Path,
+) -> None:
+    """The model got worse for sure, and so few calls were lost that they may have cost nothing."""
+    found = Counter[str]()
+    for seed in range(14):
+        lines = training(
+            8,
+            4,
+            4,
+            lost=lambda step: 0.05 if step > 4 else 0.0,
+            right=lambda step: 0.9 if step < 5 else 0.75,
+            seed=seed,
+        )
+        scores = figures_of(write(tmp_path / "all.jsonl", lines)).scores
+        drop = explain(scores, {}, ((1, 4), (5, 8)))
+        assert drop is not None
+        assert drop.explained is not None
+        assert drop.healthy_drop is not None
+        is_partly = 0.2 < drop.explained / drop.drop < 0.8
+        if is_partly and drop.healthy_drop > drop.healthy_interval:
+            is_sure = drop.explained > drop.explained_interval
+            assert drop.verdict is (DropVerdict.PARTLY if is_sure else DropVerdict.UNKNOWN)
+            found[drop.verdict.value] += 1
+    assert set(found) == {"partly", "unknown"}, found
 
 
 def test_the_steps_can_be_named(tmp_path: Path) -> None:
