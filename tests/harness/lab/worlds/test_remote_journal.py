@@ -61,13 +61,17 @@ async def test_events_arrive_with_names_and_without_secrets() -> None:
     async with journal_server() as received:
         recorder = await asyncio.to_thread(RemoteRecorder, received.address(), "n1-w1")
         recorder.note("client", "attempt_started", endpoint="http://127.0.0.1:8080", note="hunter2")
+        recorder.note("client", "returned", pieces=["is hunter2", {"from": 1, "to": 9}])
+        recorder.note("client", "returned", fields={"error": {"headers": ["hunter2"]}})
         recorder.close()
         assert await received.disconnected.get() == "n1-w1"
         assert received.connected == ["n1-w1"]
-        (event,) = received.events
+        event, in_pieces, in_fields = received.events
         assert event["endpoint"] == "http://sandbox-1"
         assert event["note"] == "<secret>"
-        assert event["leaked"] == ["headers.Authorization"]
+        assert in_pieces["pieces"] == ["is <secret>", {"from": 1, "to": 9}]
+        assert in_fields["fields"] == {"error": {"headers": ["<secret>"]}}
+        assert [event["leaked"] for event in received.events] == [["headers.Authorization"]] * 3
         assert received.server.clock_error == 0.0
 
 
