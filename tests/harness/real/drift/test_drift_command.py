@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -100,8 +101,15 @@ def test_programs_are_not_compared_with_a_fake_that_runs_no_code(old: str) -> No
     )
 
 
-def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None:
-    request = {"method": "GET", "path": "/elsewhere", "headers": {}}
+@pytest.mark.parametrize(
+    "other",
+    [{"path": "/elsewhere"}, {"method": "POST"}, {"headers": {"accept": "text/html"}}, {"json": 1}],
+    ids=["path", "method", "headers", "body"],
+)
+def test_a_recording_of_other_requests_is_not_comparable(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    request = {"method": "GET", "path": "/v1/ping", "headers": {}, **other}
     response = {"status": 404, "headers": [], "json": {"detail": "Not Found"}}
     record = {"id": "ping", "group": "http", "request": request, "response": response}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
