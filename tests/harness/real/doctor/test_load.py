@@ -131,11 +131,12 @@ async def test_a_limit_at_the_knee_is_not_reported() -> None:
         assert ids(again) == set()
 
 
+@pytest.mark.parametrize("default_timeout", [1.0, 30.0])
 @virtually
-async def test_a_limit_so_high_that_calls_time_out_breaks_training() -> None:
+async def test_a_limit_so_high_that_calls_time_out_breaks_training(default_timeout: float) -> None:
     async with scripted(model={"kind": "queue", "workers": 1}) as sandbox:
         result = await examined(
-            sandbox.url, PLAN, checks=SWEEP, rate_limit=5000, default_timeout=1.0
+            sandbox.url, PLAN, checks=SWEEP, rate_limit=5000, default_timeout=default_timeout
         )
         assert breaking(result) == ["rate-limit-above-knee"]
 
