@@ -7,6 +7,7 @@ import asyncio
 import gzip
 import json
 import zlib
+from collections.abc import Callable
 
 import pytest
 
@@ -189,12 +190,19 @@ async def test_answer_is_cut_at_the_configured_place_for_every_framing(
     assert (body, ended) == (expected, end)
 
 
-async def test_compressed_output_is_decompressed_before_it_is_changed() -> None:
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [(b"gzip", gzip.compress), (b"x-gzip", gzip.compress), (b"Deflate", zlib.compress)],
+    ids=["gzip", "x-gzip", "deflate"],
+)
+async def test_compressed_output_is_decompressed_before_it_is_changed(
+    encoding: bytes, pack: Callable[[bytes], bytes]
+) -> None:
     answer = {"status": "Success", "run_result": {"stdout": "hello", "stderr": ""}}
-    packed = gzip.compress(json.dumps(answer).encode())
+    packed = pack(json.dumps(answer).encode())
     sent = (
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nx: y\r\n\r\n"
-        % len(packed)
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\nx: y\r\n\r\n"
+        % (encoding, len(packed))
         + packed
     )
     rules = [{"what": {"output": "lost"}}]

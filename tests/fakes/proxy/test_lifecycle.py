@@ -120,6 +120,18 @@ async def test_wedged_proxy_forwards_only_the_ping() -> None:
     assert sandbox.ledger.arrived == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [(200, ""), (404, ""), (500, "{} answers 500 to /v1/ping")],
+)
+async def test_an_upstream_is_there_if_it_answers_the_ping_without_an_error_of_its_own(
+    status: int, says: str
+) -> None:
+    answer = OK.replace(b"200 OK", b"%d X" % status)
+    async with scripted_upstream(always(answer)) as server, FaultProxy(server.url) as proxy:
+        assert await proxy.ping_upstream() == says.format(proxy.upstream)
+
+
 async def test_stop_leaves_no_task_and_no_connection() -> None:
     before = asyncio.all_tasks()
     async with FakeSandbox() as sandbox:

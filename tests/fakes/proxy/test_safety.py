@@ -114,6 +114,17 @@ async def test_authorization_header_of_the_client_is_forwarded_on_loopback() -> 
     assert b"Authorization: Bearer mine\r\n" in seen[0][0]
 
 
+async def test_a_given_authorization_goes_before_the_user_of_the_url() -> None:
+    seen: list[tuple[bytes, bytes]] = []
+    given = {"Authorization": "Bearer given"}
+    async with scripted_upstream(always(OK, seen)) as server:
+        url = f"http://me:pass@127.0.0.1:{server.port}"
+        async with FaultProxy(url, headers=given) as proxy:
+            await one(proxy.port, post("/run_code", b"{}"))
+    assert seen[0][0].lower().count(b"authorization:") == 1
+    assert b"Authorization: Bearer given\r\n" in seen[0][0]
+
+
 async def test_secrets_reach_only_the_upstream(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     seen: list[tuple[bytes, bytes]] = []
