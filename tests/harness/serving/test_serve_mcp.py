@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -25,7 +26,7 @@ from sfusion_tools.mcp_server import code_server
 from sfusion_tools.mcp_tool import McpTool
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from sfusion_tools.tool_registry import initialize_tools_from_config
-from tests.fakes.wire.raw import PATIENCE
+from tests.fakes.wire.raw import PATIENCE, one, run_code
 from tests.lazy import Lazy
 from tests.warm import warm
 
@@ -293,6 +294,36 @@ async def test_a_url_takes_precedence_over_that_of_the_tool_config(tmp_path: Pat
         mcp.Client(address) as client,
     ):
         assert await call(client, '1  # sfusion:call=a prints="3"') == ("3", _ok(attempts=1), False)
+
+
+async def test_faults_strike_the_same_calls_with_the_same_seed_before_any_sandbox(
+    tmp_path: Path,
+) -> None:
+    rules = [{"probability": 0.5, "what": {"status": 503}}]
+    codes = [f"# sfusion:call=c{number}" for number in range(16)]
+    options = [*files(tmp_path, rules, max_attempts=1), "--seed", "7", "--executor", "scripted"]
+    async with FakeSandbox(executor="scripted", faults=rules, seed=7) as fake:
+        struck = [(await one(fake.server.port, run_code(code))).status == 503 for code in codes]
+    assert 0 < sum(struck) < len(codes)
+    async with FakeSandbox(executor="scripted") as sandbox:
+        for where in ([], [sandbox.url]):
+            async with serving(*where, *options) as address, mcp.Client(address) as client:
+                assert [(await call(client, code))[2] for code in codes] == struck
+
+
+def test_faults_before_several_sandboxes_are_refused(tmp_path: Path) -> None:
+    """They would strike only one of them."""
+    urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    options = files(tmp_path, [{"what": {"status": 503}}], sandbox_fusion_url=urls)
+    done = subprocess.run(
+        [str(warm("sfusion")), "serve", "mcp", "--stdio", *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2
+    assert "--faults needs one sandbox, and the tool config names several" in done.stderr
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
