@@ -36,6 +36,12 @@ def test_tokens_return_with_time_and_are_not_saved_up_beyond_the_burst() -> None
     assert [rules.take_token(200.0) for _ in range(4)] == [True, True, True, False]
 
 
+def test_a_429_among_successes_narrows_too() -> None:
+    rules = Rules(PACED, 100.0)
+    rules.adapt(100.0, succeeded=3, throttled=1)
+    assert rules.width == 2
+
+
 def test_successes_widen_what_a_429_has_narrowed() -> None:
     rules = Rules(PACED, 100.0)
     rules.adapt(100.0, succeeded=0, throttled=1)
