@@ -352,6 +352,17 @@ def test_the_worst_step_is_judged_by_its_share_of_the_weight_however_small_that_
     ]
 
 
+def test_the_worst_window_is_named_by_its_first_and_last_step() -> None:
+    sound = PoisonFigures(samples=4, users=4, covered=4, weight=Weight(4.0))
+    hit = replace(sound, weight_lost=Weight(1.0))
+    steps = [(step, hit if step in (12, 14) else sound) for step in range(1, 31)]
+    total = replace(sound, weight=Weight(120.0), weight_lost=Weight(2.0))
+    limits = read_limits(1.0, ("weight.window=0.03",))
+    (found,) = reasons_not_to_pass(steps, total, Weighting.SAMPLES, limits)
+    assert found.name == "weight.window"
+    assert found.text.startswith("steps 5 to 14: ")
+
+
 def test_a_clean_training_passes(tmp_path: Path) -> None:
     code, output = poison(write(tmp_path / "all.jsonl", training(uses=0.8)), *GATE)
     assert code == 0, output

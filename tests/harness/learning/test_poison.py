@@ -231,6 +231,14 @@ def test_lines_without_a_usable_score_or_text_are_left_out_and_told(tmp_path: Pa
     assert json.loads((tmp_path / "found.json").read_text())["total"]["samples"] == 4
 
 
+@every([-0.5, 1.5], str)
+def test_scores_beyond_either_bound_are_told(score: float, tmp_path: Path) -> None:
+    dump = write(tmp_path / "1.jsonl", [*GROUP, sample(score, "42")])
+    said = "1 score outside 0 to 1: give --scores LOW,HIGH."
+    assert said in poison(dump)[1]
+    assert said not in poison(dump, "--scores", "-1,2")[1]
+
+
 def test_steps_in_one_file_are_told_apart_and_only_one_is_kept(tmp_path: Path) -> None:
     dump = write(
         tmp_path / "all.jsonl",
