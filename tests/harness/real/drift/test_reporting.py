@@ -92,3 +92,22 @@ def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_otherwise(
     assert "23/23" in shown[0]
     assert shown[1].splitlines()[-1] == "asking [x]: 23 of 23 probes"
     assert len(shown[1].splitlines()) == 5
+
+
+def test_probes_are_not_compared_if_only_one_side_lacks_what_they_need() -> None:
+    probe = Probe(
+        id="languages/c", about="A program in C is run.", request=ProbeRequest(), needs=("cc",)
+    )
+    with_cc, without = (
+        ProbeAnswer(200, (), json.dumps({"run_result": {"stderr": text}}).encode())
+        for text in ("", "sh: cc: not found")
+    )
+
+    def compared(left: ProbeAnswer, right: ProbeAnswer) -> DriftReport:
+        sides = (ServerAnswers("a", {probe.id: left}), ServerAnswers("b", {probe.id: right}))
+        return compare_answers([probe], *sides)
+
+    assert compared(without, with_cc).not_comparable == ((probe.id, "a has no cc"),)
+    assert compared(with_cc, without).not_comparable == ((probe.id, "b has no cc"),)
+    both = compared(without, without)
+    assert (both.compared, both.not_comparable) == (1, ())
