@@ -109,6 +109,18 @@ def test_calls_without_a_permit_in_time_show_queue_timeout_and_blame_the_limit()
     assert "got none" in learned.causes[0].evidence
 
 
+@pytest.mark.parametrize("burst", [1, 3, 8])
+def test_a_pace_shows_how_many_may_begin_at_once_after_a_pause(burst: int) -> None:
+    learned = learned_of(
+        {"rate_limit": 64, "requests_per_second": 5, "requests_burst": burst},
+        {"calls": 60, "concurrency": 48, "program": {"seconds": {"lognormal": [0.1, 0.4]}}},
+    )
+    assert (setting(learned, "requests_per_second"), setting(learned, "requests_burst")) == (
+        5,
+        burst,
+    )
+
+
 def test_calls_that_got_no_permit_while_none_lasted_longer_show_total_timeout() -> None:
     learned = learned_of(
         {"rate_limit": 8, "total_timeout": 2},

@@ -16,9 +16,11 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.core.logs.reading import read_records
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
+from sfusion.harness.studies.learn.attempts import timed_requests
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.knowledge import experiment
 from sfusion.harness.studies.learn.learned import learn
+from sfusion.harness.studies.learn.permits import find_permit_waits
 from sfusion_tools import event_log
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Call
@@ -189,3 +191,13 @@ def test_tools_with_local_limiters_are_processes_of_their_own(
     learned = learn(calls)
     assert (learned.processes, learned.client["rate_limit"][0]) == (4, 16)
     assert "rate_limit 4 in each of 4 processes (16 in all)" in learned.causes[0].says
+
+
+def test_waits_in_vain_are_a_part_of_the_share() -> None:
+    requests = timed_requests(limited(4, 40, 0.0), 1e9, 1e9 + 10.0)
+    waits = find_permit_waits(requests)
+    assert waits is not None
+    assert waits.share == pytest.approx(0.5)
+    waits = find_permit_waits(requests, [2.0] * 4)
+    assert waits is not None
+    assert (waits.share, waits.without) == (pytest.approx(2 / 3), 4)

@@ -15,6 +15,7 @@ from sfusion.harness.studies.learn.distributions import added_delay
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion_tools.record import Call
+from tests.harness.studies.learn.records import call
 from tests.harness.studies.made_calls import attempt_at, call_at
 
 NOISE = 0.015
@@ -153,3 +154,17 @@ def test_without_execution_times_nothing_is_said_about_a_queue() -> None:
         replace(one, attempts=[replace(one.attempts[0], execution_time=None)]) for one in calls
     ]
     assert learn(unknown).causes == ()
+
+
+@pytest.mark.parametrize("times", [1.0, 3.0])
+def test_a_sandbox_that_takes_longer_than_the_others_is_named(times: float) -> None:
+    draw = random.Random(5)
+    calls = []
+    for number in range(120):
+        name = f"http://s{number % 2}"
+        took = 0.2 * draw.lognormvariate(0.0, 0.1) * (times if number % 2 else 1.0)
+        calls.append(call(number, 1e9 + number, took, sandbox=name))
+    learned = learn(calls)
+    named = [one.says for one in learned.causes if one.kind == "slow_sandbox"]
+    assert len(named) == (times > 1.0), learned.causes
+    assert all(says.startswith("http://s1 takes 0.4") for says in named), named
