@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import urllib.request
@@ -26,6 +27,7 @@ from sfusion.harness.lab.scenarios import (
     read_scenarios,
 )
 from sfusion.harness.lab.scenarios.reading import in_folder
+from sfusion.harness.lab.worlds.episode_endings import read_result
 from sfusion.harness.lab.worlds.episodes import play_episodes
 from tests import ROOT
 from tests.cases import every
@@ -226,6 +228,12 @@ def test_a_synchronous_client_plays_in_threads_with_the_variables_of_the_sdk(
     assert broken(journal) == {"every_sandbox_deleted"}
     assert "answers_are_own" in held(journal)
     assert os.environ["DAYTONA_API_URL"] == "https://example.invalid/api"
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, True, "1", None])
+def test_what_is_not_a_finite_number_is_no_score(score: Any) -> None:
+    assert read_result(score) == read_result({"reward": score}) == {"score": None}
+    assert read_result({"score": 1}) == {"score": 1.0}
 
 
 REFUSED = {

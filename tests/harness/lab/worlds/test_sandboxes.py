@@ -23,6 +23,28 @@ CHANGED = scene(
 )
 
 
+async def status(port: int) -> int | None:
+    """The status of an answer; None if nobody listens."""
+    try:
+        return (await one(port, run_code("print(1)"))).status
+    except ConnectionError:
+        return None
+
+
+async def test_a_crash_of_one_of_several_sandboxes_is_that_of_no_other() -> None:
+    recorder = Recorder(Journal.begin(scenario="s", cell="", seed=0, world="sim"), lambda: 0.0)
+    group = FakeSandboxes(CHANGED, recorder)
+    try:
+        ports = [int(url.rpartition(":")[2]) for url in await group.start()]
+        seen = []
+        for name in ("sandbox-1", "sandbox-3"):
+            await group.do("crash", name, None, None)
+            seen.append([await status(port) for port in ports])
+    finally:
+        await group.stop()
+    assert seen == [[None, 200, 200], [None, 200, None]]
+
+
 @pytest.mark.parametrize("kind", ["fake", "real"])
 async def test_one_of_several_sandboxes_can_be_different_and_none_fails_before_the_load_begins(
     kind: str,

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import requests
 
+from sfusion.harness.core.journal import Journal
 from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_one
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios, scenario_files
 from sfusion.harness.lab.shapes.as_tool import tools_of
 from sfusion.harness.lab.worlds.replacing import fast_clock
+from sfusion.harness.lab.worlds.wall_journals import merged
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.schemas import ToolResponse
@@ -139,3 +141,19 @@ def test_every_wait_of_a_fast_clock_is_short_and_every_clock_sees_it() -> None:
         # One wait that was not shortened would be 200,000 s on this clock.
         assert 400.0 <= time.monotonic() - before < 200_000.0
     assert time.monotonic is real
+
+
+def test_what_several_clients_left_is_added_up() -> None:
+    """Except connections: each client sees those of all."""
+    journals = []
+    for name, busy, connections in (("a", 1, 3), ("b", 2, 5)):
+        journal = Journal.begin(scenario="s", cell="", seed=0, world="wall")
+        journal.note(0.0, "world", "began")
+        left = {"busy": busy, "connections": connections, "instances": [name], "tasks": [name]}
+        journal.note(busy, "world", "client_left", **left)
+        journal.note(busy, "world", "ended")
+        journals.append(journal)
+    began, left, ended = merged(journals).events
+    assert (began["event"], left["event"], ended["event"]) == ("began", "client_left", "ended")
+    assert (left["busy"], left["connections"], ended["at"]) == (3, 5, 2)
+    assert left["instances"] == left["tasks"] == ["a", "b"]
