@@ -172,7 +172,10 @@ class TimeBucket:
     """Of attempts, by outcome."""
     faults: Counter[str] = field(default_factory=Counter)
     seconds: Durations = field(default_factory=Durations)
-    """Of calls that began: at the end of a batch, only long ones end."""
+    """Of calls that began: changes are looked for in these, because only long calls end at the end
+    of a batch."""
+    counted_seconds: Durations = field(default_factory=Durations)
+    """Of the calls that ``kinds`` counts, for the row in which they stand."""
     in_flight: Load = field(default_factory=Load)
     waiting: Load = field(default_factory=Load)
     sandboxes: dict[str, SandboxSums] = field(default_factory=dict)
@@ -197,6 +200,7 @@ class TimeBucket:
         self.attempts.update(part.attempts)
         self.faults.update(part.faults)
         self.seconds.merge(part.seconds)
+        self.counted_seconds.merge(part.counted_seconds)
         self.in_flight.include(part.in_flight, rest)
         self.waiting.include(part.waiting, rest)
         for name, sums in part.sandboxes.items():

@@ -192,11 +192,14 @@ class Digest:
         bucket.last = max(bucket.last, ended)
         bucket = axis.bucket(record.began)
         bucket.first = min(bucket.first, record.began)
-        if record.seconds is not None and kind not in NO_ANSWER:
-            self.seconds.add(record.seconds)
-            bucket.seconds.add(record.seconds)
+        took = None if kind in NO_ANSWER else record.seconds
+        if took is not None:
+            self.seconds.add(took)
+            bucket.seconds.add(took)
         bucket = axis.bucket(happened_at(record, ended))
         bucket.kinds[kind] += 1
+        if took is not None:
+            bucket.counted_seconds.add(took)
         for attempt in record.attempts:
             if attempt.fault is not None:
                 _count(self.faults, attempt.fault)

@@ -58,6 +58,7 @@ class Stretch:
     attempts: dict[str, int]
     """Outcomes of attempts."""
     p50: float | None
+    """Of the calls that are counted here, as p95."""
     p95: float | None
     in_flight: float
     waiting: float
@@ -269,8 +270,8 @@ def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretc
             failed=bucket.failed,
             outcomes=dict(bucket.kinds.most_common()),
             attempts=dict(bucket.attempts.most_common()),
-            p50=bucket.seconds.percentile(0.5),
-            p95=bucket.seconds.percentile(0.95),
+            p50=bucket.counted_seconds.percentile(0.5),
+            p95=bucket.counted_seconds.percentile(0.95),
             in_flight=in_flight,
             waiting=waiting,
         )

@@ -221,6 +221,16 @@ def test_two_trainings_in_one_log_and_a_call_of_its_own_stay_on_the_axis(parts):
     assert told.start == min(one.began for part in parts for one in part)
 
 
+def test_durations_stand_in_the_row_in_which_their_calls_are_counted():
+    """Calls of a minute, in batches that begin a hundred seconds apart: each begins in another
+    stretch than it ends."""
+    batches = [START + 100 * (number // 50) + number % 50 / 100 for number in range(200)]
+    rows = found(timed(began, 60.0) for began in batches).over_time
+    assert sum(row.calls for row in rows) == 200
+    assert [row.p50 is not None for row in rows] == [row.calls > 0 for row in rows]
+    assert all(row.p95 == pytest.approx(60, rel=0.03) for row in rows if row.calls)
+
+
 @pytest.mark.parametrize("odd", [0, 60])
 def test_a_single_odd_duration_is_not_a_change(odd):
     told = found(timed(START + number / 10, 0.0 if number == odd else 0.1) for number in range(200))
