@@ -214,6 +214,8 @@ class TimeAxis:
         self.width = width
         self.buckets: dict[int, TimeBucket] = {}
         self.calls = 0
+        self.tells: set[str] = set()
+        """Of ``in_flight`` and ``waiting``, what the log tells about: of the rest, 0 is a guess."""
         self._has_strays = has_strays
 
     @property

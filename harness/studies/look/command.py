@@ -120,10 +120,8 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
     if found.seconds["p50"] is not None:
         facts += [(name, summary.took(found.seconds[name])) for name in ("p50", "p95")]
     if found.timed:
-        facts += [
-            ("most in flight", f"{found.most_in_flight:,}"),
-            ("longest queue", f"{found.longest_queue:,}"),
-        ]
+        crowds = {"most in flight": found.most_in_flight, "longest queue": found.longest_queue}
+        facts += [(name, f"{most:,}") for name, most in crowds.items() if most is not None]
         facts.append(("time", duration(max(0.0, found.end - found.start))))
     return facts
 

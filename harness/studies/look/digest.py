@@ -54,6 +54,19 @@ def _lost_every_attempt(record: Call) -> bool:
     return len(started) >= _SEVERAL and CAUSABLE.issuperset(started)
 
 
+def _loads_told(record: Call) -> set[str]:
+    """Return of which loads a call tells: in flight if a duration says until when, waiting if a
+    client wrote it, because servers do not see who waits for a permit."""
+    if not record.timed:
+        return set()
+    is_of_client = record.source == "client"
+    told = {"waiting"} if is_of_client else set()
+    sent_nothing = is_of_client and not record.attempts
+    if sent_nothing or any(attempt.seconds is not None for attempt in record.attempts):
+        told.add("in_flight")
+    return told
+
+
 @dataclass(slots=True)
 class SandboxCounts:
     """The attempts that one sandbox got in the whole log."""
@@ -136,6 +149,7 @@ class Digest:
             self.losing.append(record.began)
         self._add_worker(record)
         self._add_times(record, axis)
+        axis.tells |= _loads_told(record)
         # From here on buckets may become wider: one that was looked up before may be merged away.
         if record.attempts:
             self.retried += len(record.attempts) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -60,8 +60,9 @@ class Stretch:
     p50: float | None
     """Of the calls that are counted here, as p95."""
     p95: float | None
-    in_flight: float
-    waiting: float
+    in_flight: float | None
+    """None if the log does not tell, as waiting."""
+    waiting: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,10 @@ class Overview:
     """Calls that the guard did not let through."""
     clocks_apart: float
     """Seconds by which workers began and ended later than others: their clocks may differ."""
-    most_in_flight: int
-    longest_queue: int
+    most_in_flight: int | None
+    longest_queue: int | None
     """Of calls that waited for a permit. Both are averages over the shortest stretches that the
-    page shows."""
+    page shows, None if the log does not tell."""
     failed_attempts: int
     over_time: list[Stretch]
     turns: list[Turn]
@@ -204,10 +205,10 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         retried=digest.retried,
         refused=digest.refused,
         clocks_apart=clocks_apart(digest.workers.values()),
-        most_in_flight=max(crowd(shown, "in_flight"), default=0),
-        longest_queue=max(crowd(shown, "waiting"), default=0),
+        most_in_flight=_most(shown, "in_flight", axis.tells),
+        longest_queue=_most(shown, "waiting", axis.tells),
         failed_attempts=sum(sandbox.sums.failed for sandbox in digest.sandboxes.values()),
-        over_time=_stretches(axis.merged(stretches)),
+        over_time=_stretches(axis.merged(stretches), axis.tells),
         turns=_turns(fine),
         sandboxes=sorted(rows, key=lambda row: -row.attempts),
         suspect=suspected,
@@ -260,7 +261,16 @@ def _read(digest: Digest) -> list[tuple[str, int, str]]:
     return found
 
 
-def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretch]:
+def _most(
+    fine: Sequence[tuple[float, float, TimeBucket]], what: str, told: Container[str]
+) -> int | None:
+    """Return how many were in flight, or waiting, at most; None if the log does not tell."""
+    return max(crowd(fine, what), default=0) if what in told else None
+
+
+def _stretches(
+    merged: Sequence[tuple[float, float, TimeBucket]], told: Container[str]
+) -> list[Stretch]:
     rows = zip(merged, loads(merged, "in_flight"), loads(merged, "waiting"), strict=True)
     return [
         Stretch(
@@ -272,8 +282,8 @@ def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretc
             attempts=dict(bucket.attempts.most_common()),
             p50=bucket.counted_seconds.percentile(0.5),
             p95=bucket.counted_seconds.percentile(0.95),
-            in_flight=in_flight,
-            waiting=waiting,
+            in_flight=in_flight if "in_flight" in told else None,
+            waiting=waiting if "waiting" in told else None,
         )
         for (start, end, bucket), in_flight, waiting in rows
     ]

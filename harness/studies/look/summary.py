@@ -322,8 +322,8 @@ def _row(found: Overview, row: Stretch) -> tuple[str, ...]:
         max(failed, key=lambda kind: failed[kind], default=""),
         took(row.p50),
         took(row.p95),
-        f"{row.in_flight:.1f}" if found.timed else "",
-        f"{row.waiting:.1f}" if found.timed else "",
+        "" if row.in_flight is None else f"{row.in_flight:.1f}",
+        "" if row.waiting is None else f"{row.waiting:.1f}",
     )
 
 

@@ -97,6 +97,46 @@ def test_logs_without_times_have_a_page_without_a_timeline(tmp_path):
     assert 'id="board"' not in (tmp_path / "page.html").read_text()
 
 
+SENT = '10.0.0.1 - - [15/Nov/2025:22:00:00 +0000] "POST /run_code HTTP/1.1" 200 312 "-" "aiohttp"'
+EVENT = (
+    '{"event_log":1,"source":"%s","call":"c","began":1763244000,"seconds":2,"outcome":"ok",'
+    '"attempts":[{"sandbox":"s","after":0,"seconds":2,"outcome":"ok","status":200}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (SENT, set()),
+        (SENT + ' rt=2.000 ua="10.1.0.1:8080"', {"in_flight"}),
+        ('INFO:     10.0.0.7:5 - "POST /run_code HTTP/1.1" 200 OK', set()),
+        (EVENT % "server", {"in_flight"}),
+        (EVENT % "client", {"in_flight", "waiting"}),
+    ],
+    ids=["nginx", "nginx with durations", "uvicorn", "server", "client"],
+)
+def test_what_a_log_cannot_show_is_left_blank(tmp_path: Path, line: str, told: set[str]) -> None:
+    log = tmp_path / "one.log"
+    log.write_text(f"{line}\n" * 5)
+    code, output = look(log, "--json", tmp_path / "look.json", "--html", tmp_path / "page.html")
+    assert code == 0
+    found = json.loads((tmp_path / "look.json").read_text())
+    shown = {key for key in ("in_flight", "waiting") if found["over_time"][0][key] is not None}
+    assert shown == told
+    peaks = {"in_flight": "most_in_flight", "waiting": "longest_queue"}
+    assert {key for key, peak in peaks.items() if found[peak] is not None} == told
+    page = (tmp_path / "page.html").read_text()
+    assert ("most in flight" in page) == ("in_flight" in told)
+    assert ("longest queue" in page) == ("waiting" in told)
+    assert len(re.findall(r"\b\d\.\d\b(?!%| s)", row_of(output))) == len(told)
+
+
+def row_of(output: str) -> str:
+    """Return the first row of the table over time."""
+    lines = output.splitlines()
+    return lines[next(place for place, line in enumerate(lines) if line.startswith("from ")) + 1]
+
+
 @pytest.mark.parametrize(
     "hostile", ["<script>alert(1)</script>", "</script><b>", "\x1b[31m", "a\nb", "\ud800"]
 )
