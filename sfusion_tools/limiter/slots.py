@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import stat
 import tempfile
 from collections import Counter
@@ -87,7 +88,7 @@ def _way_out(folder: Path, found: os.stat_result) -> str:
     except OSError:
         ours = False
     if ours and not found.st_mode & stat.S_ISVTX:
-        return f"run `chmod 700 {folder}`, or set {FOLDER}"
+        return f"run `chmod 700 {shlex.quote(str(folder))}`, or set {FOLDER}"
     return f"set {FOLDER} to a folder of its own, such as {folder / f'sfusion-{os.getuid()}'}"
 
 

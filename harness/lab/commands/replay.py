@@ -8,6 +8,7 @@ Example: sfusion replay runs/throttled-gateway
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -82,7 +83,7 @@ def _check_replayable(folder: Path, task: Task, recorded: Journal, *, with_sched
     if sandboxes:
         raise BadOption(
             f"{folder} was run against {', '.join(sandboxes)}, which cannot be replayed; "
-            f"run it again with sfusion run {folder / SCENARIO} --sandbox TARGET"
+            f"run it again with sfusion run {shlex.quote(str(folder / SCENARIO))} --sandbox TARGET"
         )
     if with_schedule and task.world != "sim":
         raise BadOption(

@@ -14,6 +14,7 @@ Example: sfusion drift http://127.0.0.1:8080 --record answers.jsonl && sfusion d
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -303,7 +304,8 @@ def _record(options: DriftOptions, real: str, out: Path, probes: Sequence[Probe]
             f"left out {counted(raw, 'raw-byte probe')}, which cannot carry your header, "
             "prefix or key"
         )
-    typer.echo(f"serve them with: sfusion serve sandbox --executor recorded --cassette {out}")
+    cassette = shlex.quote(str(out))
+    typer.echo(f"serve them with: sfusion serve sandbox --executor recorded --cassette {cassette}")
     return 0
 
 

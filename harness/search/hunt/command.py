@@ -15,6 +15,7 @@ Example: sfusion hunt --tools my-tools.yaml --near throttled-gateway --minutes 1
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -368,7 +369,7 @@ def _print_end(
         shown.table(rows, ("cases", "broken", "how", "first"), ["bold red"] * len(rows), texts=3)
         shown.print()
         for folder in dict.fromkeys(runs):
-            shown.print(f"sfusion replay {folder}", "dim")
+            shown.print(f"sfusion replay {shlex.quote(str(folder))}", "dim")
     what = f"{counted(len(hunt.found), 'finding')}" if hunt.found else "nothing found"
     shown.print(
         f"{what} in {counted(hunt.tally.cases, 'case')} ({played} now, {rate:.1f} per second), "

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -334,8 +335,8 @@ def shrink(options: ShrinkOptions) -> None:
     run = options.run
     if options.keep is None:
         more = _search(options)
-        again = options.file if options.to is not None or run.is_file() else run
-        typer.echo(f"keep it: sfusion shrink {again}{more} --keep scenarios/found")
+        again = str(options.file if options.to is not None or run.is_file() else run)
+        typer.echo(f"keep it: sfusion shrink {shlex.quote(again)}{more} --keep scenarios/found")
         return
     if options.keep.is_file():
         raise BadOption(f"--keep {options.keep}: exists already; give another name")
@@ -349,13 +350,13 @@ def shrink(options: ShrinkOptions) -> None:
         name = options.keep.stem
     file = keep(run, folder, name, tools=options.tools, trust=options.trust)
     more = _options_to_run(options.tools, needs_trust=options.trust)
-    typer.echo(f"{file}\nrun it: sfusion run {file}{more}")
+    typer.echo(f"{file}\nrun it: sfusion run {shlex.quote(str(file))}{more}")
 
 
 def _options_to_run(tools: Path | None, *, needs_trust: bool) -> str:
     """Return the options with which a scenario that was written is run, each after a blank."""
     if tools is not None:
-        return f" --tools {tools}"
+        return f" --tools {shlex.quote(str(tools))}"
     return " --trust" if needs_trust else ""
 
 
@@ -386,7 +387,7 @@ def _search(options: ShrinkOptions) -> str:
         shown.print(str(file))
         needs_trust = any(found.scenario.runs())
         more = _options_to_run(options.tools, needs_trust=needs_trust)
-        shown.print(f"run it:  sfusion run {file}{more}")
+        shown.print(f"run it:  sfusion run {shlex.quote(str(file))}{more}")
     return more
 
 

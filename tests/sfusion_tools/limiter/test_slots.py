@@ -110,10 +110,12 @@ class TestFolder:
     def test_a_folder_that_others_may_use_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
     ) -> None:
-        tmp_path.chmod(mode)
-        monkeypatch.setenv(FOLDER, str(tmp_path))
-        (tmp_path / "0a.slots").touch()
-        with pytest.raises(ConfigError, match="run `chmod 700"):
+        folder = tmp_path / "my slots"
+        folder.mkdir()
+        folder.chmod(mode)
+        monkeypatch.setenv(FOLDER, str(folder))
+        (folder / "0a.slots").touch()
+        with pytest.raises(ConfigError, match=f"run `chmod 700 '{folder}'`"):
             LimiterChoice(LimiterSettings(1), kind="host", name="x")
 
     @pytest.mark.parametrize("others_need_it", ["it has other files", "it is sticky"])

@@ -142,6 +142,17 @@ def test_a_replay_that_differs_shows_the_first_different_line(good: Path, tmp_pa
     assert "in another order" not in text
 
 
+def test_what_cannot_be_replayed_says_how_to_run_it_again(good: Path, tmp_path: Path) -> None:
+    in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path / "my runs"))
+    folder = tmp_path / "my runs" / "good"
+    header, *events = (folder / "journal.ndjson").read_text().splitlines()
+    header = json.dumps({**json.loads(header), "sandboxes": ["http://10.0.0.1:8080"]})
+    (folder / "journal.ndjson").write_text("\n".join([header, *events]) + "\n")
+    code, text = in_process("replay", str(folder))
+    assert code == 2
+    assert f"sfusion run '{folder}/scenario.yaml' --sandbox TARGET" in " ".join(text.split("\n"))
+
+
 def test_a_replay_says_if_only_the_order_within_an_instant_differs(
     good: Path, tmp_path: Path
 ) -> None:

@@ -251,15 +251,16 @@ def test_special_files_are_refused_and_links_are_followed(
 def test_an_existing_file_is_replaced_only_with_force(
     tmp_path: Path, scripted: FakeSandbox
 ) -> None:
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "my answers.jsonl"
     path.write_text("mine")
     code, output = sfusion("drift", scripted.url, "--record", path, "-k", "http/ping")
     assert (code, path.read_text()) == (2, "mine")
     assert "exists already; give another name, or --force" in output
     code, output = sfusion("drift", scripted.url, "--record", path, "-k", "http/ping", "--force")
     assert code == 0
+    assert f"--cassette '{path}'\n" in output
     assert len(read_recording(path)) == 8
-    assert os.listdir(tmp_path) == ["a.jsonl"]
+    assert os.listdir(tmp_path) == ["my answers.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,10 +45,13 @@ def runs_in(folder: Path) -> list[Path]:
 def test_each_finding_of_a_case_is_a_run_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = options(tmp_path, ExitCodeIgnored)
+    given = replace(options(tmp_path, ExitCodeIgnored), out=tmp_path / "found here")
     assert hunt(given) == 1
-    assert "\x1b" not in capsys.readouterr().out
-    runs = {run.name.split("-", 2)[2]: run for run in runs_in(tmp_path / "found")}
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    runs = {run.name.split("-", 2)[2]: run for run in runs_in(tmp_path / "found here")}
+    pasted = [shlex.split(line) for line in output.splitlines() if "sfusion replay" in line]
+    assert sorted(pasted) == sorted(["sfusion", "replay", str(run)] for run in runs.values())
     assert {"text-is-truthful", "outcomes"} <= runs.keys()
     for name, run in runs.items():
         (promise,) = yaml.safe_load((run / "scenario.yaml").read_text())["promises"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_shrink_and_keep_from_the_command_line(
     code, output = sfusion("shrink", run, "--promise", "answers_are_own", "--trust")
     assert code == 0, output
     assert "to   2 calls, 1 worker, 0 rules, 0 events, 1 deviation" in output
-    assert f"sfusion run {run}/shrunk.yaml --trust" in output
+    assert f"sfusion run '{run}/shrunk.yaml' --trust" in output
     text = (run / "shrunk.yaml").read_text()
     assert text.startswith("# Breaks answers_are_own: call c000")
     assert "makes call c0002" in text
@@ -147,6 +148,36 @@ def test_shrink_and_keep_from_the_command_line(
     verdict.write_text(verdict.read_text().replace("arguments_are_own", "answers_are_own"))
     assert sfusion(*given)[0] == 0
     assert mended.read_text().startswith("# Broke answers_are_own"), "only the recording says so"
+
+
+def test_commands_that_are_printed_can_be_pasted_whatever_the_files_are_called(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "my runs" / "bad[concurrency=16]"
+    folder.mkdir(parents=True)
+    file, tools, kept = (
+        folder / "silent.yaml",
+        folder / "my tools.yaml",
+        folder / "my kept" / "silent.yaml",
+    )
+    file.write_text(
+        "scenario: silent\nabout: x\nload: {calls: 1}\n"
+        "sandbox: {faults: [{what: hang}]}\npromises: [{outcomes: {ok: all}}]\n"
+    )
+    tools.write_text(yaml.safe_dump({"tools": tool_config(GoodTool)}))
+
+    def pasted(*arguments: object) -> list[list[str]]:
+        code, output = sfusion("shrink", *arguments, "--tools", tools)
+        assert code == 0, output
+        lines = [line.partition(": ")[2] for line in output.splitlines() if "it: " in line]
+        return [shlex.split(line)[1:] for line in lines]
+
+    shrunk, with_tools = str(folder / "shrunk.yaml"), ["--tools", str(tools)]
+    assert pasted(file) == [
+        ["run", shrunk, *with_tools],
+        ["shrink", shrunk, *with_tools, "--keep", "scenarios/found"],
+    ]
+    assert pasted(shrunk, "--keep", kept) == [["run", str(kept), *with_tools]]
 
 
 def test_what_cannot_be_shrunk_says_why(tmp_path: Path) -> None:
