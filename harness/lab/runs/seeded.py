@@ -29,14 +29,13 @@ class SeededOptions:
 
     scenario: BundledOrFile
     seeds: Annotated[
-        int,
+        int | None,
         option(
             "Number of seeds per setting; by default 3, and 10 where a toy is trained.",
-            min=0,
+            min=1,
             max=1000,
-            show_default=False,
         ),
-    ] = 0
+    ] = None
     keyword: Keyword = ""
     trust: Trust = False
     jobs: Jobs = 0
@@ -47,7 +46,9 @@ class SeededOptions:
 
     def seeds_of(self, task: Task) -> int:
         """Return the number of seeds that was asked for, or what such a scenario needs."""
-        return self.seeds or (_SEEDS if task.scenario.training is None else _SEEDS_OF_TRAININGS)
+        if self.seeds is not None:
+            return self.seeds
+        return _SEEDS if task.scenario.training is None else _SEEDS_OF_TRAININGS
 
     def cell(self, world: World = "sim") -> Task:
         """Return the one cell to play; raise BadOption if there is none, or more than one."""

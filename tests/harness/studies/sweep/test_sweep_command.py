@@ -397,9 +397,13 @@ def test_a_matrix_needs_a_choice(scenario: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "seeds", "played"),
-    [("throttled-gateway", 0, 3), ("outage-trained-as-zeros", 0, 10), ("throttled-gateway", 7, 7)],
+    [
+        ("throttled-gateway", None, 3),
+        ("outage-trained-as-zeros", None, 10),
+        ("throttled-gateway", 7, 7),
+    ],
 )
-def test_a_training_has_more_seeds_by_default(name: str, seeds: int, played: int) -> None:
+def test_a_training_has_more_seeds_by_default(name: str, seeds: int | None, played: int) -> None:
     task = read_tasks(scenario_files([name]), "sim")[0]
     assert SweepOptions(name, seeds=seeds).seeds_of(task) == played
 
@@ -452,3 +456,11 @@ def test_a_slow_client_is_not_better_because_an_outage_strikes_fewer_of_its_call
         tmp_path / "outage.yaml", "--vary", "tools.rate_limit=2,5", "--seeds", 1, "--jobs", 1
     )
     assert (code, output.splitlines()[-1]) == (0, "tools.rate_limit: 5"), output
+
+
+@pytest.mark.parametrize("command", [["sweep", "--vary", "tools.rate_limit=4"], ["train"]])
+def test_no_seed_at_all_is_refused(command: list[str]) -> None:
+    """Zero was taken for the default, and three seeds were played."""
+    name, *given = command
+    result = CliRunner().invoke(app, [name, "outage-trained-as-zeros", *given, "--seeds", "0"])
+    assert (result.exit_code, "--seeds" in result.output) == (2, True), result.output
