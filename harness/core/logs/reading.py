@@ -21,6 +21,7 @@ from sfusion_tools.bounded_input import bounded_lines, parse_json, read_bounded
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
 from sfusion_tools.record import Call, CallFold
+from sfusion_tools.wording import counted
 
 from ...errors import LogError, NoDump
 from ..dumps.files import is_episode, rollout_files
@@ -129,7 +130,9 @@ class LogReader:
             listed += [(path, file) for file in log_files(path)]
         repeated = repeats([dump_records.requests_file_of(file) for _, file in listed])
         self.left_out = [repeated[place] for place in sorted(repeated)]
-        """Why files are not read that were given."""
+        """What was given and is not read, with the reason; known whole when all is read."""
+        self._cut_short: list[str] = []
+        """What is wrong with last lines that have no end."""
         kept = [pair for place, pair in enumerate(listed) if place not in repeated]
         self._given = [
             _Given(path, [file for _, file in group])
@@ -146,6 +149,8 @@ class LogReader:
         self.on_sandbox: Callable[[Path, dict[str, Any]], None] | None = None
         """Called with each event of a journal about a sandbox that lives and dies."""
         self._on_problem = on_problem or _raise
+        self.on_broken_off: Problem = self._on_problem
+        """Called with why a file cannot be read, or its rest."""
         self._on_progress = on_progress or (lambda _: None)
 
     def __iter__(self) -> Iterator[Call]:
@@ -153,6 +158,12 @@ class LogReader:
             for path in given.files:
                 yield from self._read_file(path, given)
             given.check()
+        if self._cut_short:
+            self.left_out.append(
+                "Left out, because it is cut short (still being written, or its writer was "
+                f"killed): the last line of {counted(len(self._cut_short), 'file')}; the first: "
+                f"{self._cut_short[0]}"
+            )
 
     def _read_file(self, listed: Path, given: _Given) -> Iterator[Call]:
         path = dump_records.requests_file_of(listed)
@@ -160,19 +171,15 @@ class LogReader:
         before = self.bytes
         size = self._sizes[listed]
 
-        def problem(error: Exception, number: int = 1, *, tell: bool = True) -> None:
-            if isinstance(error, InputError):
-                text = str(error)
-            else:
-                text = f"{path}:{number}: {_reason(error)}"
+        def problem(text: str, tell: Problem) -> None:
             given.problem = given.problem or text
-            if tell:
-                self._on_problem(text)
+            tell(text)
 
         def too_long(error: InputError) -> None:
             self.lines += 1
-            problem(error)
+            problem(str(error), self._on_problem)
 
+        number = 0
         try:
             with path.open("rb") as raw:
                 is_packed = is_gzip(raw)
@@ -201,15 +208,17 @@ class LogReader:
                             continue
                         yield from records
                     except (own_lines.BadLine, InputError) as error:
-                        # The last line of a log that is still written, or whose process was killed,
-                        # may be cut short.
-                        problem(error, number, tell=line.endswith(b"\n"))
+                        where = "" if isinstance(error, InputError) else f"{path}:{number}: "
+                        has_end = line.endswith(b"\n")
+                        tell = self._on_problem if has_end else self._cut_short.append
+                        problem(f"{where}{_reason(error)}", tell)
                 yield from lines.rest()
         except InputError as error:
-            problem(error)
+            problem(str(error), self.on_broken_off)
             yield from lines.rest()
         except (OSError, EOFError, zlib.error) as error:
-            problem(InputError(f"{path}:1: cannot be read: {_reason(error)}"))
+            what = "cannot be read from here on" if number else "cannot be read"
+            problem(f"{path}:{number + 1}: {what}: {_reason(error)}", self.on_broken_off)
         given.known = given.known or lines.known
         self.bytes = before + size
 

@@ -91,6 +91,7 @@ def learn_from_logs(
     unreadable = UnreadableLines()
     with with_stdin(logs) as files:
         reader = LogReader(files, unreadable)
+        reader.on_broken_off = reader.left_out.append
         with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
             calls, window, all_calls = _read(
                 logs=files, reader=reader, most=most, shown=shown, unreadable=unreadable
@@ -138,7 +139,8 @@ def _read(
     window = survey.window(most)
     if window is None:
         raise LogError(
-            "; ".join(unreadable.first) or f"{', '.join(map(str, logs))}: no call in there"
+            "; ".join([*unreadable.first, *reader.left_out])
+            or f"{', '.join(map(str, logs))}: no call in there"
         )
     for sentence in reader.left_out:
         shown.print(sentence, "yellow")

@@ -225,6 +225,7 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
         clients, servers = Digest(), Digest()
         lives = LivesDigest()
         reader.on_sandbox = lives.add
+        reader.on_broken_off = reader.left_out.append
         stream = text_stream(html if to_stdout else json_file)
         reporter = stack.enter_context(summary.LookReporter(stream, reader.total_bytes))
         for record in reader:

@@ -34,6 +34,8 @@ class LookReporter(ReadingReporter):
             self.print(
                 f"no call in {counted(len(found.files), 'file')} of {many(found.lines, 'line')}"
             )
+            for line in found.left_out:
+                self.print(line, "yellow")
             return
         self.print(title(found) + blame(found), "bold")
         for line in notes(found):

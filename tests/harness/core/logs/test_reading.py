@@ -70,7 +70,7 @@ def test_compressed_files_are_read(tmp_path):
     assert len(list(reader)) == reader.lines == 3
     assert reader.bytes == reader.total_bytes == path.stat().st_size
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(LogError, match="cannot be read: Compressed file ended"):
+    with pytest.raises(LogError, match="cannot be read from here on: Compressed file ended"):
         calls(path)
 
 
@@ -147,13 +147,32 @@ def test_secrets_in_the_address_of_a_sandbox_are_not_read(tmp_path, form, writte
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
     path = tmp_path / "events.ndjson"
     path.write_text(line("c1") + line("c2")[:-5])
-    assert calls(path) == ["c1"]
+    reader = LogReader([path])
+    assert [one.call for one in reader] == ["c1"]
+    (said,) = reader.left_out
+    assert said.startswith("Left out, because it is cut short (still being written, or its writer")
+    assert f": the last line of 1 file; the first: {path}:2: not JSON" in said
     path.write_text(line("c1")[:-5] + "\n" + line("c2"))
     with pytest.raises(LogError, match=r"events.ndjson:1: not JSON"):
         calls(path)
     problems: list[str] = []
     assert [one.call for one in read_records([path], problems.append)] == ["c2"]
     assert len(problems) == 1
+
+
+def test_a_file_that_is_broken_off_is_told_apart_from_a_line_that_cannot_be_read(tmp_path):
+    path = tmp_path / "events.ndjson.gz"
+    path.write_bytes(gzip.compress("".join(map(line, map(str, range(2000)))).encode())[:-500])
+    problems: list[str] = []
+    reader = LogReader([path], problems.append)
+    reader.on_broken_off = reader.left_out.append
+    read = sum(1 for _ in reader)
+    assert 0 < read < 2000
+    reason = "Compressed file ended before the end-of-stream marker was reached"
+    said = f"{path}:{read + 1}: cannot be read from here on: {reason}"
+    assert (reader.left_out, problems) == ([said], [])
+    assert sum(1 for _ in read_records([path], problems.append)) == read
+    assert problems == [said], "of who does not ask for the difference"
 
 
 def test_lines_about_something_else_are_counted(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -82,6 +83,9 @@ def test_a_log_with_broken_lines_is_read_as_far_as_it_goes(tmp_path):
     assert output.startswith("51 calls, ")
     assert f"{log}: the same file as {log}, read once" in output
     assert "Left out, because they could not be read: 1 line." in output
+    assert (
+        f"written, or its writer was killed): the last line of 1 file; the first: {log}:" in output
+    )
     assert "Left out, because they are not about calls: 1 line." in output
     assert f"{log}:8: not JSON" in output
 
@@ -95,6 +99,18 @@ def test_logs_without_times_have_a_page_without_a_timeline(tmp_path):
     assert "The log has no times" in output
     assert "status 200 counts as answered" in output
     assert 'id="board"' not in (tmp_path / "page.html").read_text()
+
+
+def test_an_archive_that_was_cut_says_so_above_its_numbers(tmp_path: Path) -> None:
+    log = tmp_path / "events.ndjson.gz"
+    content = gzip.compress(b"".join(map(line_of, degrading(500))))
+    log.write_bytes(content[: len(content) // 2])
+    code, output = look(log, "--html", tmp_path / "page.html")
+    assert code == 0
+    said = "cannot be read from here on: Compressed file ended"
+    assert said in output.partition("\n\n")[0], "above the first table"
+    assert "1 line" not in output, "more is missing"
+    assert said in (tmp_path / "page.html").read_text()
 
 
 SENT = '10.0.0.1 - - [15/Nov/2025:22:00:00 +0000] "POST /run_code HTTP/1.1" 200 312 "-" "aiohttp"'
@@ -163,6 +179,9 @@ def test_a_log_without_a_call_says_so(tmp_path):
     code, output = look(tmp_path, "--html", tmp_path / "page.html")
     assert (code, output) == (0, "no call in 1 file of 1 line\n")
     assert "</html>" in (tmp_path / "page.html").read_text()
+    (tmp_path / "journal.ndjson").write_text('{"journal": 2, "scenario": "s"}\n{"cut sho')
+    code, output = look(tmp_path)
+    assert output.startswith("no call in 1 file of 2 lines\nLeft out, because it is cut short")
 
 
 def test_calls_that_the_guard_refused_are_counted(tmp_path):
