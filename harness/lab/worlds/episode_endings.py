@@ -50,7 +50,10 @@ def _answer_text(answer: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a score; None and NaN are none."""
+    """Return a score; None and NaN are none, nor is a whole number that no float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if isfinite(value) else None
+    try:
+        return float(value) if isfinite(value) else None
+    except OverflowError:
+        return None

@@ -230,7 +230,9 @@ def test_a_synchronous_client_plays_in_threads_with_the_variables_of_the_sdk(
     assert os.environ["DAYTONA_API_URL"] == "https://example.invalid/api"
 
 
-@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, True, "1", None])
+@pytest.mark.parametrize(
+    "score", [math.nan, math.inf, -math.inf, pytest.param(10**400, id="huge"), True, "1", None]
+)
 def test_what_is_not_a_finite_number_is_no_score(score: Any) -> None:
     assert read_result(score) == read_result({"reward": score}) == {"score": None}
     assert read_result({"score": 1}) == {"score": 1.0}
