@@ -56,12 +56,21 @@ _VERLS_TIMEOUT = 30.0
 """Seconds: the default of ``default_timeout`` in verl's original design."""
 _REPORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+)#([1-9][0-9]*)")
 
-
 _WORK = ("load", "rollouts", "training", "episodes")
 """What a scenario may have to do."""
 _OF_EPISODES = ("cancel", "crash", "kill", "restart", "wedge")
 """The events that may happen to episodes."""
 _MEANT = "write owner/repository#number, as in volcengine/verl#1234"
+
+
+def name_problem(name: str) -> str:
+    """Return why a scenario cannot have this name; empty if it can."""
+    if _NAME.fullmatch(name):
+        return ""
+    return (
+        f"{name!r} is not a name: use lowercase letters, digits, '-', '.' and '_', as in "
+        "'slow-start'"
+    )
 
 
 def _reports(value: Any) -> Any:
@@ -204,11 +213,8 @@ class Scenario(ScenarioPart):
     @field_validator("scenario")
     @classmethod
     def _named(cls, value: str) -> str:
-        if not _NAME.fullmatch(value):
-            raise ValueError(
-                f"{value!r} is not a name: use lowercase letters, digits, '-', '.' and "
-                "'_', as in 'slow-start'"
-            )
+        if problem := name_problem(value):
+            raise ValueError(problem)
         return value
 
     @field_validator("worlds")

@@ -43,7 +43,7 @@ from ...lab.promises import PROMISES, RunEvents, Verdict
 from ...lab.runs.directory import SCENARIO, edited_line, near_runs, read_run
 from ...lab.runs.runner import ERROR, RunResult, run_one
 from ...lab.runs.tasks import Task, adapt_tasks, admit_tasks
-from ...lab.scenarios.model import Scenario
+from ...lab.scenarios.model import Scenario, name_problem
 from ...lab.scenarios.reading import is_bundled, read_scenarios
 from ...lab.worlds.replacing import diverted_logs
 from ...terminal import ProgressReporter, printable
@@ -340,6 +340,8 @@ def shrink(options: ShrinkOptions) -> None:
         return
     if options.keep.is_file():
         raise BadOption(f"--keep {options.keep}: exists already; give another name")
+    if options.keep.suffix == ".yaml" and (problem := name_problem(options.keep.stem)):
+        raise BadOption(f"--keep {options.keep}: {problem}")
     if options.seconds and run.name != SHRUNK and not (run / SHRUNK).is_file():
         _search(options)
         run = run if run.is_dir() and options.to is None else options.file

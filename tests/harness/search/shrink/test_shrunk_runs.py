@@ -177,6 +177,8 @@ def test_commands_that_are_printed_can_be_pasted_whatever_the_files_are_called(
         ["run", shrunk, *with_tools],
         ["shrink", shrunk, *with_tools, "--keep", "scenarios/found"],
     ]
+    code, output = sfusion("shrink", shrunk, "--keep", folder / "it's kept.yaml", "--tools", tools)
+    assert (code, "is not a name: use lowercase letters" in output.replace("\n", " ")) == (2, True)
     assert pasted(shrunk, "--keep", kept) == [["run", str(kept), *with_tools]]
 
 
