@@ -258,8 +258,6 @@ class _Given:
         )
 
 
-SERVERS_LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
-"""What is said where both sides of the same traffic are logged."""
 _OF_AN_EVENT = {"at", "event", "source"}
 """Keys of every event of a journal."""
 _OF_A_SANDBOX = "sandbox_"

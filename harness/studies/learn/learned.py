@@ -12,7 +12,7 @@ from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
-from ...core.logs.reading import SERVERS_LEFT_OUT
+from ...core.logs.sides import servers_left_out
 from ..look.clocks import clocks_apart
 from .attempts import (
     InFlight,
@@ -276,7 +276,7 @@ def _unknown(known: str, load: LoadFit) -> list[str]:
 
 def _left_out(records: int) -> list[str]:
     """Say how many records of servers are not learned from."""
-    return [SERVERS_LEFT_OUT.format(records)] if records else []
+    return [servers_left_out(records)] if records else []
 
 
 def _cancel(calls: Sequence[Call]) -> tuple[float, Fit] | None:

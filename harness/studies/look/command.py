@@ -24,7 +24,8 @@ from sfusion_tools.wording import counted
 from ...commandline.declaring import command
 from ...commandline.json_answer import is_stdout, text_stream, write_answer, write_json
 from ...commandline.options import Html, Json, Logs
-from ...core.logs.reading import SERVERS_LEFT_OUT, LogReader, UnreadableLines, with_stdin
+from ...core.logs.reading import LogReader, UnreadableLines, with_stdin
+from ...core.logs.sides import servers_left_out
 from ...errors import BadOption
 from ...reports import Reports
 from ...reports.html import render_board, render_page
@@ -234,7 +235,7 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
         digest = clients if clients.calls else servers
         left_out = list(reader.left_out)
         if digest is clients and servers.calls:
-            left_out.append(f"Note: {SERVERS_LEFT_OUT.format(servers.calls)}.")
+            left_out.append(f"Note: {servers_left_out(servers.calls)}.")
         found = replace(
             overview(digest),
             files=[str(file) for file in reader.files],
