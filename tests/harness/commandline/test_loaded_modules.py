@@ -51,7 +51,7 @@ def loaded_by(program: str) -> list[str]:
         (VERDICT, 10),
         (COMMAND.format(words=["--help"]), 16),
         (COMMAND.format(words=["judge", "--help"]), 22),
-        (COMMAND.format(words=["look", "--help"]), 67),
+        (COMMAND.format(words=["look", "--help"]), 68),
         (COMMAND.format(words=["doctor", "--help"]), 90),
     ],
     ids=["a verdict", "help", "judge", "look", "doctor"],

@@ -217,7 +217,10 @@ async def test_a_server_out_of_files_says_so_once_and_answers_when_there_are_som
                 await said.something.wait()
             stack.close()
             assert await list_tools(address) == [NAME]
-    (line,) = said.lines
+    # On a busy machine, what the clients who gave up caused is told before the end.
+    assert not any("Traceback" in line for line in said.lines)
+    assert len(said.lines) < 5
+    (line,) = (line for line in said.lines if line.startswith("new connections"))
     assert re.match(r"new connections have to wait: Too many open files; .*\(ulimit -n\)", line)
 
 
