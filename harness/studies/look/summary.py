@@ -31,11 +31,7 @@ class LookReporter(ReadingReporter):
         if not found.calls and found.lives is not None:
             return
         if not found.calls:
-            self.print(
-                f"no call in {counted(len(found.files), 'file')} of {many(found.lines, 'line')}"
-            )
-            for line in found.left_out:
-                self.print(line, "yellow")
+            self._tell_nothing(found)
             return
         self.print(title(found) + blame(found), "bold")
         for line in notes(found):
@@ -83,6 +79,12 @@ class LookReporter(ReadingReporter):
         if following:
             self.print()
             self.print(f"Next: {following}")
+
+    def _tell_nothing(self, found: Overview) -> None:
+        """Say that the log has no call, and what was left out of it."""
+        self.print(f"no call in {counted(len(found.files), 'file')} of {many(found.lines, 'line')}")
+        for line in found.left_out:
+            self.print(line, "yellow")
 
     def _tell_lives(self, found: Overview) -> None:
         """Print what became of sandboxes that live and die."""
